@@ -402,3 +402,21 @@ def bench_git_command_clone_local(benchmark, repository: Path, tmp_path: Path) -
         rounds=3,
         warmup_rounds=0,
     )
+
+
+@pytest.mark.parametrize("n_calls", [10, 2_000])
+def bench_disk_close(
+    benchmark, n_calls: int, sources: Callable[[int, int], Path], tmp_path
+) -> None:
+    """Closing after many calls costs what it costs after a few: maintenance runs between calls."""
+    source = sources(100, WIDTH)
+
+    def setup() -> tuple[tuple[Workspace], dict[str, object]]:
+        workspace = Workspace.create(source, storage=WorkspaceStorage(tmp_path))
+        for n in range(n_calls):
+            with workspace.call("write", params={"n": n}) as call:
+                call.files.write_text(f"d0/f{n % 100}.txt", f"{n}\n")
+                call.result("written")
+        return (workspace,), {}
+
+    benchmark.pedantic(Workspace.close, setup=setup, rounds=3)

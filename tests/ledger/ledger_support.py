@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,21 @@ def new_ledger(directory: Path, **options: object) -> Ledger:
 
 def reopened(directory: Path, **options: object) -> Ledger:
     """Open the ledger in *directory*."""
-    return Ledger(directory / "ledger.git", **{"clock": ManualClock(NOW), **options})
+    ledger = Ledger(directory / "ledger.git", **{"clock": ManualClock(NOW), **options})
+    _opened.append(weakref.ref(ledger))
+    return ledger
+
+
+_opened: list[weakref.ref[Ledger]] = []
+
+
+def make_readable_by_git(directory: Path) -> None:
+    """Seal the open packs of this process and of dead ones, as closing and opening do."""
+    for ledger in (reference() for reference in _opened):
+        if ledger is not None:
+            ledger.store.open_packs.seal()
+    with Ledger(directory / "ledger.git") as ledger:
+        ledger.store.open_packs.seal_dead()
 
 
 def state(content: bytes | FileState) -> FileState:
@@ -129,6 +144,7 @@ def imported(writer: BranchWriter, files: Files) -> LogEntry:
 
 def git(directory: Path, *arguments: str) -> str:
     """The output of plain git in the ledger of *directory*; the command must succeed."""
+    make_readable_by_git(directory)
     done = subprocess.run(
         ["git", "-C", str(directory / "ledger.git"), *arguments],
         capture_output=True,

@@ -44,7 +44,6 @@ from wink_workspace.ledger import (
     build,
 )
 from wink_workspace.ledger.commits import Commit, format_commit
-from wink_workspace.ledger.refs import RefMover
 from wink_workspace.session import (
     ExternalChange,
     Outcome,
@@ -194,7 +193,7 @@ def test_an_empty_subject_is_replaced(ledger) -> None:
 
 def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
     writer, first, *_ = writer_with_calls(ledger, b"one")
-    refs = RefMover(ledger.store.repository)
+    refs = ledger._refs
     refs.move(writer.ref, expected=writer.head.id, target=first.id)
     with pytest.raises(LedgerMovedError, match=f"at {first.id}"):
         call(writer, EMPTY_TREE_ID)
@@ -355,7 +354,7 @@ def test_a_commit_that_is_not_an_entry_is_damage(ledger) -> None:
         "commit",
         b"tree %s\nauthor a <b> 0 +0000\ncommitter a <b> 0 +0000\n\nx\n" % EMPTY_TREE_ID.encode(),
     )
-    refs = RefMover(store.repository)
+    refs = ledger._refs
     refs.move("refs/heads/main", expected=None, target=other)
     with pytest.raises(LedgerDamagedError, match="is not an entry"):
         ledger.branch()
@@ -553,9 +552,8 @@ def test_discarding_the_same_files_again_keeps_them_once_beside_other_files(ledg
 
 
 def test_a_discarded_ref_without_files_is_damage(ledger) -> None:
-    RefMover(ledger.store.repository).move(
-        "refs/wink/discarded/x", expected=None, target=commit_without_files(ledger)
-    )
+    ledger.store.sync()
+    ledger._refs.move("refs/wink/discarded/x", expected=None, target=commit_without_files(ledger))
     with pytest.raises(LedgerDamagedError, match="has no tree 'files'"):
         ledger.discarded()
 
@@ -602,7 +600,7 @@ def test_call_json_is_json(ledger, tmp_path) -> None:
 def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
     tmp_path, monkeypatch
 ):
-    """The order of syncs: mark, pack, objects and their names, value and name of the ref."""
+    """The order of syncs: mark, pack, objects and their rows, value and name of the ref."""
     synced: list[str] = []
     real = os.fsync
 
@@ -621,10 +619,10 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
     assert marked == [f"/ledger.git/wink/lines/main{name}" for name in ("/pending.new", "")]
     assert [Path(path).suffix for path in packed] == ["", ".idx", ""]
     assert packed[-1] == "/ledger.git/objects/pack"
-    *objects, value, names = synced
-    for object_id in (entry.id, entry.record_id):
-        assert f"/ledger.git/objects/{object_id[:2]}/{object_id[2:]}" in objects
-        assert f"/ledger.git/objects/{object_id[:2]}" in objects
+    directory, *objects, value, names = synced[: synced.index("/ledger.git/refs/heads") + 1]
+    assert entry.number == 1
+    assert directory == "/ledger.git/wink/open"
+    assert [Path(path).suffix for path in objects] == [".pack", ".rows"]
     assert "spare" in value
     assert names == "/ledger.git/refs/heads"
     assert "fsync" not in (tmp_path / "ledger.git/config").read_text()
@@ -650,8 +648,10 @@ def test_files_written_by_libgit2_are_synced_if_the_ledger_is_durable(
         merged = ledger.store.repository.merge_blobs(base, ours, theirs)
         assert merged is not None
         ledger.store.repository.pack([base, ours, theirs])
+        packed = list((tmp_path / "ledger.git/objects").glob("pack/pack-*"))
+        monkeypatch.undo()
     objects = tmp_path / "ledger.git/objects"
-    written = {objects / merged[:2] / merged[2:], *objects.glob("pack/pack-*")}
+    written = {objects / merged[:2] / merged[2:], *packed}
     written |= {path.parent for path in written}
     assert len(written) == 5
     assert synced == ({str(path) for path in written} if durable else set())

@@ -1,9 +1,12 @@
-"""Packing of loose objects: the cost follows their number, and nothing is lost."""
+"""Open packs, and maintenance in steps between calls: bounded work, and nothing is lost."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import signal
+from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -14,6 +17,7 @@ from ledger_support import (
     assert_clean,
     call,
     contents,
+    git,
     imported,
     killed_in_child,
     new_ledger,
@@ -22,17 +26,26 @@ from ledger_support import (
 )
 
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import LedgerError
+from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.ledger import BranchWriter, Ledger, Retention
 from wink_workspace.ledger.repository import GitRepository
 
-DUE = 30
+KIB = 1_024
 
 
 @pytest.fixture(autouse=True)
 def due_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Packing is due after 5,000 objects, which take too long to write.
-    monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", DUE)
+    # The real limits take too many objects.
+    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 30)
+    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_BETWEEN_CALLS", 4)
+
+
+class TickingClock(ManualClock):
+    """A clock on which a millisecond passes whenever it is looked at."""
+
+    def monotonic_s(self) -> float:
+        self.advance(0.001)
+        return super().monotonic_s()
 
 
 @pytest.fixture
@@ -41,18 +54,37 @@ def ledger(tmp_path: Path) -> Ledger:
         yield ledger
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the objects that are read."""
+    read: list[str] = []
+    real = GitRepository.read
+
+    def reading(repository: GitRepository, object_id: str) -> object:
+        read.append(object_id)
+        return real(repository, object_id)
+
+    monkeypatch.setattr(GitRepository, "read", reading)
+    return read
+
+
 def write(writer: BranchWriter, n: int, *, days: float = 0) -> None:
     """Write four objects: a file, the tree of the files, the tree of the entry, and the entry."""
     files = tree(writer.store, {"f": b"%d" % n}, writer.head.files)
     call(writer, files, call_id=str(n), when=NOW + timedelta(days=days))
 
 
-def n_loose(ledger: Ledger) -> int:
-    return sum(1 for _ in ledger.store.loose.listed())
+def write_noise(writer: BranchWriter, n: int) -> None:
+    files = tree(writer.store, {"f": random.Random(n).randbytes(20 * KIB)}, writer.head.files)
+    call(writer, files, call_id=str(n))
+
+
+def files_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
 def n_packs(ledger: Ledger) -> int:
-    return len(ledger.store.packs.listed())
+    return len(ledger.store.packs.paths())
 
 
 def assert_history(ledger: Ledger, numbers: range) -> None:
@@ -63,23 +95,316 @@ def assert_history(ledger: Ledger, numbers: range) -> None:
         assert contents(ledger.store, entry.files) == {"f": b"%d" % entry.number}
 
 
-def test_loose_objects_stay_few_after_any_number_of_calls(ledger, tmp_path) -> None:
-    most = 0
+# Open packs
+
+
+def test_calls_make_no_file_for_their_objects(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
-        for n in range(2, 150):
+        write(writer, 2)
+        write(writer, 3)
+        before = files_of(tmp_path)
+        for n in range(4, 60):
             write(writer, n)
-            ledger.maintain_if_due(Retention())
-            most = max(most, n_loose(ledger))
-    assert most <= DUE + 4 + 1  # the empty tree is there from the beginning
-    assert n_packs(ledger) > 9  # joining them would make a call slow
-    ledger.maintain_if_due(Retention(), at_end=True)
-    assert n_packs(ledger) <= 2
-    assert_history(ledger, range(1, 150))
+        assert files_of(tmp_path) == before
+        assert_history(ledger, range(1, 60))
+    ledger.close()
+    assert not files_of(tmp_path / "ledger.git/wink/open")
     assert_clean(tmp_path)
 
 
-@pytest.mark.parametrize("sweep", ["maintain_if_due", "maintain"])
+def test_other_processes_read_an_open_pack_and_what_becomes_of_it(ledger, tmp_path) -> None:
+    with ledger.write() as writer, reopened(tmp_path) as reader:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 10):
+            write(writer, n)
+            assert_history(reader, range(1, n + 1))
+        ledger.store.open_packs.seal()
+        write(writer, 10)
+        assert_history(reader, range(1, 11))
+        ledger.maintain(Retention())  # replaces the packs that the reader has open
+        assert_history(reader, range(1, 11))
+
+
+def test_the_next_writer_seals_what_a_killed_one_left(tmp_path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+    assert killed_in_child(lambda: write_and_die(tmp_path))
+    assert len(files_of(tmp_path / "ledger.git/wink/open")) == 2
+    with reopened(tmp_path) as ledger:
+        assert_history(ledger, range(1, 4))  # also before that
+        ledger.write().close()
+        assert not files_of(tmp_path / "ledger.git/wink/open")
+        assert_history(ledger, range(1, 4))
+    assert_clean(tmp_path)
+
+
+def write_and_die(directory: Path, **options: object) -> None:
+    ledger = reopened(directory, **options)
+    writer = ledger.write()
+    write(writer, writer.head.number + 1)
+    write(writer, writer.head.number + 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_open_pack_of_a_live_writer_is_left_alone(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"1"}))
+        write(writer, 2)
+        with reopened(tmp_path) as other:
+            other.write("other").close()
+            other.maintain(Retention())
+        write(writer, 3)
+        assert_history(ledger, range(1, 4))
+
+
+@pytest.mark.parametrize("damage", ["row", "data", "half a row"])
+def test_objects_that_a_loss_of_power_damaged_are_missing_and_older_ones_stay(
+    tmp_path, damage: str
+) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+    assert killed_in_child(lambda: write_and_die(tmp_path))
+    data, rows = files_of(tmp_path / "ledger.git/wink/open")
+    n_objects = rows.stat().st_size // 40
+    if damage == "data":
+        os.truncate(data, data.stat().st_size - 1)
+    elif damage == "row":
+        content = bytearray(rows.read_bytes())
+        content[-1] ^= 1
+        rows.write_bytes(content)
+    else:
+        os.truncate(rows, rows.stat().st_size - 1)
+    with reopened(tmp_path) as ledger:
+        head = ledger.store.repository.ref("refs/heads/main")
+        with pytest.raises(LedgerError, match=head):
+            ledger.write()
+        assert not files_of(tmp_path / "ledger.git/wink/open")
+        packs = [each.disk_bytes for each in ledger.store.packs.listed()]
+    assert n_objects - 1 in map(len, packs)
+    assert not any(head in pack for pack in packs)
+
+
+def test_similar_contents_are_stored_as_short_chains_of_deltas(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {f"wide/{n}": b"%d" % n for n in range(500)})
+        before = ledger.disk_bytes()
+        for n in range(100):
+            files = tree(ledger.store, {f"wide/{n}": b"changed %d" % n}, writer.head.files)
+            call(writer, files)
+        assert ledger.disk_bytes() - before < 100 * 1_600  # a tree of 500 files has 16,000 bytes
+        for entry in writer.log(limit=40):
+            found = contents(ledger.store, entry.files)
+            changed = sum(data.startswith(b"changed") for data in found.values() if data != state())
+            assert changed == entry.number - 1
+    ledger.close()
+    for pack in (tmp_path / "ledger.git/objects/pack").glob("*.idx"):
+        lengths = [
+            int(line.split()[3].rstrip(":"))
+            for line in git(tmp_path, "verify-pack", "-v", str(pack)).splitlines()
+            if line.startswith("chain length")
+        ]
+        assert max(lengths, default=0) <= 16
+    assert_clean(tmp_path)
+
+
+def state() -> object:
+    from ledger_support import DIRECTORY
+
+    return DIRECTORY
+
+
+# Steps
+
+
+def test_packs_stay_few_after_any_number_of_calls(ledger, tmp_path) -> None:
+    most = 0
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 250):
+            write(writer, n)
+            ledger.maintain_if_due(Retention())
+            most = max(most, n_packs(ledger))
+    assert most <= 5
+    assert_history(ledger, range(1, 250))
+    assert_clean(tmp_path)
+
+
+def test_a_step_costs_the_same_for_a_long_history_and_the_next_one_continues(
+    tmp_path, reads
+) -> None:
+    most: dict[int, int] = {}
+    kept = Retention(max_age_days=1)
+    for n_entries in (100, 400):
+        (directory := tmp_path / f"{n_entries}").mkdir()
+        with new_ledger(directory, clock=TickingClock(NOW)) as ledger, ledger.write() as writer:
+            ledger.fork("imported", imported(writer, {"f": b"1"}))
+            for n in range(2, n_entries):
+                write(writer, n, days=n / 10)
+            ledger._clock.advance(days(n_entries / 10))
+            n_steps = 0
+            while oldest(writer) == 1 or ledger._job is not None:
+                reads.clear()
+                ledger.maintain_if_due(kept)
+                most[n_entries] = max(most.get(n_entries, 0), len(reads))
+                n_steps += 1
+                assert n_steps < 2_000
+            assert n_steps > 1
+            assert oldest(writer) > n_entries - 15
+        assert_clean(directory)
+    assert most[400] <= most[100] + 20 < 200
+
+
+def days(n: float) -> float:
+    """Days in seconds."""
+    return n * 86_400
+
+
+def oldest(writer: BranchWriter) -> int:
+    return [entry.number for entry in writer.log()][-1]
+
+
+def test_closing_does_no_maintenance(ledger, tmp_path, reads) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 200):
+            write_noise(writer, n)
+    before = n_packs(ledger)
+    reads.clear()
+    ledger.close()
+    assert reads == []
+    with reopened(tmp_path) as again:
+        assert n_packs(again) == before + 1
+
+
+def test_entries_that_are_too_old_are_forgotten_between_calls(ledger, tmp_path) -> None:
+    kept = Retention(max_age_days=30)
+    with ledger.write() as writer:
+        ledger.fork("imported", imported(writer, {"f": b"1"}))
+        for n in range(2, 40):
+            write(writer, n, days=n)
+        for at, first in ((29, 1), (39, 9), (40, 10)):
+            ledger._clock.moment = NOW + timedelta(days=at)
+            for n in range(31):
+                ledger.store.write_blob(b"%d at %d" % (n, at))
+            ledger.maintain_if_due(kept)
+            assert_history(ledger, range(first, 40))
+    assert_clean(tmp_path)
+
+
+def test_one_process_at_a_time_does_maintenance_and_its_lease_expires(tmp_path) -> None:
+    kept = Retention(budget_bytes=200 * KIB)
+    clock = ManualClock(NOW)
+    with (
+        new_ledger(tmp_path, clock=TickingClock(NOW)) as one,
+        reopened(tmp_path, clock=clock) as other,
+        one.write() as writer,
+    ):
+        imported(writer, {"f": b"1"})
+        for n in range(2, 12):
+            write_noise(writer, n)
+        one.maintain_if_due(kept, seconds=0)  # begins
+        assert one._job is not None
+        other.maintain_if_due(kept)
+        assert oldest(writer) == 1
+        clock.advance(11)
+        other.maintain_if_due(kept)
+        assert oldest(writer) > 1
+        one.maintain_if_due(kept, seconds=0)  # it has lost the lease, and does not continue
+        assert one._job is None
+    assert_clean(tmp_path)
+
+
+# Beside other writers
+
+
+def test_objects_of_a_call_in_another_process_are_not_deleted(ledger, tmp_path) -> None:
+    noise = random.Random(1).randbytes(30 * KIB)
+    with ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"1"}))
+        with reopened(tmp_path) as other, other.write("other") as theirs:
+            with other.store.bulk():
+                root = tree(other.store, {"a": b"in a pack", "b": noise})
+            assert ledger.maintain(Retention()).ran
+            call(theirs, root)
+            assert contents(other.store, root) == {"a": b"in a pack", "b": noise}
+    assert_clean(tmp_path)
+
+
+def test_a_commit_that_uses_objects_that_were_just_deleted_is_refused(ledger, tmp_path) -> None:
+    """A process that reads an old entry holds no lock, however long it takes."""
+    with ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"1"}))
+        write_noise(writer, 2)
+        old = writer.head.files
+        write(writer, 3)
+        with reopened(tmp_path) as other, other.write("other") as theirs:
+            head = theirs.head
+            ledger.maintain(Retention(budget_bytes=10 * KIB))
+            with pytest.raises(LedgerError, match="was deleted meanwhile") as caught:
+                call(theirs, old)
+            assert "open it again" in str(caught.value)
+            assert other.branch("other").head == head
+            call(theirs, tree(other.store, {"f": b"new"}, head.files))
+    assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("n_pauses", [0, 10, 30, 50, 70, 90, 120])
+def test_a_branch_made_at_an_entry_that_is_being_forgotten_is_complete_or_refused(
+    ledger, tmp_path, n_pauses: int
+) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 30):
+            write_noise(writer, n)
+        old = writer.find(9)
+        ledger.store.open_packs.seal()
+        job = ledger._deleting(Retention(budget_bytes=200 * KIB), NOW)
+        for _ in zip(range(n_pauses), job, strict=False):
+            pass
+        with suppress(LedgerError):  # the entry is deleted already
+            ledger.fork("late", old)
+        for _ in job:
+            pass
+        for name in ("main", *ledger.forks()):
+            for entry in ledger.branch(name).log():
+                assert contents(ledger.store, entry.files)
+    assert_clean(tmp_path)
+
+
+# Kills and damage
+
+
+def test_killing_maintenance_between_calls_at_any_step_loses_nothing(tmp_path) -> None:
+    """Sealing, joining packs, and deleting what exceeds the budget."""
+    kept = Retention(budget_bytes=60 * KIB)
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+
+    def work() -> None:
+        with reopened(tmp_path) as own, own.write() as writer:
+            for _ in range(8):
+                write(writer, writer.head.number + 1)
+                own.maintain_if_due(Retention())
+            write_noise(writer, writer.head.number + 1)
+            write(writer, writer.head.number + 1)
+            own.maintain_if_due(kept)
+
+    for step in count(1, 3):
+        killed = killed_in_child(work, at_step=step)
+        with reopened(tmp_path) as ledger:
+            for entry in ledger.branch().log():
+                assert contents(ledger.store, entry.files)
+            with ledger.write() as writer:
+                for _ in range(3):
+                    write_noise(writer, writer.head.number + 1)
+        assert_clean(tmp_path)
+        if not killed:
+            break
+    assert step > 60
+
+
+@pytest.mark.parametrize("sweep", ["maintain"])
 def test_index_that_a_killed_writer_left_without_its_pack_is_deleted(
     ledger, tmp_path, sweep: str
 ) -> None:
@@ -99,160 +424,39 @@ def test_index_that_a_killed_writer_left_without_its_pack_is_deleted(
     assert_clean(tmp_path)
 
 
-def test_packing_reads_only_objects_that_are_not_packed(tmp_path, monkeypatch) -> None:
-    read: list[str] = []
-    real = GitRepository.read
-
-    def reading(repository: GitRepository, object_id: str) -> object:
-        read.append(object_id)
-        return real(repository, object_id)
-
-    monkeypatch.setattr(GitRepository, "read", reading)
-    costs: list[int] = []
-    for n_before in (16, 64):
-        (directory := tmp_path / f"{n_before}").mkdir()
-        with new_ledger(directory) as ledger, ledger.write() as writer:
-            imported(writer, {"f": b"1"})
-            for n in range(2, n_before):
-                write(writer, n)
-            ledger.maintain_if_due(Retention())
-            assert n_loose(ledger) == 0
-            for n in range(n_before, n_before + 10):
-                write(writer, n)
-            read.clear()
-            ledger.maintain_if_due(Retention())
-            costs.append(len(read))
-            assert n_loose(ledger) == 0
-    assert costs[0] == costs[1] < 40 + 5
-
-
-def test_loose_objects_of_earlier_processes_are_packed_only_at_the_end(ledger, tmp_path) -> None:
+def test_damaged_data_of_an_open_pack_is_noticed_when_it_is_read(ledger, tmp_path) -> None:
     with ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-        for n in range(2, 80):
-            write(writer, n)
-    ledger.close()
-    with reopened(tmp_path) as again, again.write():
-        again.maintain_if_due(Retention())
-        assert n_loose(again) > DUE
-        again.maintain_if_due(Retention(), at_end=True)
-        assert n_loose(again) == 0
-        assert_history(again, range(1, 80))
-    assert_clean(tmp_path)
+        imported(writer, {"f": b"some text " * 20})
+        ledger.store.sync()
+        data, _ = files_of(tmp_path / "ledger.git/wink/open")
+        content = data.read_bytes()
+        with data.open("r+b") as file:
+            file.write(b"\0" * len(content))
+        with reopened(tmp_path) as other, pytest.raises(LedgerDamagedError, match="is damaged"):
+            other.branch()
+        data.write_bytes(content)
 
 
-def test_packing_waits_for_other_writers_and_is_not_tried_at_every_call(
-    ledger, tmp_path, monkeypatch
-) -> None:
-    tries: list[object] = []
-    # Attempts that pack nothing can be counted in no other way.
-    monkeypatch.setattr(Ledger, "_pack", lambda own, real=Ledger._pack: tries.append(real(own)))
-    with ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-        ledger.fork("other", writer.head)
-        with reopened(tmp_path) as other, other.write("other"):
-            for n in range(2, 40):
-                write(writer, n)
-                ledger.maintain_if_due(Retention())
-            assert n_loose(ledger) > DUE
-            assert 1 <= len(tries) <= 39 * 4 // DUE
-        ledger.maintain_if_due(Retention(), at_end=True)
-        assert n_loose(ledger) == 0
+# Many branches
 
 
-def test_entries_that_are_too_old_are_forgotten_when_many_objects_are_packed(
-    ledger, tmp_path
-) -> None:
-    kept = Retention(max_age_days=30)
-    with ledger.write() as writer:
-        ledger.fork("imported", imported(writer, {"f": b"1"}))
-        for n in range(2, 40):
-            write(writer, n, days=n)
-        for at, oldest in ((29, 1), (39, 9), (40, 10)):
-            ledger._clock.moment = NOW + timedelta(days=at)
-            for n in range(DUE + 1):
-                ledger.store.write_blob(b"%d at %d" % (n, at))
+def test_the_budget_holds_with_many_branches_that_write_at_the_same_time(tmp_path) -> None:
+    n_branches, kept = 32, Retention(budget_bytes=2_000 * KIB)
+    with new_ledger(tmp_path, clock=ManualClock(NOW)) as ledger, ledger.write() as writer:
+        first = imported(writer, {"f": b"1"})
+        for n in range(n_branches):
+            ledger.fork(f"b{n}", first)
+    ledgers = [reopened(tmp_path) for _ in range(n_branches)]
+    writers = [ledger.write(f"b{n}") for n, ledger in enumerate(ledgers)]
+    most = 0
+    for n in range(8):
+        for k, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):
+            write_noise(writer, n * n_branches + k + 2)
             ledger.maintain_if_due(kept)
-            assert n_loose(ledger) == 0
-            assert_history(ledger, range(oldest, 40))
+            most = max(most, ledger.disk_bytes())
+    assert most <= kept.budget_bytes * 9 / 8 + 100 * KIB
+    for n, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):
+        newest = random.Random(7 * n_branches + n + 2).randbytes(20 * KIB)
+        assert contents(ledger.store, writer.head.files) == {"f": newest}
+        ledger.close()
     assert_clean(tmp_path)
-
-
-def test_many_packs_are_joined_except_one_that_is_larger_than_the_rest(
-    ledger, tmp_path, monkeypatch
-) -> None:
-    # As many packs as the real limit take too long to write.
-    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_BETWEEN_CALLS", 8)
-    with ledger.write() as writer:
-        with ledger.store.bulk():
-            files = {f"{n}": b"%d" % n for n in range(900)}
-            root = tree(ledger.store, files)
-        call(writer, root)
-        (large,) = ledger.store.packs.listed()
-        sizes: list[int] = []
-        for n in range(80):
-            root = tree(ledger.store, {"0": b"changed %d" % n}, writer.head.files)
-            call(writer, root)
-            ledger.maintain_if_due(Retention())
-            sizes.append(n_packs(ledger))
-        assert max(sizes) == 9
-        assert sizes[-1] < 9
-        assert large.path in [pack.path for pack in ledger.store.packs.listed()]
-        assert len(contents(ledger.store, writer.head.files)) == 900
-    assert_clean(tmp_path)
-
-
-def truncate_object(directory: Path, object_id: str) -> None:
-    """Truncate the file of an object, as a power failure may."""
-    (directory / "ledger.git/objects" / object_id[:2] / object_id[2:]).write_bytes(b"x\x9c")
-
-
-def test_a_damaged_object_that_is_not_needed_does_not_stop_packing(ledger, tmp_path) -> None:
-    with ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-        for n in range(2, 20):
-            write(writer, n)
-        truncate_object(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
-        ledger.maintain_if_due(Retention())
-        assert n_loose(ledger) == 0
-        assert_history(ledger, range(1, 20))
-    assert_clean(tmp_path)
-
-
-def test_a_damaged_object_that_is_needed_is_named_and_nothing_is_deleted(ledger, tmp_path) -> None:
-    with ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-        for n in range(2, 20):
-            write(writer, n)
-        needed, before = writer.head.files, n_loose(ledger)
-        truncate_object(tmp_path, needed)
-        with pytest.raises(LedgerError, match=needed):
-            ledger.maintain_if_due(Retention())
-        assert n_loose(ledger) == before
-
-
-def test_killing_packing_at_any_step_loses_nothing(tmp_path) -> None:
-    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-
-    def pack() -> None:
-        with reopened(tmp_path) as own, own.write():
-            own.store.n_written_loose += DUE + 1
-            own.maintain_if_due(Retention())
-
-    number = 1
-    for step in count(1, 9):
-        with reopened(tmp_path) as ledger, ledger.write() as writer:
-            for _ in range(10):
-                number += 1
-                write(writer, number)
-            ledger.store.write_blob(os.urandom(64))
-        killed = killed_in_child(pack, at_step=step)
-        with reopened(tmp_path) as ledger:
-            assert_history(ledger, range(1, number + 1))
-        assert_clean(tmp_path)
-        if not killed:
-            break
-    assert step > 20
-    with reopened(tmp_path) as ledger:
-        assert n_loose(ledger) == 0

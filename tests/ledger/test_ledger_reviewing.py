@@ -105,16 +105,17 @@ def test_an_object_that_is_too_large_is_not_read_and_a_missing_one_is_damage(
 ) -> None:
     with new_ledger(tmp_path) as ledger:
         store = ledger.store
-        large = stored(store, b"123456")
+        content = random.Random(0).randbytes(20_000)
+        large = stored(store, content)
         lost = TreeEntry(FileKind.FILE, "0" * 39 + "1")
         root = build(store, EMPTY_TREE_ID, {at("large"): large, at("small"): stored(store, b"1")})
         changes = list(diff(store, EMPTY_TREE_ID, root))
         store.loose.delete(large.id)
         with pytest.raises(LedgerDamagedError):
             tree_diff(store, changes).text()
-        store.write_blob(b"123456")
+        store.write_blob(content)
         limited = tree_diff(store, changes, limits=DiffLimits(path_bytes=5)).text()
-        assert limited.startswith("large: 6 bytes, not shown\ndiff --git a/small b/small\n")
+        assert limited.startswith("large: 20 KiB, not shown\ndiff --git a/small b/small\n")
         damaged = build(store, EMPTY_TREE_ID, {at("lost"): lost})
         with pytest.raises(LedgerDamagedError):
             tree_diff(store, diff(store, EMPTY_TREE_ID, damaged)).text()

@@ -13,25 +13,27 @@ _HERE = Path(__file__).parent
 _SCRIPT = """
 import sys
 from pathlib import Path
-from workspace_rig import assert_same, calls, folder, made, picture, reopened
+from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
 from wink_workspace.errors import LedgerError
 
 here = Path(sys.argv[1])
 with made(here, {"a.txt": b"a" * 9_000, "d/b.txt": b"b" * 9_000}) as workspace:
-    with calls(workspace) as call:
-        call("write_file", file_path="c.txt", content="c\\n")
-        before = picture(workspace.files.tree.root)
-        filler = (here / "filler").open("wb", buffering=0)
+    def delete_and_fill() -> None:
+        workspace.files.delete("d", recursive=True)
         try:
             while filler.write(b"x" * 4_096):
                 pass
         except OSError:
             pass
+    with calls(workspace, doing(delete_and_fill, fails=True)) as call:
+        call("write_file", file_path="c.txt", content="c\\n")
+        before = picture(workspace.files.tree.root)
+        filler = (here / "filler").open("wb", buffering=0)
         try:
-            text = call("rm", path="d").text
+            text = call("act").text
+            assert "the handler failed" in text, text
         except LedgerError as error:
-            text = str(error)
-        assert "No space left on device" in text, text
+            assert "No space left on device" in str(error)
         assert_same(before, picture(workspace.files.tree.root))
         assert len(list(workspace.log())) >= 2
         filler.truncate(0)

@@ -94,26 +94,26 @@ def test_failed_deletion_of_old_history_is_logged_once_and_calls_succeed(
 ) -> None:
     config = WorkspaceConfig(retention=Retention(budget_bytes=1))
 
-    def fail(self: Ledger, retention: Retention) -> None:
+    def fail(self: Ledger, *_: object, **__: object) -> None:
         raise LedgerError("the device is broken")
 
     with made(tmp_path, config=config) as workspace, calls(workspace) as call:
-        monkeypatch.setattr(Ledger, "maintain", fail)
+        monkeypatch.setattr(Ledger, "_deleting", fail)
         with caplog.at_level(logging.WARNING):
             for n in range(3):
                 assert call("write_file", file_path=f"{n}.txt", content="x").result.success
     assert caplog.text.count("Old history cannot be deleted") == 1
 
 
-def test_many_loose_objects_are_packed_between_calls_and_at_close(
+def test_new_objects_are_packed_between_calls_and_at_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Packing is due after 5,000 objects, which take too long to write.
-    monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", 100)
+    # An open pack is sealed after 2,000 objects, which take too long to write.
+    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 100)
     with made(tmp_path) as workspace, calls(workspace) as call:
         for n in range(30):
             call("write_file", file_path=f"{n}/{n}.txt", content=f"{n}")
-            assert len(list(workspace._ledger.store.loose.listed())) < 120
+        assert len(workspace._ledger.store.packs.paths()) > 3
     with Ledger(folder(tmp_path).ledger) as ledger:
-        assert len(list(ledger.store.loose.listed())) < 100
-        assert len(ledger.store.packs.listed()) >= 1
+        assert len(list(ledger.store.loose.listed())) <= 1  # the empty tree
+        assert len(ledger.store.open_packs.disk_bytes_by_object()) == 0

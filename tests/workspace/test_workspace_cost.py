@@ -166,7 +166,7 @@ def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return opened
 
 
-def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
+def test_workspace_is_made_with_two_packs_and_opened_without_reading_a_file(
     tmp_path: Path, opened_files: list[str]
 ) -> None:
     n_files = 1_000
@@ -175,7 +175,8 @@ def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
         assert workspace.changes() == ()
     assert workspace._ledger.store.n_written == 0
     packs = workspace._folder.ledger / "objects" / "pack"
-    assert sorted(path.suffix for path in packs.iterdir()) == [".idx", ".pack"]
+    # One with the files, one with the entry
+    assert sorted(path.suffix for path in packs.iterdir()) == [".idx", ".idx", ".pack", ".pack"]
     with reopened(tmp_path, clock=later()) as workspace:
         assert workspace.changes() == ()
     assert opened_files == []

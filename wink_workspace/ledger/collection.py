@@ -1,11 +1,15 @@
-"""Garbage collection: pack reachable objects, delete the others. No other module deletes objects.
+"""Garbage collection: join packs, and delete unreachable objects. No other module deletes objects.
 
-Rule 1: no other process may write (``SharedLock.alone``), and no call may be in progress: no ref
-leads to the objects of a call before its commit.
-Rule 2: reachable are the objects that a ref leads to, up to the boundary of the history, the trees
+Everything here is a generator that pauses often, so that it can run in small steps between calls.
+Other processes may write meanwhile (``leases.py``).
+
+Rule 1: reachable are the objects that a ref leads to, up to the boundary of the history, the trees
 that the caller names, and the empty tree. If one of them cannot be read, nothing is deleted.
-Rule 3: a reachable object is deleted only after a pack that contains it is in place and was read
-back.
+Rule 2: an unreachable object may belong to a call in progress. It is deleted if no other process
+writes, if it belongs to an entry that was just forgotten, or if it is older than ``_GRACE_S``.
+Nothing is deleted that was added or used since the collection began.
+Rule 3: a reachable object is deleted only after a pack that contains it is in place.
+Rule 4: what is reachable is determined again under the lock under which objects are deleted.
 
 A crash in the middle leaves unreachable objects, some of which refer to deleted ones. Plain git
 and ``git fsck`` accept this, and the next collection deletes them.
@@ -14,29 +18,34 @@ and ``git fsck`` accept this, and the next collection deletes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .commits import parse_commit
 from .disk import is_disk_full
-from .git_tree import EMPTY_TREE_ID
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID
+from .leases import DeletionLock
 from .loose import LooseObject
 from .objects import ObjectStore
 from .packs import Pack
+from .repacking import Source, repacking
 
 __all__ = [
+    "Garbage",
     "Steps",
-    "collect",
+    "check_complete",
+    "collecting",
     "disk_bytes",
     "disk_bytes_by_object",
     "has_many_packs",
-    "n_unpacked",
+    "joining",
+    "marking",
     "no_steps",
     "objects_of",
-    "pack_loose",
 ]
 
 Steps: TypeAlias = Callable[[str, int, int], None]
@@ -44,12 +53,15 @@ Steps: TypeAlias = Callable[[str, int, int], None]
 
 _log = logging.getLogger(__name__)
 
+_Item = TypeVar("_Item")
+
 _MAX_PACKS: Final = 8
-# Joining packs takes seconds. A session that adds a pack every few hundred calls should not wait
-# for that between two calls, and a lookup in this many packs costs microseconds.
-_MAX_PACKS_BETWEEN_CALLS: Final = 64
+_MAX_PACKS_BETWEEN_CALLS: Final = 16
 _MAX_WASTE: Final = 0.2
 _MIN_TO_PACK: Final = 50
+_GRACE_S: Final = 3_600
+_DELETIONS_PER_LOCK: Final = 64
+_MAX_TRIES: Final = 1_000
 
 
 def no_steps(what: str, n_done: int, n_all: int) -> None:
@@ -57,17 +69,44 @@ def no_steps(what: str, n_done: int, n_all: int) -> None:
     del what, n_done, n_all
 
 
-def collect(
+@dataclass(slots=True, kw_only=True)
+class Garbage:
+    """What a collection may delete, and how.
+
+    Attributes:
+        forgotten: Objects of entries that were just forgotten.
+        is_alone: Whether no other process has the ledger open for writing.
+        started: The filesystem's time at which the collection began.
+        with_deltas: Whether to compute new deltas, which takes seconds and is one step.
+    """
+
+    forgotten: Collection[str] = ()
+    is_alone: bool
+    started: float
+    with_deltas: bool = False
+
+    def may_delete(self, object_id: str, used: float) -> bool:
+        """Whether an unreachable object may be deleted that was last used at a time."""
+        if used >= self.started:
+            return False
+        return self.is_alone or used < self.started - _GRACE_S or object_id in self.forgotten
+
+
+def collecting(
     store: ObjectStore,
-    n_commits: int,
+    lock: DeletionLock,
+    garbage: Garbage,
     *,
+    n_commits: int,
     trees: Iterable[str] = (),
     steps: Steps = no_steps,
-) -> None:
-    """Pack reachable objects and delete the rest. It may be repeated, also after a crash.
+) -> Iterator[None]:
+    """Join packs and delete garbage. It may be repeated, also after a crash.
 
     Args:
         store: The objects.
+        lock: Excludes moves of refs during a deletion.
+        garbage: What may be deleted.
         n_commits: How many commits are kept, for *steps*.
         trees: Further roots to keep; a root that does not exist is skipped.
         steps: Receives the progress.
@@ -76,69 +115,185 @@ def collect(
         LedgerError: If an object cannot be read, written or deleted; no reachable object is
             lost.
     """
-    store.loose.delete_leftovers()
-    store.packs.delete_leftovers()
-    kept = _reachable(store, lambda n_done: steps("reading entries", n_done, n_commits))
+    _delete_leftovers(store, garbage)
+    kept = {EMPTY_TREE_ID}
+    yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
     for root in trees:
         if root in store.repository:
             for _ in _objects_in(store, root, kept):
-                pass
-    loose = list(store.loose.listed())
-    packs = store.packs.listed()
-    if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
+                yield
+    loose: list[LooseObject] = []
+    for found in store.loose.listed():
+        loose.append(found)
+        yield
+    packs = list[Pack]()
+    for path in store.packs.paths():
+        packs.append(store.packs.load(path))
+        yield
+    in_open = store.open_packs.disk_bytes_by_object().keys()
+    if garbage.is_alone and not kept.difference(
+        in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
+    ):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
-    replaced = _packs_to_rewrite(packs, kept)
+    replaced = _packs_to_rewrite(store, packs, kept, garbage)
     staying = _except(packs, replaced)
-    candidates = {found.id for found in loose if not store.stays_loose(found)}
-    to_pack = _to_pack(candidates, kept, staying, replaced)
-    if replaced or len(to_pack) >= _MIN_TO_PACK:
-        try:
-            new = _write_pack(store, to_pack, steps)
-        except LedgerError as error:
-            if not is_disk_full(error):
-                raise
-            _log.warning("The disk is too full to pack objects; they stay unpacked.")
-            staying, replaced = packs, []
+    new = yield from _replacement(store, replaced, staying, loose, kept, garbage, steps)
+    if new is None:  # the disk is full
+        replaced, staying = [], packs
+    else:
+        replaced, staying = _except(replaced, new), staying + new
+    passed(KillPoint.PACK_WRITTEN)
+    packed = set[str]().union(*(pack.disk_bytes for pack in staying))
+    yield from _delete_packs(store, lock, replaced, kept, packed)
+    unneeded = [
+        found
+        for found in loose
+        if found.id in packed or (found.id not in kept and garbage.may_delete(found.id, found.used))
+    ]
+    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
+    store.forget()
+
+
+def joining(store: ObjectStore) -> Generator[None]:
+    """Join the smaller packs, with all their objects; neither the history nor others are read."""
+    paths = _smaller(store.packs.paths(), lambda path: path.with_suffix(".pack").stat().st_size)
+    joined = list[Pack]()
+    for path in paths:
+        joined.append(store.packs.load(path))
+        yield
+    sources = [Source(pack, pack.disk_bytes) for pack in joined]
+    new = yield from repacking(store.repository, store.packs, sources)
+    passed(KillPoint.PACK_WRITTEN)
+    for pack in joined:
+        if pack.path != new:
+            store.packs.delete(pack.path)
+            passed(KillPoint.PACK_DELETED)
+            yield
+
+
+def has_many_packs(store: ObjectStore) -> bool:
+    """Whether packs should be joined."""
+    return len(store.packs.paths()) > _MAX_PACKS_BETWEEN_CALLS
+
+
+def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
+    """Delete the unfinished files of dead processes; others are recognised by their age."""
+    before = garbage.started if garbage.is_alone else garbage.started - _GRACE_S
+    store.loose.delete_leftovers(before)
+    store.packs.delete_leftovers(before)
+
+
+def _replacement(
+    store: ObjectStore,
+    replaced: list[Pack],
+    staying: list[Pack],
+    loose: list[LooseObject],
+    kept: set[str],
+    garbage: Garbage,
+    steps: Steps,
+) -> Generator[None, None, list[Pack] | None]:
+    """Write what is to be kept of *replaced* packs and loose objects to a new pack."""
+    present = set[str]().union(*(pack.disk_bytes for pack in staying))
+    sources = [
+        Source(
+            pack,
+            [
+                each
+                for each in pack.disk_bytes
+                if each not in present and (each in kept or not garbage.may_delete(each, pack.made))
+            ],
+        )
+        for pack in replaced
+    ]
+    small = [
+        found.id
+        for found in loose
+        if found.id in kept and found.id not in present and not store.stays_loose(found)
+    ]
+    if small and (replaced or len(small) >= _MIN_TO_PACK):
+        sources.append(Source(None, small))
+    ids = set[str]().union(*(source.ids for source in sources))
+    if not ids:
+        return []
+    try:
+        if garbage.with_deltas:
+            store.repository.pack(
+                sorted(ids), on_progress=lambda n: steps("packing objects", n, len(ids))
+            )
+            steps("packing objects", len(ids), len(ids))
         else:
-            staying, replaced = staying + new, _except(replaced, new)
-    passed(KillPoint.PACK_WRITTEN)
-    needed = kept.difference(*(pack.disk_bytes for pack in staying))
-    _delete_loose(store, [found for found in loose if found.id not in needed], steps)
+            yield from repacking(store.repository, store.packs, sources)
+    except LedgerError as error:
+        needed = sum(pack.disk_bytes[each] for pack in replaced for each in pack.disk_bytes)
+        if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no error number
+            raise
+        _log.warning("The disk is too full to pack objects; they stay as they are.")
+        return None
+    loaded = [store.packs.load(path) for path in store.packs.paths()]
+    new = [pack for pack in loaded if pack.disk_bytes.keys() == ids]
+    if not new:
+        raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
+    if garbage.with_deltas:
+        store.packs.note_deltas(new[0].path)
+    return new[:1]
+
+
+def _delete_packs(
+    store: ObjectStore, lock: DeletionLock, replaced: list[Pack], kept: set[str], packed: set[str]
+) -> Iterator[None]:
+    lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
+    for _ in range(_MAX_TRIES if replaced else 0):
+        with lock.exclusively() as is_locked:
+            if is_locked and _is_still_garbage(store, kept, lost):
+                lock.advance()
+                for pack in replaced:
+                    store.packs.invalidate(pack.path)
+                    passed(KillPoint.PACK_INVALIDATED)
+                break
+        yield
+    else:
+        return
     for pack in replaced:
-        store.packs.delete(pack)
+        store.packs.delete(pack.path)
         passed(KillPoint.PACK_DELETED)
-    store.forget()
+        yield
 
 
-def pack_loose(store: ObjectStore, *, steps: Steps = no_steps) -> None:
-    """Pack the small loose objects, reachable or not.
-
-    The cost follows their number: neither the history nor packed objects are read. It may be
-    repeated, and raises the errors of ``collect``.
-    """
-    store.packs.delete_leftovers()
-    loose = [found for found in store.loose.listed() if store.is_small(found)]
-    to_pack = {found.id for found in loose}
-    to_pack.difference_update(*(pack.disk_bytes for pack in store.packs.listed()))
-    _write_pack(store, to_pack, steps)
-    passed(KillPoint.PACK_WRITTEN)
-    _delete_loose(store, loose, steps)
-    store.forget()
-
-
-def has_many_packs(store: ObjectStore, *, at_end: bool) -> bool:
-    """Whether ``collect`` should join packs; *at_end* uses a lower limit."""
-    most = _MAX_PACKS if at_end else _MAX_PACKS_BETWEEN_CALLS
-    return len(list(store.packs.directory.glob("*.idx"))) > most
-
-
-def _delete_loose(store: ObjectStore, unneeded: list[LooseObject], steps: Steps) -> None:
+def _delete_loose(
+    store: ObjectStore,
+    lock: DeletionLock,
+    unneeded: list[LooseObject],
+    kept: set[str],
+    packed: set[str],
+    garbage: Garbage,
+    steps: Steps,
+) -> Iterator[None]:
     """Delete in inode order, which takes half the time."""
     unneeded.sort(key=lambda found: found.inode)
-    for n_done, found in enumerate(unneeded, start=1):
-        store.loose.delete(found.id)
-        passed(KillPoint.LOOSE_DELETED)
-        steps("deleting files", n_done, len(unneeded))
+    n_done = 0
+    for _ in range(_MAX_TRIES + len(unneeded)):
+        part = unneeded[n_done : n_done + _DELETIONS_PER_LOCK]
+        if not part:
+            return
+        with lock.exclusively() as is_locked:
+            if is_locked:
+                if not _is_still_garbage(store, kept, {each.id for each in part} - packed):
+                    return
+                lock.advance()
+                for found in part:
+                    if found.id in packed or store.loose.used(found.id) < garbage.started:
+                        store.loose.delete(found.id)
+                        passed(KillPoint.LOOSE_DELETED)
+                    n_done += 1
+                    steps("deleting files", n_done, len(unneeded))
+        yield
+
+
+def _is_still_garbage(store: ObjectStore, kept: set[str], unreachable: set[str]) -> bool:
+    """Whether no ref leads to *unreachable* objects; completes *kept*."""
+    for _ in marking(store, kept):
+        pass
+    return kept.isdisjoint(unreachable)
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
@@ -171,87 +326,99 @@ def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
                 yield entry.id
 
 
+def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> None:
+    """Check that a commit has all its objects, except those that the commit *known* has too.
+
+    Raises:
+        LedgerDamagedError: If one is missing.
+    """
+    new, old = (
+        EMPTY_TREE_ID if each is None else parse_commit(each, store.read(each, "commit")).tree
+        for each in (commit_id, known)
+    )
+    trees = [(new, old)]
+    while trees:
+        new, old = trees.pop()
+        before = EMPTY_TREE if old == EMPTY_TREE_ID else store.read_tree(old)
+        for name, entry in store.read_tree(new).rows_not_in(before):
+            if entry.is_tree:
+                there = before.get(name)
+                trees.append((entry.id, there.id if there and there.is_tree else EMPTY_TREE_ID))
+            elif entry.id not in store.repository:
+                raise LedgerDamagedError(f"object {entry.id} is missing")
+
+
 def disk_bytes_by_object(store: ObjectStore) -> dict[str, int]:
     """The size of each object on disk."""
     sizes = {found.id: found.disk_bytes for found in store.loose.listed()}
-    for pack in store.packs.listed():
-        sizes.update(pack.disk_bytes)
-    return sizes
+    for path in store.packs.paths():
+        sizes.update(store.packs.load(path).disk_bytes)
+    return sizes | store.open_packs.disk_bytes_by_object()
 
 
 def disk_bytes(store: ObjectStore) -> int:
     """The size of all objects on disk; costs the number of loose objects."""
-    return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
+    loose = sum(found.disk_bytes for found in store.loose.listed())
+    return store.packs.disk_bytes() + store.open_packs.disk_bytes() + loose
 
 
-def n_unpacked(store: ObjectStore, *, few: int) -> int:
-    """How many objects are to be packed: a cheap estimate if there are at most *few*."""
-    n_loose = store.loose.count()
-    if n_loose <= few:
-        return n_loose
-    return sum(store.is_small(found) for found in store.loose.listed())
+def _ignore(n_done: int) -> None:
+    del n_done
 
 
-def _reachable(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
+def marking(
+    store: ObjectStore, seen: set[str], on_progress: Callable[[int], None] = _ignore
+) -> Iterator[None]:
+    """Add everything that refs lead to to *seen*; what a commit in it leads to is in it already."""
     ends = store.repository.boundary()
-    seen = {EMPTY_TREE_ID}
     n_done = 0
     for commit_id in store.repository.refs().values():
         following: str | None = commit_id
         while following is not None and following not in seen:
             commit = parse_commit(following, store.read(following, "commit"))
             for _ in objects_of(store, following, seen):
-                pass
+                yield
             n_done += 1
             on_progress(n_done)
             following = None if following in ends else commit.parent
-    return seen
 
 
-def _packs_to_rewrite(packs: list[Pack], kept: set[str]) -> list[Pack]:
-    """The packs to rewrite: those with much unreachable data and, if there are many, others.
-
-    A pack with more objects than all smaller packs together stays, so each is rewritten rarely.
-    """
-    wasteful = [pack for pack in packs if _wasted_part(pack, kept) > _MAX_WASTE]
+def _packs_to_rewrite(
+    store: ObjectStore, packs: list[Pack], kept: set[str], garbage: Garbage
+) -> list[Pack]:
+    """The packs to rewrite: with much garbage, without deltas and, if there are many, others."""
+    wasteful = [
+        pack
+        for pack in packs
+        if _wasted_part(pack, kept, garbage) > _MAX_WASTE
+        or (
+            garbage.with_deltas
+            and len(pack.disk_bytes) >= _MIN_TO_PACK
+            and not store.packs.has_deltas(pack.path)
+        )
+    ]
     if len(packs) - len(wasteful) <= _MAX_PACKS:
         return wasteful
-    joined = sorted(_except(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
-    while len(joined) > 1 and len(joined[-1].disk_bytes) > sum(
-        len(pack.disk_bytes) for pack in joined[:-1]
-    ):
-        joined.pop()
-    return [*wasteful, *joined]
+    return [*wasteful, *_smaller(_except(packs, wasteful), lambda pack: len(pack.disk_bytes))]
 
 
-def _wasted_part(pack: Pack, kept: set[str]) -> float:
-    wasted = sum(size for object_id, size in pack.disk_bytes.items() if object_id not in kept)
+def _smaller(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> list[_Item]:
+    """All but those that are larger than all smaller ones together: each is rewritten rarely."""
+    found = sorted(items, key=size_of)
+    while len(found) > 1 and size_of(found[-1]) > sum(map(size_of, found[:-1])):
+        found.pop()
+    return found
+
+
+def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> float:
+    wasted = sum(
+        size
+        for object_id, size in pack.disk_bytes.items()
+        if object_id not in kept and garbage.may_delete(object_id, pack.made)
+    )
     return wasted / max(1, sum(pack.disk_bytes.values()))
 
 
 def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:
     paths = {pack.path for pack in others}
     return [pack for pack in packs if pack.path not in paths]
-
-
-def _to_pack(
-    candidates: set[str], kept: set[str], staying: Iterable[Pack], replaced: Iterable[Pack]
-) -> set[str]:
-    """The kept objects of *candidates* and *replaced* packs that no staying pack contains."""
-    to_pack = candidates.union(*(pack.disk_bytes for pack in replaced)) & kept
-    return to_pack.difference(*(pack.disk_bytes for pack in staying))
-
-
-def _write_pack(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
-    """The new pack, read back to check it; none if there are no objects to pack."""
-    if not object_ids:
-        return []
-    n_all = len(object_ids)
-    store.repository.pack(
-        sorted(object_ids), on_progress=lambda n_read: steps("packing objects", n_read, n_all)
-    )
-    steps("packing objects", n_all, n_all)
-    new = [pack for pack in store.packs.listed() if pack.disk_bytes.keys() == object_ids]
-    if not new:
-        raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
-    return new[:1]

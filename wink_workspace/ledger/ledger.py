@@ -6,7 +6,9 @@
     refs/wink/forks/<name>          the forks
     refs/wink/discarded/<time>-...  the discards
     wink/lines/<branch>/            the writer lock and pending mark of a branch
+    wink/open/                      new objects, see ``open_packs``
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
+    wink/deletion, maintenance      see ``leases``
 
 ``Ledger`` opens them. ``Branch`` reads without a lock, ``BranchWriter`` appends.
 """  # language: allow, wink/lines is a name on disk
@@ -14,26 +16,29 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Iterator
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError, UsageError
 
 from .collection import (
     Steps,
+    check_complete,
     disk_bytes,
     has_many_packs,
-    n_unpacked,
+    joining,
     no_steps,
-    pack_loose,
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
-from .disk import ledger_failures
+from .disk import is_disk_full, ledger_failures
 from .history import BRANCH_FILES, MAIN_BRANCH, Branch, LogEntry
+from .leases import DeletionLock, MaintenanceLease
 from .lock import SharedLock, WriterLock
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
@@ -43,7 +48,7 @@ from .retention import (
     Retention,
     forgotten_in,
     has_too_old,
-    maintain,
+    maintaining,
 )
 from .writing import BranchWriter
 
@@ -54,8 +59,11 @@ _log = logging.getLogger(__name__)
 _FORK_REFS: Final = "refs/wink/forks/"
 _FORK_NAME = re.compile(r"(?!main$)[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*(?<!\.lock)")
 _MAX_FORK_NAME_CHARS: Final = 64
-_DUE_AFTER_PART: Final = 8
-_DUE_AFTER_OBJECTS: Final = 5_000
+STEP_SECONDS: Final = 0.005
+"""How long a step of maintenance between two calls takes."""
+_MEASURED_AFTER_PART: Final = 256
+_MOST_EXCESS: Final = 1 / 8
+_PAUSES_PER_LOOK: Final = 16
 
 
 class Ledger:
@@ -90,13 +98,22 @@ class Ledger:
         self._clock = clock
         self._other_trees = other_trees
         self.store = ObjectStore(GitRepository(directory, durable=durable))
-        self._refs = RefMover(self.store.repository, durable=durable)
+        self._deletion = DeletionLock(directory / "wink" / "deletion")
+        self._refs = RefMover(
+            self.store.repository,
+            lock=self._deletion,
+            check=self._check_new_commit,
+            durable=durable,
+        )
         self._shared: SharedLock | None = None
         self._writers: list[BranchWriter] = []
-        self._disk_bytes: int | None = None
-        self._n_unpacked: int | None = None
-        self._maintained_at = (0, 0)
-        self._n_written_at_last_pack = 0
+        self._lease = MaintenanceLease(directory / "wink" / "maintenance")
+        self._sealing: Iterator[None] | None = None
+        self._job: Generator[None, None, object] | None = None
+        self._maybe_due = True
+        self._disk_bytes = 0
+        self._unavoidable_bytes = 0
+        self._measured_at = -math.inf
 
     @classmethod
     def create(cls, directory: Path) -> None:
@@ -124,9 +141,26 @@ class Ledger:
         """Release every lock and close every file."""
         for writer in self._writers:
             writer.close()
+        self._abandon_job()
+        try:
+            self.store.open_packs.seal()
+        except LedgerError as error:  # the next writer does it
+            _log.warning("New objects cannot be packed: %s", error)
         if self._shared is not None:
             self._shared.release()
+        self._deletion.close()
         self.store.repository.close()
+
+    def _check_new_commit(self, commit_id: str, before: str | None) -> None:
+        """Check a commit after another process deleted objects that it may have used."""
+        self.store.forget()
+        try:
+            check_complete(self.store, commit_id, before)
+        except LedgerDamagedError as error:
+            raise LedgerError(
+                f"old history that this change uses was deleted meanwhile: {error}",
+                hint="Close the workspace, open it again, and repeat the change.",
+            ) from error
 
     # Branches
 
@@ -165,6 +199,7 @@ class Ledger:
         try:
             if lock.owner_died:
                 self._delete_stale_locks(ref)
+            self.store.open_packs.seal_dead()
             writer = BranchWriter(
                 self.store,
                 ref,
@@ -187,6 +222,7 @@ class Ledger:
         """The lock that stops others from deleting objects; taken when it is first needed."""
         if self._shared is None or not self._shared.is_held:
             self._shared = SharedLock(self._directory / "wink" / "at-work")
+            self._deletion.prepare()
         return self._shared
 
     # Forks
@@ -242,74 +278,121 @@ class Ledger:
         with ledger_failures("the size of the ledger cannot be read"):
             return disk_bytes(self.store)
 
-    def is_due(self, retention: Retention) -> bool:
-        """Whether ``maintain`` has something to do; cheap.
-
-        It has if the budget is used up, or if any process added thousands of loose objects: their
-        cost at the first call of the next process would grow without limit.
-        """
-        n_objects = self.store.n_written_loose - self._maintained_at[0]
-        if self._n_unpacked is None:
-            with ledger_failures("the objects of the ledger cannot be counted"):
-                n_present = n_unpacked(self.store, few=_DUE_AFTER_OBJECTS)
-            self._n_unpacked = max(0, n_present - n_objects)
-        return self._n_unpacked + n_objects > _DUE_AFTER_OBJECTS or self.is_over_budget(retention)
-
     def is_over_budget(self, retention: Retention) -> bool:
-        """Whether old history must be deleted; cheap enough to call after every call."""
-        n_bytes = self.store.written_bytes - self._maintained_at[1]
-        # The heads alone may exceed the budget; do not try again after every call.
-        if n_bytes <= retention.budget_bytes // _DUE_AFTER_PART:
-            return False
-        if self._disk_bytes is None:
-            self._disk_bytes = self.disk_bytes() - n_bytes
-        return self._disk_bytes + n_bytes > retention.budget_bytes
+        """Whether old history must be deleted; cheap enough to call after every call.
 
-    def maintain_if_due(self, retention: Retention, *, at_end: bool = False) -> None:
-        """Do only the part of ``maintain`` that is due; between calls only.
+        The size is measured again whenever this writer has added a small part of the budget, so
+        that what other writers added counts as well.
+        """
+        n_bytes = self.store.written_bytes - self._measured_at
+        if n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART:
+            self._disk_bytes, self._measured_at = self.disk_bytes(), self.store.written_bytes
+        return self._disk_bytes > max(retention.budget_bytes, self._unavoidable_bytes)
 
-        Runs ``maintain`` if the history is over budget. If thousands of loose objects were added,
-        packs them, which costs their number; or runs ``maintain`` if there are many packs or
-        entries older than *retention* keeps.
+    def maintain_if_due(self, retention: Retention, *, seconds: float = STEP_SECONDS) -> None:
+        """Do a step of maintenance, if any is due; between calls only.
 
-        Args:
-            retention: What is kept.
-            at_end: Whether the workspace is closing and time matters less: objects that earlier
-                processes left unpacked count too, and the limit on packs is lower.
+        A step ends after about *seconds*, and the next one continues. Due are: making a pack of
+        this writer's new objects when there are many, joining packs, and deleting history that
+        *retention* does not keep. While the history exceeds the budget by an eighth, a step has
+        no limit, and waits for one of another process.
 
         Raises:
             LedgerError: As ``maintain``.
         """
-        is_much = self.store.n_written_loose - self._n_written_at_last_pack > _DUE_AFTER_OBJECTS
-        if self.is_over_budget(retention):
-            self.maintain(retention)
-            return
-        many = (is_much or at_end) and has_many_packs(self.store, at_end=at_end)
-        if is_much or many or (at_end and self.is_due(retention)):
-            self._n_written_at_last_pack = (
-                self.store.n_written_loose
-            )  # also if other processes are writing
-            if many or has_too_old(self.store, retention, self._clock.now()):
-                self.maintain(retention)
+        if self._sealing is None and self.store.open_packs.is_full:
+            self._sealing = self.store.open_packs.sealing()
+        if self._sealing is None and self._job is None and not self._maybe_due:
+            n_bytes = self.store.written_bytes - self._measured_at
+            if n_bytes <= retention.budget_bytes // _MEASURED_AFTER_PART:
                 return
-            try:
-                self._pack()
-            except LedgerError:  # a damaged object may be unreachable
-                self.maintain(retention)
+        ends = self._clock.monotonic_s() + seconds
+        if self._sealing is not None and self._continue(self._sealing, ends):
+            self._sealing = None
+            self._maybe_due = True
+        lease = self._lease
+        if self._job is not None and not lease.is_mine:
+            self._abandon_job()
+            self._measured_at = -math.inf
+        is_over = self.is_over_budget(retention)
+        if self._job is None and not is_over and not self._maybe_due:
+            return
+        now = self._clock.now()
+        is_urgent = is_over and self._disk_bytes > retention.budget_bytes * (1 + _MOST_EXCESS)
+        lease_was_mine = is_urgent and lease.is_mine
+        with lease.step(now, is_urgent=is_urgent) as may:
+            if not may:
+                self._abandon_job()
+                return
+            if is_urgent and not lease_was_mine:  # another process may have deleted enough
+                self._measured_at = -math.inf
+                is_over = self.is_over_budget(retention)
+            if self._job is None:
+                self._job = self._due_job(retention, now, is_over=is_over)
+            ends = math.inf if is_urgent else ends
+            if self._job is not None and not self._continue(self._job, ends):
+                return
+        self._job, self._maybe_due = None, False
+        lease.end()
 
-    def _pack(self) -> None:
-        try:
-            with self._shared_lock().alone() as is_alone:
-                if not is_alone:
-                    return
-                with ledger_failures("objects cannot be packed"):
-                    pack_loose(self.store)
-        finally:
-            self.store.forget()
-        self._n_unpacked, self._maintained_at = (
-            0,
-            (self.store.n_written_loose, self._maintained_at[1]),
+    def _due_job(
+        self, retention: Retention, now: datetime, *, is_over: bool
+    ) -> Generator[None, None, object] | None:
+        if is_over or has_too_old(self.store, retention, now):
+            return self._deleting(retention, now)
+        if has_many_packs(self.store):
+            return joining(self.store)
+        return None
+
+    def _deleting(
+        self,
+        retention: Retention,
+        now: datetime,
+        *,
+        with_deltas: bool = False,
+        steps: Steps = no_steps,
+    ) -> Generator[None, None, Maintenance]:
+        with self._shared_lock().alone() as is_alone:
+            pass
+        if with_deltas:
+            self._deletion.wait_for_next_tick()  # otherwise the newest objects are not garbage yet
+        done = yield from maintaining(
+            self.store,
+            self._deletion,
+            retention,
+            now,
+            is_alone=is_alone,
+            with_deltas=with_deltas,
+            trees=self._other_trees(),
+            steps=steps,
         )
+        self.store.forget()
+        if done.forgotten:
+            _log.warning("%s", done.forgotten)
+        self._disk_bytes, self._measured_at = done.disk_bytes, self.store.written_bytes
+        # The heads alone may exceed the budget; do not try again before they have grown.
+        self._unavoidable_bytes = 0
+        if done.disk_bytes > retention.budget_bytes:
+            growth = retention.budget_bytes // _MEASURED_AFTER_PART
+            self._unavoidable_bytes = done.disk_bytes + max(growth, done.disk_bytes // 8)
+        return done
+
+    def _continue(self, job: Iterator[None], ends: float) -> bool:
+        """Run *job* until *ends*; return whether it is done."""
+        try:
+            with ledger_failures("old history cannot be packed or deleted"):
+                for n_done, _ in enumerate(job):
+                    if n_done % _PAUSES_PER_LOOK == 0 and self._clock.monotonic_s() >= ends:
+                        return False
+        except BaseException:
+            self._job = self._sealing = None
+            raise
+        return True
+
+    def _abandon_job(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            job.close()
 
     def maintain(self, retention: Retention, *, steps: Steps = no_steps) -> Maintenance:
         """Delete history that *retention* does not keep, pack the rest; between calls only.
@@ -321,25 +404,31 @@ class Ledger:
         """
         if any(writer.is_held and writer.pending() is not None for writer in self._writers):
             raise LedgerError("a call is in progress", hint="Wait until it is finished.")
+        self._abandon_job()
         try:
-            with self._shared_lock().alone() as is_alone:
-                if not is_alone:
+            self.store.open_packs.seal()
+            self.store.open_packs.seal_dead()
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("New objects cannot be packed: %s", error)
+        now = self._clock.now()
+        try:
+            with (
+                self._lease.step(now, is_urgent=True) as may,
+                ledger_failures("old history cannot be deleted"),
+            ):
+                if not may:
                     return Maintenance(ran=False)
-                with ledger_failures("old history cannot be deleted"):
-                    done = maintain(
-                        self.store,
-                        retention,
-                        self._clock.now(),
-                        trees=self._other_trees(),
-                        steps=steps,
-                    )
+                job = self._deleting(retention, now, with_deltas=True, steps=steps)
+                while True:
+                    next(job)
+        except StopIteration as stop:
+            done: Maintenance = stop.value
+            return done
         finally:
+            self._lease.end()
             self.store.forget()
-        if done.forgotten:
-            _log.warning("%s", done.forgotten)
-        self._disk_bytes, self._n_unpacked = done.disk_bytes, 0
-        self._maintained_at = (self.store.n_written_loose, self.store.written_bytes)
-        return done
 
 
 def _ref_of(name: str) -> str:

@@ -26,7 +26,7 @@ from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
 
-__all__ = ["Owner", "SharedLock", "WriterLock", "try_read_lock"]
+__all__ = ["LockFile", "Owner", "SharedLock", "WriterLock", "try_read_lock"]
 
 _NO_OWNER: Final = 0o600
 _OWNER_WITHOUT_TEXT: Final = 0o100
@@ -71,7 +71,7 @@ def _start_of(pid: int) -> str:
     return f"{boot}/{fields[19]}"
 
 
-_held: weakref.WeakSet[_LockFile] = weakref.WeakSet()
+_held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
@@ -79,21 +79,22 @@ def _close_in_child() -> None:
         lock.close()
 
 
-class _LockFile:
-    """An open lock file; a forked child closes its copy."""
+class LockFile:
+    """An open lock file, created if it is missing; a forked child closes its copy."""
 
     _fork_hook_is_set = False
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         with ledger_failures(f"the lock {path} cannot be opened"):
             # Not all parents: that would bring back a workspace that was removed meanwhile.
             for directory in (path.parent.parent, path.parent):
                 directory.mkdir(exist_ok=True)
             self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
         _held.add(self)
-        if not _LockFile._fork_hook_is_set:
+        if not LockFile._fork_hook_is_set:
             os.register_at_fork(after_in_child=_close_in_child)
-            _LockFile._fork_hook_is_set = True
+            LockFile._fork_hook_is_set = True
 
     def try_lock(self, operation: int) -> bool:
         """Lock the file without waiting; return whether that worked."""
@@ -104,8 +105,31 @@ class _LockFile:
                 return False
         return True
 
+    def lock(self, operation: int) -> None:
+        """Lock the file; waits until that is possible."""
+        with ledger_failures("a lock of the ledger cannot be taken"):
+            fcntl.flock(self.fd, operation)
+
+    def unlock(self) -> None:
+        """Unlock the file; it stays open."""
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    def try_lock_exclusively(self) -> bool:
+        """As ``try_lock``; then no other process has the lock."""
+        return self.try_lock(fcntl.LOCK_EX)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to this file; another process may have deleted it."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self.fd))
+
     @property
     def is_open(self) -> bool:
+        """Whether it was not closed."""
         return self.fd >= 0
 
     def release(self) -> None:
@@ -146,7 +170,7 @@ class WriterLock:
 
     def __init__(self, path: Path, *, what: str, now: datetime, hint: str | None = None) -> None:
         self._path = path
-        self._file = _LockFile(path)
+        self._file = LockFile(path)
         if not self._file.try_lock(fcntl.LOCK_EX):
             self._file.release()
             raise _busy(what, read_owner(path), hint)
@@ -221,7 +245,7 @@ def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
 @contextmanager
 def try_read_lock(path: Path) -> Generator[bool]:
     """Whether the writer lock in *path* is free; then it stays free during the block."""
-    file = _LockFile(path)
+    file = LockFile(path)
     try:
         yield file.try_lock(fcntl.LOCK_SH)
     finally:
@@ -229,27 +253,15 @@ def try_read_lock(path: Path) -> Generator[bool]:
 
 
 class SharedLock:
-    """Held by every writer, so that no process deletes objects meanwhile.
-
-    Raises:
-        LedgerBusyError: If a process is deleting objects now.
-    """
+    """Held by every writer, so that others know of it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = _LockFile(path)
-        if not self._file.try_lock(fcntl.LOCK_SH):
-            self._file.release()
-            raise LedgerBusyError(
-                "old history is being deleted by another process", hint="Try again in a moment."
-            )
+        self._file = LockFile(path)
+        self._file.lock(fcntl.LOCK_SH)
 
     @contextmanager
     def alone(self) -> Generator[bool]:
-        """Whether no other process holds it; then none can take it during the block.
-
-        The lock is released for an instant before and after, so another process may have deleted
-        objects in either case.
-        """
+        """Whether no other process holds it; others wait for the end of the block."""
         try:
             yield self._file.try_lock(fcntl.LOCK_EX)
         finally:

@@ -63,19 +63,21 @@ _LONGEST_HEADER = 64
 _HEADER = re.compile(rb"(blob|tree|commit) ([0-9]+)\0")
 _FAN_OUT = re.compile("[0-9a-f]{2}")
 _REST = re.compile("[0-9a-f]{38}")
-_SAMPLED = re.compile("0[0-9a-f]")
-_SAMPLED_PART = 16
 _TEMPORARY = "tmp_obj_"
 _UNFINISHED = "tmp_obj*"  # libgit2's, too
 
 
 @dataclass(frozen=True, slots=True)
 class LooseObject:
-    """An object in its own file, with the file's size and inode."""
+    """An object in its own file, with the file's size and inode.
+
+    ``used`` is the filesystem's time at which it was last written, also if it existed already.
+    """
 
     id: str
     disk_bytes: int
     inode: int
+    used: float
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
@@ -134,7 +136,7 @@ class LooseObjects:
         object_id = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
         path = f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
         try:
-            os.stat(path)  # noqa: PTH116 - hot, and a Path costs more
+            os.utime(path)  # it is used again, so a collection must not delete it
         except OSError:
             worth = (
                 kind != "tree"
@@ -223,9 +225,11 @@ class LooseObjects:
         Raises ``LedgerDamagedError`` after the last piece if the content does not match the id,
         so use the pieces only after all of them were read.
         """
-        if object_id not in self:
+        try:
+            file = open(self._path(object_id), "rb")  # noqa: PTH123, SIM115 - as above; closed there
+        except FileNotFoundError:
             return None
-        return _read_chunks(self._path(object_id), object_id)
+        return _read_chunks(file, object_id)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
@@ -236,13 +240,16 @@ class LooseObjects:
         """Every loose object."""
         for fan_out in _entries(self._directory, _FAN_OUT):
             for entry in _entries(fan_out.path, _REST):
-                size_bytes = entry.stat().st_size
-                yield LooseObject(fan_out.name + entry.name, size_bytes, entry.inode())
+                with suppress(FileNotFoundError):  # another process deleted it
+                    found = entry.stat()
+                    object_id = fan_out.name + entry.name
+                    yield LooseObject(object_id, found.st_size, entry.inode(), found.st_mtime)
 
-    def count(self) -> int:
-        """An estimate of how many there are, from a sixteenth of the directories."""
-        looked_at = _entries(self._directory, _SAMPLED)
-        return _SAMPLED_PART * sum(1 for at in looked_at for _ in _entries(at.path, _REST))
+    def used(self, object_id: str) -> float:
+        """When a loose object was last written; 0 if it does not exist."""
+        with suppress(FileNotFoundError):
+            return os.stat(self._path(object_id)).st_mtime  # noqa: PTH116 - as above
+        return 0
 
     def delete(self, object_id: str) -> None:
         """Delete a loose object if it exists."""
@@ -252,10 +259,12 @@ class LooseObjects:
         ):
             os.unlink(self._path(object_id))  # noqa: PTH108 - many, and a Path costs more
 
-    def delete_leftovers(self) -> None:
-        """Delete the unfinished files of dead writers; no other process may be writing."""
+    def delete_leftovers(self, before: float) -> None:
+        """Delete unfinished files that were last written before the filesystem's time *before*."""
         for leftover in Path(self._directory).glob(_UNFINISHED):
-            leftover.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < before:
+                    leftover.unlink()
 
     def sync(self) -> None:
         """Call fsync for everything written since the last ``sync``, if durable."""
@@ -340,8 +349,8 @@ def _parse_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]
     return cast("ObjectKind", header[1].decode()), int(header[2]), start[header.end() :]
 
 
-def _read_chunks(path: str, object_id: str) -> Iterator[bytes]:
-    with open(path, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
+def _read_chunks(file: BinaryIO, object_id: str) -> Iterator[bytes]:
+    with file:
         digest = git_hash()
         pieces = _decompress(file, object_id)
         start = next(pieces, b"")

@@ -29,6 +29,7 @@ from .loose import (
     is_worth_compressing,
     run_steps,
 )
+from .open_packs import Like
 from .packs import PackedObject, Packs, PackWriter, encode_object
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ class ObjectStore:
 
     Attributes:
         repository: The git repository.
-        loose: The objects that have a file each.
+        loose: The objects that have a file each: large ones, and those that do not shrink.
+        open_packs: The objects that were added since, until they are packed.
         packs: The packed objects.
         n_written: How many objects were added.
-        n_written_loose: How many of them are not in a pack.
         written_bytes: The total size of all contents added, for the retention.
         durable: Whether added objects survive a loss of power.
         epoch: Increased whenever objects may have been deleted; see ``forget``.
@@ -63,10 +64,10 @@ class ObjectStore:
     def __init__(self, repository: GitRepository) -> None:
         self.repository = repository
         self.loose = repository.loose
+        self.open_packs = repository.open_packs
         self.packs = Packs(repository.directory / "objects", durable=repository.durable)
         self.durable = repository.durable
         self.n_written = 0
-        self.n_written_loose = 0
         self.written_bytes = 0
         self.epoch = 0
         self._bulk: PackWriter | None = None
@@ -75,20 +76,31 @@ class ObjectStore:
 
     # Writing
 
-    def write(self, kind: ObjectKind, content: bytes) -> str:
+    def write(self, kind: ObjectKind, content: bytes, *, like: Like | None = None) -> str:
         """Add an object; return its id.
+
+        *like* is the id and the content of a similar object, such as the version before. If that
+        is recent, only the difference is stored.
 
         Raises:
             LedgerError: If it cannot be written; nothing was added.
         """
         self.n_written += 1
         self.written_bytes += len(content)
-        if self._bulk is not None and (kind != "blob" or _is_packable(content)):
+        if len(content) >= _SMALL_BYTES and kind == "blob" and not _is_packable(content):
+            return self.loose.write(kind, content)
+        if self._bulk is not None:
             made = encode_object(kind, content)
             self._bulk.write(made)
             return made.id
-        self.n_written_loose += 1
-        return self.loose.write(kind, content)
+        try:
+            own = self.open_packs.own
+            if own is None or own.lock.fd < 0:  # a forked child has its parent's pack
+                own = self.open_packs.begin()
+            return own.add(kind, content, like)
+        except LedgerError:
+            self.forget()  # other new objects may have been dropped, too
+            raise
 
     def prepare_blob(self, content: bytes) -> PreparedBlob:
         """Encode *content* for ``write_prepared``; may run in any thread."""
@@ -136,13 +148,13 @@ class ObjectStore:
             LedgerError: As ``write_blob_from``.
         """
         self.n_written += 1
-        self.n_written_loose += 1
         self.written_bytes += size_bytes
         return self.loose.blob_steps(fd, size_bytes, piece_bytes=piece_bytes)
 
-    def write_tree(self, tree: GitTree) -> str:
-        """Add a tree; return its id. Raises as ``write``."""
-        tree_id = self.write("tree", b"".join(tree.rows))
+    def write_tree(self, tree: GitTree, *, before: tuple[str, GitTree] | None = None) -> str:
+        """Add a tree; return its id. *before* is a similar tree. Raises as ``write``."""
+        like = None if before is None else (before[0], b"".join(before[1].rows))
+        tree_id = self.write("tree", b"".join(tree.rows), like=like)
         if tree_id not in self._trees:
             self._trees[tree_id] = tree
             self._n_cached_entries += len(tree.rows) + 1
@@ -180,7 +192,7 @@ class ObjectStore:
         return SeparatePack(self, PackWriter(self.packs))
 
     def sync(self) -> None:
-        """If the store is durable, call fsync for everything added so far.
+        """Write everything added so far; if the store is durable, call fsync.
 
         Call it before moving a ref to any of these objects.
 
@@ -192,7 +204,20 @@ class ObjectStore:
                 "a commit inside a bulk would refer to objects that cannot be read yet",
                 hint="End the bulk first.",
             )
+        self.flush()
         self.loose.sync()
+
+    def flush(self) -> None:
+        """Write everything added so far; it is in memory until then.
+
+        Raises:
+            LedgerError: If it cannot be written; what was added since the last time was dropped.
+        """
+        try:
+            self.open_packs.flush()
+        except LedgerError:
+            self.forget()
+            raise
 
     # Reading
 
@@ -244,6 +269,14 @@ class ObjectStore:
             raise LedgerDamagedError(
                 f"object {tree_id} is not a tree of a ledger: {error}"
             ) from error
+
+    def free_bytes(self) -> int:
+        """The free space of the disk with the ledger."""
+        try:
+            found = os.statvfs(self.repository.directory)
+        except OSError as error:
+            raise LedgerError(f"the free space cannot be read: {error.strerror}") from error
+        return found.f_bavail * found.f_frsize
 
     def forget(self) -> None:
         """Clear all caches, because this or another process may have deleted objects.

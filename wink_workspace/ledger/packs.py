@@ -25,13 +25,29 @@ from typing import Final
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
-from .disk import ledger_failures, sync
+from .disk import ledger_failures, sync, write_whole
 from .loose import CHUNK_BYTES, ObjectKind, compress
 
-__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "encode_object"]
+__all__ = [
+    "PACK_HEADER",
+    "TYPE_OF_KIND",
+    "Pack",
+    "PackWriter",
+    "PackedObject",
+    "Packs",
+    "encode_object",
+    "entry_header",
+    "pack_index",
+    "parse_entry_header",
+    "parse_offset_delta",
+]
 
-_TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
-_PACK_HEADER = struct.Struct(">4sII")
+TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
+_KIND_OF_TYPE: dict[int, ObjectKind] = {number: kind for kind, number in TYPE_OF_KIND.items()}
+_OFFSET_DELTA: Final = 6
+_REF_DELTA: Final = 7
+PACK_HEADER = struct.Struct(">4sII")
+"""The beginning of a pack: ``PACK``, the version and the number of objects."""
 _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
@@ -42,10 +58,16 @@ _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A pack, with the size of each object on disk by id."""
+    """A pack.
+
+    ``path`` is that of its index, ``made`` the filesystem's time at which it was written.
+    ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id.
+    """
 
     path: Path
+    made: float
     disk_bytes: dict[str, int]
+    offsets: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +83,7 @@ def encode_object(kind: ObjectKind, content: bytes) -> PackedObject:
     """Encode an object for a pack."""
     header = object_header(kind, len(content))
     object_id = git_hash(header + content).hexdigest()
-    entry = _entry_header(kind, len(content)) + compress(content, worth=True)
+    entry = entry_header(kind, len(content)) + compress(content, worth=True)
     return PackedObject(object_id, entry, len(content))
 
 
@@ -77,36 +99,68 @@ class Packs:
         self.directory = objects / "pack"
         self.durable = durable
 
-    def listed(self) -> list[Pack]:
-        """Every pack, sorted by name.
+    def paths(self) -> list[Path]:
+        """The index of every pack, sorted by name."""
+        return sorted(path for path in self.directory.glob("pack-*.idx") if _has_pack(path))
+
+    def load(self, index: Path) -> Pack:
+        """Read an index.
 
         Raises:
-            LedgerDamagedError: If an index is damaged.
+            LedgerDamagedError: If it is damaged.
         """
-        indexes = sorted(self.directory.glob("*.idx"))
-        return [Pack(path, _size_by_id(path)) for path in indexes if _has_pack(path)]
+        with ledger_failures(f"index {index.name} cannot be read"):
+            made = index.stat().st_mtime
+        return Pack(index, made, *_places_by_id(index))
 
-    def delete(self, pack: Pack) -> None:
+    def listed(self) -> list[Pack]:
+        """Every pack, sorted by name; raises as ``load``."""
+        return [self.load(path) for path in self.paths()]
+
+    def has_deltas(self, index: Path) -> bool:
+        """Whether deltas were computed for a pack; ``note_deltas`` notes it."""
+        try:
+            return index.stem in self._with_deltas.read_text().split()
+        except FileNotFoundError:
+            return False
+
+    def note_deltas(self, index: Path) -> None:
+        """Note that deltas were computed for a pack. A lost note costs time only."""
+        present = {path.stem for path in self.paths() if self.has_deltas(path)} | {index.stem}
+        with ledger_failures("the list of packs with deltas cannot be written"):
+            write_whole(self._with_deltas, "\n".join(sorted(present)).encode(), durable=False)
+
+    @property
+    def _with_deltas(self) -> Path:
+        return self.directory.parent.parent / "wink" / "packs-with-deltas"
+
+    def invalidate(self, index: Path) -> None:
+        """Delete the index of a pack, so that its objects cannot be found any more."""
+        with ledger_failures(f"index {index.name} cannot be deleted"):
+            index.unlink(missing_ok=True)
+
+    def delete(self, index: Path) -> None:
         """Delete a pack, the index first; its objects must be elsewhere or unreachable."""
-        with ledger_failures(f"pack {pack.path.stem} cannot be deleted"):
+        with ledger_failures(f"pack {index.stem} cannot be deleted"):
             for suffix in (".idx", ".rev", ".bitmap", ".mtimes", ".pack"):
-                pack.path.with_suffix(suffix).unlink(missing_ok=True)
+                index.with_suffix(suffix).unlink(missing_ok=True)
 
-    def delete_leftovers(self) -> None:
-        """Delete the unfinished files of dead writers, except packs without an index.
+    def delete_leftovers(self, before: float) -> None:
+        """Delete unfinished files of dead writers, except packs without an index.
 
-        libgit2 renames the index of a new pack before the pack. Also deletes the indexes over all
-        packs and over all commits that plain git may have made, as they would name deleted packs
-        and commits.
+        Those are files that were last written before the filesystem's time *before*.
+        libgit2 renames the index of a new pack before the pack. Also deletes the indexes
+        over all packs and over all commits that plain git may have made, as they would name
+        deleted packs and commits.
         """
         (self.directory / "multi-pack-index").unlink(missing_ok=True)
         (self.directory.parent / "info" / "commit-graph").unlink(missing_ok=True)
         shutil.rmtree(self.directory.parent / "info" / "commit-graphs", ignore_errors=True)
         for path in [path for names in _UNFINISHED for path in self.directory.glob(names)]:
-            if not path.with_suffix(".idx").exists():
+            if _is_older(path, before):
                 path.unlink(missing_ok=True)
         for index in self.directory.glob("*.idx"):
-            if not _has_pack(index):
+            if not _has_pack(index) and _is_older(index, before):
                 index.unlink(missing_ok=True)
 
     def delete_unindexed(self) -> None:
@@ -136,8 +190,8 @@ class PackWriter:
         self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
         with ledger_failures("a pack cannot be written"):
             self._file = self._temporary.open("xb+")
-            self._file.write(_PACK_HEADER.pack(b"PACK", 2, 0))
-        self._offset = _PACK_HEADER.size
+            self._file.write(PACK_HEADER.pack(b"PACK", 2, 0))
+        self._offset = PACK_HEADER.size
 
     def write(self, made: PackedObject) -> None:
         """Add an object; a repeated one is ignored."""
@@ -165,7 +219,7 @@ class PackWriter:
             path.unlink(missing_ok=True)
 
     def _rename_into_place(self, checksum: bytes) -> None:
-        self._index.write_bytes(_index(self._entries, checksum))
+        self._index.write_bytes(pack_index(self._entries, checksum))
         if self._packs.durable:
             sync(self._index)
         name = self._packs.directory / f"pack-{checksum.hex()}"
@@ -177,7 +231,7 @@ class PackWriter:
     def _complete(self) -> bytes:
         """Write the number of objects and append the checksum, which covers that number."""
         self._file.seek(0)
-        self._file.write(_PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
+        self._file.write(PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
         self._file.seek(0)
         digest = git_hash()
         while piece := self._file.read(CHUNK_BYTES):
@@ -189,9 +243,12 @@ class PackWriter:
         return digest.digest()
 
 
-def _entry_header(kind: ObjectKind, size_bytes: int) -> bytes:
-    """Type and size in 7-bit groups, the type in the first."""
-    group = _TYPE_OF_KIND[kind] << 4 | size_bytes & 15
+def entry_header(kind: ObjectKind | None, size_bytes: int, *, base: str = "") -> bytes:
+    """Type and size in 7-bit groups, the type in the first.
+
+    Without a kind it is the header of a delta for the object *base*.
+    """
+    group = (_REF_DELTA if kind is None else TYPE_OF_KIND[kind]) << 4 | size_bytes & 15
     size_bytes >>= 4
     header = bytearray()
     while size_bytes:
@@ -199,10 +256,49 @@ def _entry_header(kind: ObjectKind, size_bytes: int) -> bytes:
         group = size_bytes & 127
         size_bytes >>= 7
     header.append(group)
-    return bytes(header)
+    return bytes(header) + bytes.fromhex(base)
 
 
-def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes:
+def parse_entry_header(entry: bytes) -> tuple[ObjectKind | None, int, str, int]:
+    """The kind, size, base and length of a header that ``entry_header`` made.
+
+    Raises:
+        LedgerDamagedError: If it is another header.
+    """
+    number, size_bytes, at = _type_and_size(entry)
+    if number == _REF_DELTA:
+        return None, size_bytes, entry[at : at + _ID_BYTES].hex(), at + _ID_BYTES
+    if number not in _KIND_OF_TYPE:
+        raise LedgerDamagedError(f"an object in a pack has the unknown type {number}")
+    return _KIND_OF_TYPE[number], size_bytes, "", at
+
+
+def parse_offset_delta(entry: bytes) -> tuple[int, int, int] | None:
+    """The size, the distance to the base and the length of the header of such a delta, as git has.
+
+    ``None`` for another object.
+    """
+    number, size_bytes, at = _type_and_size(entry)
+    if number != _OFFSET_DELTA:
+        return None
+    distance = entry[at] & 127
+    while entry[at] > 127:
+        at += 1
+        distance = (distance + 1) << 7 | entry[at] & 127
+    return size_bytes, distance, at + 1
+
+
+def _type_and_size(entry: bytes) -> tuple[int, int, int]:
+    at, size_bytes, shift = 0, entry[0] & 15, 4
+    while entry[at] > 127:
+        at += 1
+        size_bytes |= (entry[at] & 127) << shift
+        shift += 7
+    return entry[0] >> 4 & 7, size_bytes, at + 1
+
+
+def pack_index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes:
+    """The index of a pack, given the offset and the CRC of each object."""
     ids = sorted(entries)
     per_byte = [0] * 256
     for object_id in ids:
@@ -225,24 +321,30 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
     return body + git_hash(body).digest()
 
 
+def _is_older(path: Path, before: float) -> bool:
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime < before
+    return False
+
+
 def _has_pack(index: Path) -> bool:
     return index.with_suffix(".pack").exists()
 
 
-def _size_by_id(path: Path) -> dict[str, int]:
-    """The size of each object, from its offset to the next one, by id."""
+def _places_by_id(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """The size of each object, from its offset to the next one, and its offset, by id."""
     with ledger_failures(f"index {path.name} cannot be read"):
         data = path.read_bytes()
         pack_bytes = path.with_suffix(".pack").stat().st_size
     if not data.startswith(_INDEX_MAGIC):
         raise LedgerDamagedError(f"{path.name} is not a pack index of version 2")
     try:
-        return _sizes_in_index(data, pack_bytes)
+        return _places_in_index(data, pack_bytes)
     except (struct.error, ValueError) as error:
         raise LedgerDamagedError(f"the index {path.name} is damaged: {error}") from error
 
 
-def _sizes_in_index(data: bytes, pack_bytes: int) -> dict[str, int]:
+def _places_in_index(data: bytes, pack_bytes: int) -> tuple[dict[str, int], dict[str, int]]:
     start = len(_INDEX_MAGIC) + _FAN_OUT_BYTES
     (n,) = struct.unpack_from(">I", data, start - 4)
     ids = [data[at : at + _ID_BYTES].hex() for at in range(start, start + n * _ID_BYTES, _ID_BYTES)]
@@ -259,4 +361,5 @@ def _sizes_in_index(data: bytes, pack_bytes: int) -> dict[str, int]:
         for offset, object_id in zip(offsets, ids, strict=True)
     )
     end = (pack_bytes - _ID_BYTES, "")
-    return {object_id: after - at for (at, object_id), (after, _) in pairwise([*placed, end])}
+    sizes = {object_id: after - at for (at, object_id), (after, _) in pairwise([*placed, end])}
+    return sizes, {object_id: at for at, object_id in placed}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError, LedgerMovedError
 
 from .disk import ledger_failures, sync
+from .leases import DeletionLock
 
 if TYPE_CHECKING:
     from .repository import GitRepository
@@ -54,6 +56,9 @@ class RefMover:
 
     Args:
         repository: The repository with the refs.
+        lock: Held while a ref moves.
+        check: Checks that the commit of a ref has all its objects, given the id of the new commit
+            and of the one before. It is called if objects were deleted since the last move.
         durable: Whether a move survives a loss of power.
     """
 
@@ -61,9 +66,13 @@ class RefMover:
         self,
         repository: GitRepository,
         *,
+        lock: DeletionLock,
+        check: Callable[[str, str | None], object],
         durable: bool = False,
     ) -> None:
         self._repository = repository
+        self._deletion = lock
+        self._check = check
         self._directory = str(repository.directory)
         self._durable = durable
 
@@ -84,7 +93,10 @@ class RefMover:
         """
         path = f"{self._directory}/{name}"
         lock = f"{path}.lock"
-        with ledger_failures(f"ref {name} cannot be moved"):
+        with self._deletion as has_advanced, ledger_failures(f"ref {name} cannot be moved"):
+            if has_advanced:
+                self._check(target, expected)
+                self._deletion.accept()
             linked = self._lock(path, lock, target.encode() + b"\n", spares)
             try:
                 if (found := self._repository.ref(name)) != expected:

@@ -19,10 +19,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import pygit2
 from pygit2.enums import (
@@ -38,6 +39,8 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
 from .loose import LooseObjects, ObjectKind
+from .open_packs import OpenPacks
+from .packs import Packs
 
 __all__ = ["GitRepository"]
 
@@ -47,6 +50,8 @@ _KINDS: dict[int, ObjectKind] = {
     ObjectType.COMMIT: "commit",
 }
 
+_TYPES = {kind: number for number, kind in _KINDS.items()}
+_T = TypeVar("_T")
 _REF = re.compile(rb"[0-9a-f]{40}\n")
 _REF_BYTES = 64
 
@@ -128,6 +133,39 @@ def _ignore_progress(n_read: int) -> None:
     del n_read
 
 
+class _OpenObjects(pygit2.OdbBackend):
+    """Lets libgit2 read the objects of open packs."""
+
+    def __init__(self, open_packs: OpenPacks) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - pygit2 has no types for it
+        self._open_packs = open_packs
+
+    def read_cb(self, oid: pygit2.Oid) -> tuple[int, bytes]:
+        kind, content = self._open_packs.read(str(oid))
+        return _TYPES[kind], content
+
+    def read_prefix_cb(self, oid: pygit2.Oid) -> tuple[int, bytes, pygit2.Oid]:
+        return *self.read_cb(oid), oid
+
+    def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
+        kind, size_bytes = self._open_packs.header(str(oid))
+        return _TYPES[kind], size_bytes
+
+    def exists_cb(self, oid: pygit2.Oid) -> bool:
+        return str(oid) in self._open_packs
+
+    def exists_prefix_cb(self, oid: pygit2.Oid) -> pygit2.Oid:
+        if str(oid) in self._open_packs:
+            return oid
+        raise KeyError(str(oid))
+
+    def refresh_cb(self) -> None:
+        """Do nothing: ``GitRepository`` looks for the objects of other writers."""
+
+    def __iter__(self) -> Iterator[pygit2.Oid]:
+        return iter(())
+
+
 class GitRepository:
     """A bare repository without outside configuration.
 
@@ -138,6 +176,7 @@ class GitRepository:
     Attributes:
         durable: As given.
         loose: The loose objects, which are read and written without libgit2.
+        open_packs: The new objects of all writers, which libgit2 reads through ``_OpenObjects``.
 
     Raises:
         LedgerError: If it does not exist or cannot be opened.
@@ -146,7 +185,11 @@ class GitRepository:
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
         self.durable = durable
-        self.loose = LooseObjects(directory / "objects", durable=durable)
+        objects = directory / "objects"
+        self.loose = LooseObjects(objects, durable=durable)
+        self.open_packs = OpenPacks(
+            directory / "wink" / "open", Packs(objects, durable=durable), durable=durable
+        )
         self._git = self._open()
 
     @classmethod
@@ -178,17 +221,23 @@ class GitRepository:
 
     def close(self) -> None:
         """Close every file; do not use the object afterwards."""
+        self.open_packs.close()
         self._git.free()
 
     def _open(self) -> pygit2.Repository:
         with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
             flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
-            return pygit2.Repository(str(self.directory), flags)
+            git = pygit2.Repository(str(self.directory), flags)
+            git.odb.add_backend(_OpenObjects(self.open_packs), 0)
+            return git
 
     # Objects
 
     def __contains__(self, object_id: str) -> bool:
-        return self._git.odb.exists(object_id)
+        if object_id in self.open_packs or self._git.odb.exists(object_id):
+            return True
+        self.open_packs.find_others()
+        return object_id in self.open_packs
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """An object's kind and its whole content.
@@ -198,19 +247,36 @@ class GitRepository:
             LedgerError: If it cannot be read, or its content does not match its id.
         """
         with _failures(f"object {object_id} cannot be read"):
+            if object_id in self.open_packs:
+                return self.open_packs.read(object_id)
             with suppress(FileNotFoundError):  # it is packed, perhaps since just now
                 return self.loose.read(object_id)
-            kind, data = self._git.odb.read(object_id)
+            kind, data = self._found(object_id, lambda: self._git.odb.read(object_id))
             return _KINDS[kind], data
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """An object's kind and its size in bytes, without the content; raises as ``read``."""
         with _failures(f"object {object_id} cannot be read"):
+            if object_id in self.open_packs:
+                return self.open_packs.header(object_id)
             with suppress(FileNotFoundError):
-                if object_id in self.loose:
-                    return self.loose.header(object_id)
-            kind, size_bytes = self._git.odb.read_header(object_id)
+                return self.loose.header(object_id)
+            kind, size_bytes = self._found(object_id, lambda: self._git.odb.read_header(object_id))
             return _KINDS[kind], size_bytes
+
+    def _found(self, object_id: str, read: Callable[[], tuple[int, _T]]) -> tuple[int, _T]:
+        """Read with libgit2; if that fails, look again for what other processes changed.
+
+        They may have added objects to their open packs, sealed these, or replaced packs that
+        libgit2 still has open.
+        """
+        try:
+            return read()
+        except (KeyError, pygit2.GitError):
+            self.open_packs.find_others()
+            if object_id not in self.open_packs:
+                self.reopen()
+            return read()
 
     def pack(
         self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress

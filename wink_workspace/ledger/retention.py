@@ -3,8 +3,9 @@
 Removing old entries moves the boundary of the history. Commits before the boundary are no longer
 part of the history, also for plain git (the boundary is its *shallow* commits). No commit changes
 its id. Then old discards lose their refs, and ``collection.py`` deletes unreachable objects. The
-boundary moves by one rename. A crash before it removes nothing; after a crash behind it, the next
-maintenance removes the rest.
+boundary moves by one rename. A crash before it removes nothing; after a crash behind it, later
+maintenance removes the rest. Maintenance is a generator that pauses often: it runs in small steps
+between calls, while other processes write.
 
 The newest entry of every branch is always kept, whatever its age and size.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -32,13 +33,22 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import UsageError
 from wink_workspace.wording import counted
 
-from .collection import Steps, collect, disk_bytes, disk_bytes_by_object, no_steps, objects_of
+from .collection import (
+    Garbage,
+    Steps,
+    collecting,
+    disk_bytes,
+    disk_bytes_by_object,
+    no_steps,
+    objects_of,
+)
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
-from .history import MAIN_BRANCH, Branch, lost_ref, read_entry
+from .history import MAIN_BRANCH, Branch, LogEntry, lost_ref, read_entry
+from .leases import DeletionLock
 from .objects import ObjectStore
 
-__all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old", "maintain"]
+__all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old", "maintaining"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +57,7 @@ _TRUSTED_GAP: Final = timedelta(days=1)
 _LOW_WATER: Final = 0.8
 """The part of the budget to which the history is reduced when it exceeds the budget."""
 _ATTEMPTS: Final = 3
+_MOST_TRIES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +86,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What maintenance did; ``ran`` is false if other processes were writing, so nothing was done.
+    """What maintenance did; ``ran`` is false if another process is doing maintenance now.
 
     ``disk_bytes`` is the size of the history now, ``freed_bytes`` by how much it shrank.
     ``forgotten_up_to`` is the time of the newest entry that was removed, ``reason`` says why.
@@ -111,36 +122,53 @@ class Forgotten:
     reason: str
 
 
-def maintain(
+def maintaining(
     store: ObjectStore,
+    lock: DeletionLock,
     retention: Retention,
     now: datetime,
     *,
+    is_alone: bool,
+    with_deltas: bool = False,
     trees: Collection[str] = (),
     steps: Steps = no_steps,
-) -> Maintenance:
-    """Remove entries over the limits and pack the rest.
+) -> Generator[None, None, Maintenance]:
+    """Remove entries over the limits, join packs and delete garbage.
 
-    The caller makes sure that no other process is writing.
+    It pauses often and may be abandoned at any pause. Other processes may write meanwhile.
 
-    *trees* are always kept, as in ``collect``.
+    Args:
+        store: The objects.
+        lock: Excludes moves of refs during deletions.
+        retention: What is kept.
+        now: The time.
+        is_alone: Whether no other process has the ledger open for writing.
+        with_deltas: Whether to compute deltas, which takes seconds without a pause.
+        trees: Roots that are always kept, as in ``collecting``.
+        steps: Receives the progress.
 
     Raises:
         LedgerError: If an object cannot be read, written or deleted.
     """
     _check_main_branch(store)
-    before = candidates = _candidates(store)
+    started = lock.filesystem_time()
+    before = candidates = yield from _candidates(store)
     before_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
-    limit_bytes, size_bytes = math.inf, 0
+    limit_bytes, size_bytes = math.inf, before_bytes
+    if before_bytes > retention.budget_bytes:
+        limit_bytes = retention.budget_bytes * _LOW_WATER
     # Repeated, because kept objects can grow: a delta whose base is deleted is stored in full.
     for _ in range(_ATTEMPTS):
-        kept = _commits_to_keep(store, candidates, oldest, limit_bytes)
+        kept = yield from _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
+        garbage = Garbage(is_alone=is_alone, started=started, with_deltas=with_deltas)
+        if not is_alone:
+            garbage.forgotten = yield from _objects_only_in(store, candidates, kept)
         _note_forgotten(store, before, kept, now, reason)
-        _remove_others(store, kept)
-        collect(store, len(kept), trees=trees, steps=steps)
-        candidates, size_bytes = _candidates(store), disk_bytes(store)
+        yield from _remove_others(store, lock, candidates, kept)
+        yield from collecting(store, lock, garbage, n_commits=len(kept), trees=trees, steps=steps)
+        candidates, size_bytes = (yield from _candidates(store)), disk_bytes(store)
         if size_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
@@ -233,7 +261,7 @@ def _notes_path(directory: Path) -> Path:
 def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
     """Whether the history has entries older than *retention* keeps.
 
-    A cheap test before ``maintain``, which also looks at discards and gaps: it reads only the
+    A cheap test before ``maintaining``, which also looks at discards and gaps: it reads only the
     oldest entry of each branch.
     """
     oldest = now - timedelta(days=retention.max_age_days)
@@ -270,10 +298,11 @@ class _Candidate:
     is_discarded: bool = False
 
 
-def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
+def _candidates(store: ObjectStore) -> Generator[None, None, dict[str, _Candidate]]:
     """Every commit of every branch by its id, and every discard by its ref."""
     found: dict[str, _Candidate] = {}
     for ref, commit_id in store.repository.refs().items():
+        yield
         if ref.startswith(DISCARDED_REFS):
             discarded = discarded_at(store, ref, commit_id)
             found[ref] = _Candidate(
@@ -285,18 +314,22 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
                 is_discarded=True,
             )
             continue
-        branch = takewhile(lambda entry: entry.id not in found, Branch(store, ref).log())
-        for entry in reversed([*branch]):
+        branch: list[LogEntry] = []
+        for entry in takewhile(lambda entry: entry.id not in found, Branch(store, ref).log()):
+            branch.append(entry)
+            yield
+        for entry in reversed(branch):
             older = found.get(entry.parent or "")
             at = entry.at if older is None else max(entry.at, older.at)
             found[entry.id] = _Candidate(entry.id, at, entry.at, entry.number, entry.parent)
-        found[commit_id] = replace(found[commit_id], is_head=True)
+        if commit_id in found:  # otherwise the branch moved meanwhile
+            found[commit_id] = replace(found[commit_id], is_head=True)
     return found
 
 
 def _commits_to_keep(
     store: ObjectStore, candidates: dict[str, _Candidate], oldest: datetime, limit_bytes: float
-) -> dict[str, _Candidate]:
+) -> Generator[None, None, dict[str, _Candidate]]:
     """The commits to keep: the heads, then the newest others up to *limit_bytes*."""
     sizes = disk_bytes_by_object(store) if limit_bytes < math.inf else {}
     seen: set[str] = set()
@@ -309,22 +342,57 @@ def _commits_to_keep(
     )
     for name, candidate in newest_first:
         if limit_bytes < math.inf and used <= limit_bytes:
-            used += sum(sizes.get(known, 0) for known in objects_of(store, candidate.id, seen))
+            for known in objects_of(store, candidate.id, seen):
+                used += sizes.get(known, 0)
+                yield
         if candidate.is_head or (candidate.at >= oldest and used <= limit_bytes):
             kept[name] = candidate
     return kept
 
 
-def _remove_others(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
+def _objects_only_in(
+    store: ObjectStore, candidates: dict[str, _Candidate], kept: dict[str, _Candidate]
+) -> Generator[None, None, set[str]]:
+    """The objects of the commits that are to be removed; some may belong to kept ones, too."""
+    found: set[str] = set()
+    for name, candidate in candidates.items():
+        if name not in kept:
+            for _ in objects_of(store, candidate.id, found):
+                yield
+    return found
+
+
+def _remove_others(
+    store: ObjectStore,
+    lock: DeletionLock,
+    candidates: dict[str, _Candidate],
+    kept: dict[str, _Candidate],
+) -> Iterator[None]:
+    """Move the boundary, then delete the refs of discards that are not kept.
+
+    Nothing is removed if a branch was made meanwhile at an entry that is not kept.
+    """
+    removed = {candidate.id for name, candidate in candidates.items() if name not in kept}
     ends = frozenset(
         candidate.id
         for candidate in kept.values()
         if candidate.parent is not None and candidate.parent not in kept
     )
-    if ends != store.repository.boundary():
-        store.repository.set_boundary(ends)
-        passed(KillPoint.BOUNDARY_MOVED)
-    for ref in store.repository.refs(DISCARDED_REFS):
-        if ref not in kept:
+    for _ in range(_MOST_TRIES if ends != store.repository.boundary() else 0):
+        with lock.exclusively() as is_locked:
+            if is_locked:
+                heads = store.repository.refs()
+                if any(
+                    not ref.startswith(DISCARDED_REFS) and head in removed
+                    for ref, head in heads.items()
+                ):
+                    return
+                store.repository.set_boundary(ends)
+                passed(KillPoint.BOUNDARY_MOVED)
+                break
+        yield
+    for ref, candidate in candidates.items():
+        if candidate.is_discarded and ref not in kept:
             store.repository.delete_ref(ref)
             passed(KillPoint.DISCARD_FORGOTTEN)
+            yield

@@ -47,6 +47,7 @@ MAX_TREE_DEPTH: Final = 256
 """Most nested directories; callers' paths have at most 64, paths on disk may have more."""
 
 _TREE: Final[Mode] = b"40000"
+_MIN_ENTRIES_OF_DELTA: Final = 32
 
 
 class TreeWriter(Protocol):
@@ -231,7 +232,9 @@ def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) 
     changed = tree.changed(entries)
     if changed is tree and own is not None:
         return own
-    return GitEntry(_TREE, store.write_tree(changed))
+    is_wide = own is not None and len(tree.rows) >= _MIN_ENTRIES_OF_DELTA
+    similar = (own.id, tree) if own is not None and is_wide else None
+    return GitEntry(_TREE, store.write_tree(changed, before=similar))
 
 
 def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:

@@ -168,6 +168,7 @@ class TreeHistory:
         dirty = self.changed_paths()
         if dirty.paths or dirty.prefixes:
             root = self._write_tree(dirty)
+            self._store.flush()  # these changes are not reported again
             if root != self._token.root:
                 self._token = FilesToken(self, root)
             self._unprocessed = NOTHING

@@ -364,7 +364,6 @@ class Workspace(ReadableHistory):
             self._keep_index()
             if self._writer.is_held and self._delete_storage is None:
                 self._discards.record_small()
-                self._run_maintenance(at_end=True)
             self._discards.close()
             self._close()
             if self._delete_storage is not None:
@@ -1038,8 +1037,8 @@ class Workspace(ReadableHistory):
     def maintain(self, *, steps: Steps = no_steps) -> Maintenance:
         """Delete what retention does not keep, and pack the rest; *steps* reports the progress.
 
-        It also runs by itself between calls when the history exceeds its budget. New objects are
-        packed now and then, between calls and on close.
+        It also runs by itself between calls, in steps of some milliseconds. Other processes may
+        work in other branches meanwhile. If one of them does maintenance, this does nothing.
         """
         was_enabled, self._maintenance_enabled = (
             self._maintenance_enabled,
@@ -1052,11 +1051,11 @@ class Workspace(ReadableHistory):
         finally:
             self._maintenance_enabled = was_enabled
 
-    def _run_maintenance(self, *, at_end: bool = False) -> None:
-        """Run maintenance if it is due. It cannot fail a call: errors are logged."""
+    def _run_maintenance(self) -> None:
+        """Do a step of maintenance if it is due. It cannot fail a call: errors are logged."""
         try:
             if self._maintenance_enabled:
-                self._ledger.maintain_if_due(self.config.retention, at_end=at_end)
+                self._ledger.maintain_if_due(self.config.retention)
         except LedgerError as error:
             self._maintenance_enabled = False  # otherwise it would fail again before every call
             _log.warning("Old history cannot be deleted: %s", error)

@@ -1,0 +1,194 @@
+"""What lets processes delete history while others write and read it.
+
+``DeletionLock`` is held for the instant in which a ref moves (shared) or objects are deleted
+(exclusive). Deletion first marks what the refs lead to at that instant, and then increases the
+*generation*. A writer that finds another generation checks, before it moves a ref, that the new
+commit has all its objects. So a call of any length holds no lock; in the rare case that it used an
+object that was deleted meanwhile, it fails and is rolled back.
+
+``MaintenanceLease`` lets one process at a time do maintenance, in steps between its calls. The
+owner renews it with each step. It expires, so that a process without calls blocks no other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from .disk import ledger_failure, ledger_failures
+from .lock import LockFile
+
+__all__ = ["DeletionLock", "MaintenanceLease"]
+
+_EXPIRES_AFTER: Final = timedelta(seconds=10)
+_MOST_BYTES: Final = 200
+_GENERATION_BYTES: Final = 20
+_MOST_LOOKS: Final = 50_000
+
+
+class DeletionLock:
+    """Excludes moving a ref and deleting objects from one another.
+
+    Args:
+        path: The lock's file; its content is the generation.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: LockFile | None = None
+        self._seen = self._generation() if path.exists() else 0
+
+    def __enter__(self) -> bool:
+        """Hold it to move a ref; waits for a deletion to end.
+
+        Returns whether objects were deleted since ``accept``.
+        """
+        file = self._file
+        if file is None or file.fd < 0:
+            file = self._opened()
+        try:
+            fcntl.flock(file.fd, fcntl.LOCK_SH)
+            return int(os.pread(file.fd, _GENERATION_BYTES, 0) or b"0") != self._seen
+        except OSError as problem:
+            raise ledger_failure("a lock of the ledger cannot be taken", problem) from problem
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            fcntl.flock(self._file.fd, fcntl.LOCK_UN)
+
+    @contextmanager
+    def exclusively(self) -> Generator[bool]:
+        """Whether it could be taken to delete objects; does not wait."""
+        file = self._opened()
+        is_locked = file.try_lock_exclusively()
+        try:
+            yield is_locked
+        finally:
+            if is_locked:
+                file.unlock()
+
+    def prepare(self) -> None:
+        """Make the file, so that a deletion needs no space on a full disk."""
+        with ledger_failures("the generation of the ledger cannot be written"):
+            if not os.fstat(self._opened().fd).st_size:
+                os.pwrite(self._opened().fd, b"%020d" % 0, 0)
+
+    def accept(self) -> None:
+        """Take note of the present generation."""
+        self._seen = self._generation()
+
+    def advance(self) -> None:
+        """Increase the generation, before objects are deleted."""
+        following = self._generation() + 1
+        with ledger_failures("the generation of the ledger cannot be written"):
+            os.pwrite(self._opened().fd, b"%020d" % following, 0)
+
+    def filesystem_time(self) -> float:
+        """The filesystem's present time, with which the times of its files can be compared."""
+        with ledger_failures("the time of the ledger's filesystem cannot be read"):
+            fd = self._opened().fd
+            os.utime(fd)
+            return os.fstat(fd).st_mtime
+
+    def wait_for_next_tick(self) -> None:
+        """Wait some milliseconds, until files that exist now are older than new ones."""
+        now = self.filesystem_time()
+        for _ in range(_MOST_LOOKS):
+            if self.filesystem_time() > now:
+                return
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.release()
+
+    def _generation(self) -> int:
+        return int(os.pread(self._opened().fd, _GENERATION_BYTES, 0) or b"0")
+
+    def _opened(self) -> LockFile:
+        if self._file is None or self._file.fd < 0:
+            self._file = LockFile(self._path)
+        return self._file
+
+
+class MaintenanceLease:
+    """The right to do maintenance, kept in a file with its owner and its last renewal.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._name = secrets.token_hex(8)
+
+    @contextmanager
+    def step(self, now: datetime, *, is_urgent: bool = False) -> Generator[bool]:
+        """Whether this process may do a step; no other can until the block ends.
+
+        It may if it has the lease, if the lease is free or expired, or if *is_urgent*; then it
+        waits for the end of another process's step.
+        """
+        file = LockFile(self._path)
+        try:
+            if is_urgent:
+                file.lock(fcntl.LOCK_EX)
+            may = file.try_lock_exclusively() and (
+                is_urgent or self._owner(file, now) in (None, self._name)
+            )
+            if may:
+                with suppress(OSError):  # the disk is full; the lock is enough for this step
+                    self._write(file, [self._name, now.isoformat()])
+            yield may
+        finally:
+            file.release()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether no other process has taken it over since the last step."""
+        file = LockFile(self._path)
+        try:
+            return self._read(file)[0] == self._name
+        finally:
+            file.release()
+
+    def end(self) -> None:
+        """Give the lease back, if this process has it."""
+        file = LockFile(self._path)
+        try:
+            if file.try_lock_exclusively() and self._read(file)[0] == self._name:
+                with suppress(OSError):  # it expires
+                    self._write(file, [])
+        finally:
+            file.release()
+
+    def _owner(self, file: LockFile, now: datetime) -> str | None:
+        """Who has it, ``None`` if it is free or expired."""
+        name, renewed = self._read(file)
+        is_valid = renewed is not None and abs(now - renewed) < _EXPIRES_AFTER
+        return name if is_valid else None
+
+    @staticmethod
+    def _read(file: LockFile) -> tuple[str | None, datetime | None]:
+        try:
+            name, renewed = json.loads(os.pread(file.fd, _MOST_BYTES, 0))
+            return str(name), datetime.fromisoformat(renewed)
+        except (ValueError, TypeError):  # it is free, or a full disk truncated it
+            return None, None
+
+    @staticmethod
+    def _write(file: LockFile, content: list[str]) -> None:
+        os.pwrite(file.fd, json.dumps(content).encode().ljust(_MOST_BYTES), 0)

@@ -1,0 +1,505 @@
+"""Open packs: the objects of calls, appended to one file that later becomes a pack of git.
+
+A loose object needs a new file, and a call writes about nine objects. On ext4 a new file takes up
+to ten times as long in the minutes after many files nearby were deleted, and packing loose objects
+deletes them (docs/design/056 has the measurement). So each writer appends its objects to a file::
+
+    wink/open/<name>.pack   a pack without its number of objects and its checksum
+    wink/open/<name>.rows   id, offset, length and CRC of each object; locked by the writer
+
+Rule 1: an object exists once its row is complete. Rows are written after the bytes that they name,
+and a row whose bytes do not match its CRC ends the pack; a loss of power can leave one.
+Rule 2: ``sealing`` makes the file an ordinary pack under its final name. It may be interrupted at
+any step and repeated, also by another process.
+Rule 3: the kernel's lock on the rows ends with the writer. The next writer of the ledger seals what
+a dead one left.
+Rule 4: a delta refers to an object of the same pack, and a chain has at most ``_MAX_DEPTH`` deltas.
+
+libgit2 reads the objects of open packs through ``OpenObjects``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.filesystem.git_binary import apply_delta, git_hash
+
+from .deltas import delta_between, delta_sizes
+from .disk import ledger_failure, ledger_failures, sync
+from .lock import LockFile
+from .loose import CHUNK_BYTES, ObjectKind, compress
+from .packs import PACK_HEADER, TYPE_OF_KIND, Packs, entry_header, pack_index, parse_entry_header
+
+__all__ = ["Like", "OpenPacks", "OwnPack"]
+
+_ROW = struct.Struct(">20sQQI")
+_ROW_SUFFIX: Final = ".rows"
+_DATA_SUFFIX: Final = ".pack"
+_TWO_BYTE_SIZES: Final = (16, 2_048)
+"""The sizes that need two bytes in the header of an object."""
+_MAX_BUFFERED_BYTES: Final = 1_048_576
+_MIN_DELTA_BYTES: Final = 1_024
+_MAX_DEPTH: Final = 16
+_MAX_OBJECTS: Final = 2_000
+_MAX_BYTES: Final = 8 * 1_048_576
+
+
+_Place: TypeAlias = tuple[int, int, int]
+"""Offset, length and CRC of an object."""
+
+Like: TypeAlias = tuple[str, bytes]
+"""The id and the content of an object that is similar to a new one."""
+
+
+class _OpenPack:
+    """An open pack of any process, as far as its rows were read.
+
+    Args:
+        rows: The path of the rows.
+
+    Raises:
+        FileNotFoundError: If it was sealed meanwhile.
+    """
+
+    def __init__(self, rows: Path) -> None:
+        self.rows, self.data = rows, rows.with_suffix(_DATA_SUFFIX)
+        self.places: dict[str, _Place] = {}
+        self._n_rows = 0
+        self._data_fd = os.open(self.data, os.O_RDONLY | os.O_CLOEXEC)
+
+    def load(self) -> None:
+        """Read the rows that were added since the last time."""
+        with self.rows.open("rb") as file:
+            file.seek(self._n_rows * _ROW.size)
+            content = file.read()
+        n_rows = len(content) // _ROW.size
+        for digest, *place in _ROW.iter_unpack(content[: n_rows * _ROW.size]):
+            self.places[digest.hex()] = (place[0], place[1], place[2])
+        self._n_rows += n_rows
+
+    def entry(self, object_id: str) -> bytes:
+        """The bytes of an object in the pack: header and compressed content."""
+        offset, length, crc = self.places[object_id]
+        found = os.pread(self._data_fd, length, offset)
+        if zlib.crc32(found) != crc:
+            raise LedgerDamagedError(f"object {object_id} is damaged: its CRC differs")
+        return found
+
+    def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
+        """An object's kind and content."""
+        entry = self.entry(object_id)
+        kind, _, base, start = parse_entry_header(entry)
+        content = _inflate(entry[start:], object_id)
+        if kind is not None:
+            return kind, content
+        kind, original = self.read(base)
+        _, size_bytes = delta_sizes(content)
+        return kind, apply_delta(content, original, max_bytes=size_bytes)
+
+    def header(self, object_id: str) -> tuple[ObjectKind, int]:
+        """An object's kind and size."""
+        entry = self.entry(object_id)
+        kind, size_bytes, base, start = parse_entry_header(entry)
+        if kind is not None:
+            return kind, size_bytes
+        _, size_bytes = delta_sizes(_inflate(entry[start:], object_id))
+        return self.header(base)[0], size_bytes
+
+    def valid_places(self) -> dict[str, _Place]:
+        """The places up to the first one whose bytes are missing or differ."""
+        valid: dict[str, _Place] = {}
+        for object_id, (offset, length, crc) in self.places.items():
+            if zlib.crc32(os.pread(self._data_fd, length, offset)) != crc:
+                break
+            valid[object_id] = (offset, length, crc)
+        return valid
+
+    def close(self) -> None:
+        """Close the file."""
+        fd, self._data_fd = self._data_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OwnPack(_OpenPack):
+    """The open pack of this writer.
+
+    Attributes:
+        depths: The number of deltas in the chain of each object.
+        unflushed: The objects that are only in memory.
+        written_bytes: The size of the file.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool) -> None:
+        self.lock = _new_rows(directory)
+        rows = self.lock.path
+        self._write_fd = os.open(
+            rows.with_suffix(_DATA_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
+        )
+        super().__init__(rows)
+        self._buffer = bytearray(PACK_HEADER.pack(b"PACK", 2, 0))
+        self.written_bytes = 0
+        self._new_rows = bytearray()
+        self.unflushed: list[str] = []
+        self.depths: dict[str, int] = {}
+        if durable:
+            sync(directory)
+
+    def entry(self, object_id: str) -> bytes:
+        """The bytes of an object, which may be in memory only."""
+        offset, length, _ = self.places[object_id]
+        start = offset - self.written_bytes
+        if start >= 0:
+            return bytes(self._buffer[start : start + length])
+        return super().entry(object_id)
+
+    def add(self, kind: ObjectKind, content: bytes, like: Like | None) -> str:
+        """Add an object unless this pack has it; return its id. It is in memory until ``flush``.
+
+        *like* is the id and the content of a similar object; if that is in this pack, a delta is
+        stored. There are few functions here, because a call adds many objects.
+        """
+        whole = b"%b %d\0%b" % (kind.encode(), len(content), content)
+        object_id = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        if object_id in self.places:
+            return object_id
+        is_long = len(content) >= _MIN_DELTA_BYTES
+        entry = self._delta_entry(content, like) if is_long and like is not None else b""
+        if entry and like is not None:
+            self.depths[object_id] = self.depths.get(like[0], 0) + 1
+        else:
+            worth = kind != "tree" or is_long
+            size = len(content)
+            header = (
+                bytes((TYPE_OF_KIND[kind] << 4 | size & 15 | 128, size >> 4))
+                if _TWO_BYTE_SIZES[0] <= size < _TWO_BYTE_SIZES[1]
+                else entry_header(kind, size)
+            )
+            entry = header + compress(content, worth=worth)
+        buffer = self._buffer
+        offset, length, crc = self.written_bytes + len(buffer), len(entry), zlib.crc32(entry)
+        buffer += entry
+        self._new_rows += _ROW.pack(bytes.fromhex(object_id), offset, length, crc)
+        self.places[object_id] = (offset, length, crc)
+        self.unflushed.append(object_id)
+        if len(buffer) > _MAX_BUFFERED_BYTES:
+            self.flush()
+        return object_id
+
+    def _delta_entry(self, content: bytes, like: Like) -> bytes:
+        """*content* as a delta; empty if that is not possible or not shorter."""
+        base, original = like
+        if base not in self.places or self.depths.get(base, 0) >= _MAX_DEPTH:
+            return b""
+        delta = delta_between(original, content)
+        if len(delta) > len(content) // 4:
+            return b""
+        return entry_header(None, len(delta), base=base) + compress(delta, worth=False)
+
+    def flush(self) -> None:
+        """Write what is buffered. On an error it is dropped: these objects were not added."""
+        try:
+            if os.pwrite(self._write_fd, self._buffer, self.written_bytes) < len(self._buffer):
+                _write_at(self._write_fd, self._buffer, self.written_bytes)
+            at = self._n_rows * _ROW.size
+            if os.pwrite(self.lock.fd, self._new_rows, at) < len(self._new_rows):
+                _write_at(self.lock.fd, self._new_rows, at)
+        except OSError as error:
+            for object_id in self.unflushed:
+                del self.places[object_id]
+                self.depths.pop(object_id, None)
+            del self._buffer[PACK_HEADER.size if self.written_bytes == 0 else 0 :]
+            self._new_rows.clear()
+            self.unflushed.clear()
+            raise ledger_failure("an object cannot be written", error) from error
+        self.written_bytes += len(self._buffer)
+        self._n_rows += len(self._new_rows) // _ROW.size
+        self._buffer.clear()
+        self._new_rows.clear()
+        self.unflushed.clear()
+
+    def sync(self) -> None:
+        """Call fsync."""
+        with ledger_failures("the ledger's objects cannot be synced"):
+            os.fsync(self._write_fd)
+            os.fsync(self.lock.fd)
+
+    def close(self) -> None:
+        """Close the files, and release the lock."""
+        super().close()
+        fd, self._write_fd = self._write_fd, -1
+        if fd >= 0:
+            os.close(fd)
+        self.lock.release()
+
+
+class OpenPacks:
+    """The open packs of a ledger: those of this writer, and those of others, which it only reads.
+
+    Args:
+        directory: Where they are.
+        packs: Where sealed packs go.
+        durable: Whether ``flush`` and sealing call fsync.
+
+    Attributes:
+        own: The open pack of this writer, ``None`` before its first object. In a forked child it
+            is its parent's, and its lock is closed.
+    """
+
+    def __init__(self, directory: Path, packs: Packs, *, durable: bool = False) -> None:
+        self._directory = directory
+        self._packs = packs
+        self._durable = durable
+        self.own: OwnPack | None = None
+        self._full: list[OwnPack] = []
+        self._others: dict[str, _OpenPack] = {}
+
+    # Writing
+
+    def begin(self) -> OwnPack:
+        """Begin the open pack of this writer; it is ``own`` from now on."""
+        with ledger_failures("an object cannot be written"):
+            self.own = OwnPack(self._directory, durable=self._durable)
+        return self.own
+
+    def flush(self) -> None:
+        """Write everything; if durable, call fsync."""
+        own = self.own
+        if own is not None and own.unflushed and own.lock.fd >= 0:
+            own.flush()
+            if self._durable:
+                own.sync()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this writer's pack is so large that it should be sealed."""
+        own = self.own
+        return own is not None and (
+            len(own.places) >= _MAX_OBJECTS or own.written_bytes > _MAX_BYTES
+        )
+
+    # Reading
+
+    def __contains__(self, object_id: str) -> bool:
+        return self._pack_of(object_id) is not None
+
+    def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
+        """An object's kind and content.
+
+        Raises:
+            KeyError: If no open pack is known to have it; see ``find_others``.
+            LedgerDamagedError: If it is damaged.
+        """
+        kind, content = self._known_pack(object_id).read(object_id)
+        header = b"%b %d\0" % (kind.encode(), len(content))
+        if git_hash(header + content).hexdigest() != object_id:
+            raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")
+        return kind, content
+
+    def header(self, object_id: str) -> tuple[ObjectKind, int]:
+        """An object's kind and size; raises as ``read``."""
+        return self._known_pack(object_id).header(object_id)
+
+    def disk_bytes_by_object(self) -> dict[str, int]:
+        """The size of each object on disk."""
+        self.find_others()
+        return {
+            object_id: place[1] for pack in self._all() for object_id, place in pack.places.items()
+        }
+
+    def disk_bytes(self) -> int:
+        """The size of all files."""
+        total = 0
+        for path in self._listed("*"):
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def find_others(self) -> None:
+        """Look for objects that other writers have added since the last time."""
+        mine = {pack.rows.name for pack in self._mine()}
+        present = {path.name: path for path in self._listed("*" + _ROW_SUFFIX)}
+        for name in self._others.keys() - present.keys():
+            self._others.pop(name).close()
+        for name in present.keys() - mine:
+            with suppress(FileNotFoundError):
+                if name not in self._others:
+                    self._others[name] = _OpenPack(present[name])
+                self._others[name].load()
+
+    def _listed(self, names: str) -> Iterable[Path]:
+        return list(self._directory.glob(names))
+
+    def _mine(self) -> list[OwnPack]:
+        return self._full if self.own is None else [self.own, *self._full]
+
+    def _all(self) -> list[_OpenPack]:
+        return [*self._mine(), *self._others.values()]
+
+    def _pack_of(self, object_id: str) -> _OpenPack | None:
+        own = self.own
+        if own is not None and object_id in own.places:
+            return own
+        for pack in self._full:
+            if object_id in pack.places:
+                return pack
+        for other in self._others.values():
+            if object_id in other.places:
+                return other
+        return None
+
+    def _known_pack(self, object_id: str) -> _OpenPack:
+        pack = self._pack_of(object_id)
+        if pack is None:
+            raise KeyError(object_id)
+        return pack
+
+    # Sealing
+
+    def sealing(self) -> Iterator[None]:
+        """Make this writer's open packs ordinary packs; pauses often, and may be abandoned.
+
+        Objects that are added meanwhile go to a new open pack.
+
+        Raises:
+            LedgerError: If a file cannot be written; the objects stay in the open pack.
+        """
+        if self.own is not None:
+            if self.own.unflushed and self.own.lock.is_open:
+                self.own.flush()
+            self._full.append(self.own)
+            self.own = None
+        while self._full:
+            pack = self._full[0]
+            if not pack.lock.is_open:  # this is a forked child of its writer
+                self._full.pop(0).close()
+                continue
+            with ledger_failures("an open pack cannot be sealed"):
+                yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
+            self._full.pop(0).close()
+
+    def seal(self) -> None:
+        """``sealing`` at once."""
+        for _ in self.sealing():
+            pass
+
+    def seal_dead(self) -> None:
+        """Seal what writers that have ended left behind."""
+        mine = {pack.rows for pack in self._mine()}
+        for rows in self._listed("*" + _ROW_SUFFIX):
+            if rows not in mine:
+                lock = LockFile(rows)
+                try:
+                    if lock.try_lock_exclusively() and lock.is_in_place:
+                        self._seal_dead(rows)
+                finally:
+                    lock.release()
+
+    def _seal_dead(self, rows: Path) -> None:
+        try:
+            pack = _OpenPack(rows)
+        except FileNotFoundError:  # its writer ended before it created the data, or it is sealed
+            rows.unlink(missing_ok=True)
+            return
+        with ledger_failures("an open pack cannot be sealed"):
+            pack.load()
+            for _ in _sealing(pack, pack.valid_places(), self._packs, durable=self._durable):
+                pass
+        pack.close()
+
+    def close(self) -> None:
+        """Close every file; what is not sealed is sealed by the next writer."""
+        for pack in self._all():
+            pack.close()
+        self.own, self._full, self._others = None, [], {}
+
+
+def _new_rows(directory: Path) -> LockFile:
+    """Create and lock the file of a new pack's rows."""
+    while True:
+        lock = LockFile(directory / f"{secrets.token_hex(8)}{_ROW_SUFFIX}")
+        if lock.try_lock_exclusively() and lock.is_in_place:
+            return lock
+        lock.release()  # another process took it for one of a dead writer
+
+
+def _sealing(
+    pack: _OpenPack, places: dict[str, _Place], packs: Packs, *, durable: bool
+) -> Iterator[None]:
+    if places:
+        end = max(offset + length for offset, length, _ in places.values())
+        header = PACK_HEADER.pack(b"PACK", 2, len(places))
+        digest, at = git_hash(header), len(header)
+        fd = os.open(pack.data, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            while at < end:
+                piece = os.pread(fd, min(CHUNK_BYTES, end - at), at)
+                if not piece:
+                    raise LedgerDamagedError(f"{pack.data} is shorter than its rows say")
+                digest.update(piece)
+                at += len(piece)
+                yield
+            name = packs.directory / f"pack-{digest.hexdigest()}"
+            if not name.with_suffix(".idx").exists():
+                os.ftruncate(fd, end)
+                _write_at(fd, header, 0)
+                _write_at(fd, digest.digest(), end)
+                if durable:
+                    os.fsync(fd)
+        finally:
+            os.close(fd)
+        _publish(pack, name, places, digest.digest(), durable=durable)
+        passed(KillPoint.OPEN_PACK_SEALED)
+    pack.data.unlink(missing_ok=True)
+    passed(KillPoint.OPEN_PACK_DELETED)
+    pack.rows.unlink(missing_ok=True)
+
+
+def _publish(
+    pack: _OpenPack, name: Path, places: dict[str, _Place], checksum: bytes, *, durable: bool
+) -> None:
+    """Give the data its name as a pack, then the index, which makes it valid."""
+    index = name.with_suffix(".idx")
+    if index.exists():
+        return
+    try:
+        os.link(pack.data, name.with_suffix(".pack"))
+    except FileExistsError:  # a process died here
+        pass
+    except OSError:  # this filesystem has no hard links
+        pack.data.rename(name.with_suffix(".pack"))
+    passed(KillPoint.OPEN_PACK_LINKED)
+    entries = {bytes.fromhex(each): (offset, crc) for each, (offset, _, crc) in places.items()}
+    unfinished = name.with_name(f"tmp_pack_{secrets.token_hex(8)}.idx")
+    try:
+        unfinished.write_bytes(pack_index(entries, checksum))
+        if durable:
+            sync(unfinished)
+        unfinished.rename(index)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if durable:
+        sync(name.parent)
+
+
+def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:
+    n_bytes = os.pwrite(fd, data, offset)
+    while n_bytes < len(data):
+        n_bytes += os.pwrite(fd, memoryview(data)[n_bytes:].tobytes(), offset + n_bytes)
+
+
+def _inflate(compressed: bytes, object_id: str) -> bytes:
+    try:
+        return zlib.decompress(compressed)
+    except zlib.error as error:
+        raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
