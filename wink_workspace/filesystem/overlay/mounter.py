@@ -8,10 +8,11 @@ descriptor.
 
 Every request is one packet: a JSON object with ``do``, and descriptors. Every answer is one packet:
 a JSON object, which has ``errno`` and ``text`` after a failure, and perhaps one descriptor. The
-first packet is an answer to no request: it says whether the program is ready, and ``privileged``
-if it is in the first user namespace.
+first packet is an answer to no request: it says whether the program is ready, its ``pid``, and
+whether it is ``privileged``, which is root of the first user namespace.
 
-``mount``    descriptors of the lower, upper and work directory; answers with the mount.
+``mount``    the paths ``lower``, ``upper`` and ``work``; answers with the mount. They are not
+             descriptors, because the kernel takes directories of the own mount namespace only.
 ``subtree``  a mount and ``path``; answers with a mount of that directory of it.
 ``attach``   a mount, ``pid``, ``path`` and ``target``: mounts that directory of it on *target* in
              the mount namespace of that process.
@@ -46,6 +47,7 @@ _CAP_SYS_RESOURCE = 24
 _CAPABILITY_VERSION_3 = 0x2008_0522
 _MAX_BYTES = 65_536
 _MAX_DESCRIPTORS = 8
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _ALL_IDS = ["0", "0", "4294967295"]
 
 _OPTIONS = {"index": "off", "metacopy": "off", "redirect_dir": "on"}
@@ -96,30 +98,34 @@ def _act_for(user: int, group: int) -> None:
     _checked(_libc.capset(header, wanted))
 
 
-def _mount(_: dict[str, object], descriptors: list[int]) -> int:
-    lower, upper, work = descriptors
-    owner = os.fstat(upper)
-    options: dict[str, str | None] = {
-        # mountinfo shows these texts, and they must not name a path of the host.
-        "lowerdir": f"/proc/self/fd/{lower}",
-        "upperdir": f"/proc/self/fd/{upper}",
-        "workdir": f"/proc/self/fd/{work}",
-        **(_OPTIONS if _is_privileged() else _USER_OPTIONS),
-    }
-    _act_for(owner.st_uid, owner.st_gid)
+def _mount(request: dict[str, object], _: list[int]) -> int:
+    opened: list[int] = []
+    options: dict[str, str | None] = dict(_OPTIONS if _is_privileged() else _USER_OPTIONS)
     try:
-        context = _system_call(_FSOPEN, b"overlay", _FSOPEN_CLOEXEC)
-        try:
-            for key, text in options.items():
-                kind = _SET_FLAG if text is None else _SET_STRING
-                value = None if text is None else text.encode()
-                _system_call(_FSCONFIG, context, kind, key.encode(), value, 0)
-            _system_call(_FSCONFIG, context, _CREATE, None, None, 0)
-            return _system_call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, _NOSUID_NODEV)
-        finally:
-            os.close(context)
+        for name in ("lower", "upper", "work"):
+            opened.append(os.open(str(request[name]), _DIRECTORY))
+            # mountinfo shows these texts, and they must not name a path of the host.
+            options[f"{name}dir"] = f"/proc/self/fd/{opened[-1]}"
+        owner = os.fstat(opened[1])
+        _act_for(owner.st_uid, owner.st_gid)
+        return _mounted(options)
     finally:
         _act_for(0, 0)
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _mounted(options: dict[str, str | None]) -> int:
+    context = _system_call(_FSOPEN, b"overlay", _FSOPEN_CLOEXEC)
+    try:
+        for key, text in options.items():
+            kind = _SET_FLAG if text is None else _SET_STRING
+            value = None if text is None else text.encode()
+            _system_call(_FSCONFIG, context, kind, key.encode(), value, 0)
+        _system_call(_FSCONFIG, context, _CREATE, None, None, 0)
+        return _system_call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, _NOSUID_NODEV)
+    finally:
+        os.close(context)
 
 
 def _subtree(request: dict[str, object], descriptors: list[int]) -> int:
@@ -197,7 +203,7 @@ def main() -> None:
     try:
         if "own" in sys.argv[2:]:
             _enter_user_namespace()
-        answer: dict[str, object] = {"privileged": _is_privileged()}
+        answer: dict[str, object] = {"pid": os.getpid(), "privileged": _is_privileged()}
     except OSError as error:
         answer = {"errno": error.errno, "text": error.strerror}
     channel.send(json.dumps(answer).encode())

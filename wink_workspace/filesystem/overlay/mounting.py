@@ -21,7 +21,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +35,6 @@ FILES: Final = "files"
 """The directory of a mount that has the files of a workspace."""
 
 _PROGRAM = Path(__file__).with_name("mounter.py")
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_BYTES = 65_536
 _TIMEOUT_S = 60.0
 _COPY_HINT = 'Use a workspace with a plain copy of the files: mode "copy".'
@@ -144,8 +143,8 @@ class Mounter:
 
     @property
     def pid(self) -> int | None:
-        """The id of the program's process, or of the command that runs it."""
-        return None if self._running is None else self._running.process.pid
+        """The id of the program's process, if it runs."""
+        return None if self._running is None else self._running.pid
 
     def mount(self, lower: Path, upper: Path, work: Path) -> OverlayMount:
         """Mount *upper* over *lower*; *work* is an empty directory beside *upper*.
@@ -156,17 +155,9 @@ class Mounter:
         Raises:
             MountError: If the kernel refuses; the message has its reason.
         """
-        with ExitStack() as opened:
-            descriptors: list[int] = []
-            for path in (lower, upper, work):
-                try:
-                    descriptors.append(os.open(path, _DIRECTORY))
-                except OSError as error:
-                    raise MountError(
-                        f"cannot open {path}, a directory of a branch: {error.strerror}"
-                    ) from error
-                opened.callback(os.close, descriptors[-1])
-            made = self.request({"do": "mount"}, descriptors, f"the branch in {upper.parent}")
+        paths = {"lower": lower, "upper": upper, "work": work}
+        request = {"do": "mount"} | {name: os.fspath(path) for name, path in paths.items()}
+        made = self.request(request, [], f"the branch in {upper.parent}")
         if made is None:
             raise MountError("the program that makes mounts answered without a mount")
         return OverlayMount(self, made)
@@ -267,6 +258,7 @@ class _Program:
                 f"this user may not make mounts in a user namespace: {answer['text']}",
                 hint=_COPY_HINT,
             )
+        self.pid = int(answer["pid"])
         self.privileged = bool(answer["privileged"])
 
     def exchange(
