@@ -47,8 +47,9 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index import IndexedTree, Status, status_of
-from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts
+from wink_workspace.filesystem.changes.index import IndexedTree
+from wink_workspace.filesystem.changes.stored import IndexFile, status_of
+from wink_workspace.filesystem.disk.descriptors import Descriptor
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
@@ -124,8 +125,32 @@ class Base:
         return self.objects.is_dir()
 
     def index(self) -> FileIndex | None:
-        """The statuses of its files; ``None`` if it is damaged."""
+        """The statuses of its files; ``None`` if that file is damaged."""
         return FileIndex.load(self.path / "index")
+
+    def has_changed_sample(self) -> bool:
+        """Whether one of some entries, others each time, does not have the status of the index."""
+        try:
+            index = IndexFile(self.path / "index", is_checked=False)
+            n_chosen = min(_SAMPLE, index.n_entries)
+            chosen = secrets.SystemRandom().sample(range(index.n_entries), n_chosen)
+            for parts, name, status in index.sample(chosen):
+                if status_of(self.files.joinpath(*parts, name).lstat()) != status:
+                    return True
+        except (OSError, ValueError, IndexError):  # the last two: the index itself is damaged
+            return True
+        return False
+
+    def has_changed(self) -> bool:
+        """Whether any status is not that of the index."""
+        index = self.index()
+        if index is None:
+            return True
+        try:
+            with DiskTree(self.files) as files:
+                return bool(IndexedTree(files, index, SYSTEM_CLOCK).look_at_all())
+        except FilesystemError:
+            return True
 
     def release(self) -> None:
         """Stop using it; may be called again."""
@@ -345,16 +370,12 @@ class BaseStore:
 
     def _is_sound(self, base: Base) -> bool:
         """Whether it seems undamaged; all of it is checked once after each start of the machine."""
-        about, index = _about(base.path), base.index()
-        if index is None or not about:
+        about, boot = _about(base.path), _boot_id()
+        is_checked = about.get("boot") == boot
+        if not about or (base.has_changed_sample() if is_checked else base.has_changed()):
             return False
-        boot = _boot_id()
-        if about.get("boot") != boot:
-            if _n_differences(base, index):
-                return False
+        if not is_checked:
             _write_about(base.path, about | {"boot": boot})
-        elif not all(_is_unchanged(base, *each) for each in _sample(index)):
-            return False
         if self._durable and not about.get("is_synced"):
             _sync_filesystem(base.path)
             _write_about(base.path, about | {"boot": boot, "is_synced": True})
@@ -371,8 +392,7 @@ class BaseStore:
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            index = base.index()
-            if index is None or _n_differences(base, index):
+            if base.has_changed():
                 damaged.append(path.name)
                 with self._claimed(), suppress(FileNotFoundError):  # another process was faster
                     self._retire(path)
@@ -490,9 +510,7 @@ class _Unfinished:
     def keep_index(self, index: FileIndex) -> None:
         """Store the statuses of everything written."""
         index.save(self.path / "index")
-        self.n_bytes = sum(
-            at.size_bytes for entries in index.directories.values() for at in entries.values()
-        )
+        self.n_bytes = index.n_bytes
         if self.objects.is_dir():
             self.n_bytes += sum(path.lstat().st_size for path in self.objects.rglob("*"))
 
@@ -657,8 +675,11 @@ class _Remembered:
 
     def drop_without_base(self, bases: Path) -> None:
         """Delete it if its base does not exist."""
-        note = FileIndex.load_note(self._path)
-        if note is None or not (bases / str(note.get("base"))).is_dir():
+        try:
+            named = str(IndexFile(self._path, is_checked=False).note.get("base"))
+        except (OSError, ValueError):
+            named = ""
+        if not (named and (bases / named).is_dir()):
             self._path.unlink(missing_ok=True)
 
 
@@ -666,39 +687,6 @@ def _key(source: Path, rules: str) -> str:
     """The name of the file with the statuses of *source*."""
     about = "\0".join((str(source.absolute()), rules, str(host_owner()), str(_FORMAT)))
     return hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-# Damage
-
-
-def _n_differences(base: Base, index: FileIndex) -> int:
-    """How many statuses are not those of the index."""
-    try:
-        with DiskTree(base.files) as files:
-            dirty = IndexedTree(files, index, SYSTEM_CLOCK).look_at_all()
-    except FilesystemError:
-        return 1
-    return len(dirty.paths) + len(dirty.prefixes)
-
-
-def _sample(index: FileIndex) -> Iterator[tuple[Parts, str, Status]]:
-    """Some entries, others each time."""
-    sizes = {parts: len(entries) for parts, entries in index.directories.items()}
-    n_entries = sum(sizes.values())
-    chosen = secrets.SystemRandom().sample(range(n_entries), min(_SAMPLE, n_entries))
-    for parts, size in sizes.items():
-        inside = [n for n in chosen if 0 <= n < size]
-        chosen = [n - size for n in chosen if n >= size]
-        if inside:
-            entries = list(index.directories[parts].items())
-            yield from ((parts, *entries[n]) for n in inside)
-
-
-def _is_unchanged(base: Base, parts: Parts, name: str, status: Status) -> bool:
-    try:
-        return status_of(base.files.joinpath(*parts, name).lstat()) == status
-    except OSError:
-        return False
 
 
 # Locks and notes
