@@ -49,8 +49,9 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.stored import IndexFile, status_of
-from wink_workspace.filesystem.disk.descriptors import Descriptor
+from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
+from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Ledger,
@@ -58,12 +59,14 @@ from wink_workspace.ledger import (
     TreeChange,
     TreeEntry,
     build,
+    build_directories,
     diff,
     entry_at,
     link_objects,
     walk,
 )
 from wink_workspace.ledger.disk import sync, write_whole
+from wink_workspace.ledger.git_tree import GitTree
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 
 from .checkout import write_files
@@ -71,7 +74,7 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
 from .storage import delete_tree
 
-__all__ = ["Base", "BaseStore", "ImportedBase"]
+__all__ = ["Base", "BaseStore", "CollectedBases", "ImportedBase", "collect_bases"]
 
 _log = logging.getLogger(__name__)
 
@@ -150,6 +153,20 @@ class Base:
             with DiskTree(self.files) as files:
                 return bool(IndexedTree(files, index, SYSTEM_CLOCK).look_at_all())
         except FilesystemError:
+            return True
+
+    def has_other_contents(self) -> bool:
+        """Whether the hash of all files is not that of its tree; reads every file."""
+        directories: dict[Parts, dict[str, TreeEntry]] = {}
+        try:
+            with DiskTree(self.files) as files:
+                for listing in files.listings():
+                    entries = directories.setdefault(listing.parts, {})
+                    for name, _ in listing.entries:
+                        path = WorkspacePath((*listing.parts, name))
+                        entries[name] = content_of(files, files.entry(path)) or UNKNOWN_CONTENT
+            return build_directories(_TreeHashes(), directories) != self.tree
+        except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
 
     def release(self) -> None:
@@ -381,10 +398,13 @@ class BaseStore:
             _write_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
-    def verify(self) -> tuple[str, ...]:
+    def verify(self, *, contents: bool = False) -> tuple[str, ...]:
         """Check the status of every file of every base; the names of the damaged ones.
 
         A damaged base loses its name, so that it is made again when it is needed.
+
+        Args:
+            contents: Read every file, too, and compare its hash.
         """
         damaged: list[str] = []
         for path in self._all():
@@ -392,7 +412,7 @@ class BaseStore:
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            if base.has_changed():
+            if base.has_changed() or (contents and base.has_other_contents()):
                 damaged.append(path.name)
                 with self._claimed(), suppress(FileNotFoundError):  # another process was faster
                     self._retire(path)
@@ -438,11 +458,14 @@ class BaseStore:
         """The names in the ``base`` files of all workspaces, also of unfinished ones.
 
         Raises:
-            OSError: If such a file cannot be read; then nothing may be deleted.
+            FilesystemError: If such a file cannot be read; then nothing may be deleted.
         """
         workspaces = self._root.with_name("workspaces")
-        files = (*workspaces.glob("*/base"), *workspaces.glob("*/forks/*/base"))
-        return {path.read_text().strip() for path in files}
+        names: set[str] = set()
+        for path in (*workspaces.glob("*/base"), *workspaces.glob("*/forks/*/base")):
+            with suppress(FileMissingError), translate_os_error(path):  # its branch was deleted
+                names.add(path.read_text().strip())
+        return names
 
     def disk_bytes(self) -> int:
         """The size of the files and objects of all bases, as of their creation."""
@@ -520,6 +543,14 @@ class _Unfinished:
         _write_about(self.path, about)
 
 
+class _TreeHashes:
+    """Computes the ids of trees without storing them."""
+
+    def write_tree(self, tree: GitTree) -> str:
+        content = b"".join(tree.rows)
+        return git_hash(object_header("tree", len(content)) + content).hexdigest()
+
+
 class _SourceChanges:
     """The paths of a source that differ from the base that was made of it.
 
@@ -542,6 +573,8 @@ class _SourceChanges:
         if dirty.everything or indexed.index is None:
             return False
         if not dirty:
+            if indexed.index.n_listed > self._known.index.n_listed:
+                self.newer = indexed.index  # the next import lists fewer directories
             return True
         n_bytes = 0
         with Ledger(self._known.base.objects) as ledger:
@@ -687,6 +720,30 @@ def _key(source: Path, rules: str) -> str:
     """The name of the file with the statuses of *source*."""
     about = "\0".join((str(source.absolute()), rules, str(host_owner()), str(_FORMAT)))
     return hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedBases:
+    """What a collection of bases did.
+
+    ``damaged`` are the names of the damaged bases, which are made again when they are needed.
+    ``disk_bytes`` is the size of the bases that are kept.
+    """
+
+    n_deleted: int
+    damaged: tuple[str, ...]
+    disk_bytes: int
+
+
+def collect_bases(
+    state_dir: Path, *, checks_statuses: bool = True, checks_contents: bool = False
+) -> CollectedBases:
+    """Delete the bases that no branch uses, and check the others; see ``BaseStore.verify``."""
+    bases = BaseStore(state_dir)
+    damaged: tuple[str, ...] = ()
+    if checks_statuses or checks_contents:
+        damaged = bases.verify(contents=checks_contents)
+    return CollectedBases(bases.collect(bases.named_by_branches), damaged, bases.disk_bytes())
 
 
 # Locks and notes

@@ -212,6 +212,11 @@ class WorkspaceStorage:
         """
         return cls(Environment.from_os().state_dir)
 
+    @property
+    def state_dir(self) -> Path:
+        """The state directory of the program."""
+        return self._root.parent
+
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""
         found: list[WorkspaceInfo] = []

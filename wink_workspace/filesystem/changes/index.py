@@ -108,6 +108,17 @@ class FileIndex:
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - it changes
 
+    @property
+    def n_listed(self) -> int:
+        """The number of directories that need not be listed while their own status is the same."""
+        return len(self._listed.keys() - self._just_listed)
+
+    def set_listed(self, directory: Parts, own: os.stat_result, racy_ns: int) -> None:
+        """Record the status of a directory before all its entries were listed."""
+        self._listed[directory] = directory_status(own)
+        if own.st_ctime_ns >= racy_ns:
+            self._just_listed.add(directory)
+
     def get(self, directory: Parts, name: str) -> Status | None:
         """The status of an entry; ``None`` if it did not exist."""
         return self.directories.get(directory, {}).get(name)
@@ -140,16 +151,14 @@ class FileIndex:
         packed = PackedEntries.of_listing(entries)
         self._packed[directory] = packed
         self._decoded.pop(directory, None)
-        if any(n_links > 1 for n_links in packed.column(5)):
+        if max(packed.column(5), default=0) > 1:
             at = zip(packed.names(), packed.column(5), strict=True)
             self.linked.update((directory, name) for name, n_links in at if n_links > 1)
-        if any(changed_ns >= racy_ns for changed_ns in packed.column(4)):
+        if max(packed.column(4), default=0) >= racy_ns:
             at = zip(packed.names(), packed.column(4), strict=True)
             self.racily_clean.update((directory, name) for name, ns in at if ns >= racy_ns)
         if own is not None:
-            self._listed[directory] = directory_status(own)
-            if own.st_ctime_ns >= racy_ns:
-                self._just_listed.add(directory)
+            self.set_listed(directory, own, racy_ns)
 
     def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
         """The names in a directory that has the status *now*; ``None`` if they are not known.

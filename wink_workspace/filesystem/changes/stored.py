@@ -93,6 +93,7 @@ def directory_status(found: os.stat_result) -> DirectoryStatus:
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
+_KIND: Final = 0o170000
 _CHECKED: Final = frozenset((stat.S_IFDIR, stat.S_IFCHR))
 
 
@@ -107,10 +108,10 @@ class PackedEntries:
     def of_listing(cls, entries: Sequence[tuple[str, os.stat_result]]) -> PackedEntries:
         """Pack a listing, which is sorted by name."""
         rows: list[tuple[int, ...]] = [_fields(found) for _, found in entries]
-        for n, row in enumerate(rows):
-            if row[0] & 0o170000 in _CHECKED:
-                rows[n] = status_of(entries[n][1])
-        return cls(_joined(name for name, _ in entries), _packed(rows))
+        unusual = [n for n, row in enumerate(rows) if row[0] & _KIND in _CHECKED]
+        for n in unusual:
+            rows[n] = status_of(entries[n][1])
+        return cls(_joined([name for name, _ in entries]), _packed(rows))
 
     @classmethod
     def of(cls, entries: Mapping[str, Status]) -> PackedEntries:

@@ -535,6 +535,8 @@ def _require_free(name: str, dir_fd: int) -> None:
 
 # Walking
 
+_KIND, _DIRECTORY = 0o170000, stat.S_IFDIR
+
 
 class _Descent:
     """A position in a directory tree; it owns the one descriptor of it."""
@@ -639,7 +641,7 @@ def listings(
             listing = Listing(parts, position.fd, entries, status)
             yield listing
             pending.append(
-                [name for name, st in reversed(listing.entries) if stat.S_ISDIR(st.st_mode)]
+                [name for name, st in reversed(listing.entries) if st.st_mode & _KIND == _DIRECTORY]
             )
             if not _advance(position, pending, unreadable):
                 return
@@ -661,14 +663,12 @@ def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
 
 
 def _statuses(directory: int, names: list[str]) -> list[tuple[str, os.stat_result]]:
-    """Name and status of those of *names* that exist, in this order."""
-    entries: list[tuple[str, os.stat_result]] = []
-    for name in names:
-        try:  # noqa: SIM105 - as in entries_of
-            entries.append((name, os.stat(name, dir_fd=directory, follow_symlinks=False)))
-        except FileNotFoundError:
-            pass
-    return entries
+    """Name and status of *names*, or of everything if one does not exist."""
+    status = os.stat
+    try:
+        return [(name, status(name, dir_fd=directory, follow_symlinks=False)) for name in names]
+    except FileNotFoundError:
+        return entries_of(directory)  # names change right now
 
 
 def _advance(
