@@ -212,11 +212,6 @@ class WorkspaceStorage:
         """
         return cls(Environment.from_os().state_dir)
 
-    @property
-    def state_dir(self) -> Path:
-        """The state directory of the program."""
-        return self._root.parent
-
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""
         found: list[WorkspaceInfo] = []
@@ -298,6 +293,11 @@ class WorkspaceStorage:
                     self._delete(folder)
                 raise
         return info
+
+    @property
+    def state_dir(self) -> Path:
+        """The state directory of the program."""
+        return self._root.parent
 
     def sweep(self) -> int:
         """Delete folders whose creation or removal was interrupted; how many.
