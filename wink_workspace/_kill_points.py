@@ -73,6 +73,16 @@ class KillPoint(StrEnum):
     """The files that were moved aside are in the history, and still on disk."""
     HELD_DELETED = "held-deleted"
     """The files that were moved aside are about to be deleted, and are not read again."""
+    BASE_FILLED = "base-filled"
+    """The files and objects of a new base are written, under a temporary name."""
+    BASE_PLACED = "base-placed"
+    """A new base has its final name."""
+    BASE_RETIRED = "base-retired"
+    """A base that is no longer used lost its name; its files still exist."""
+    OBJECTS_LINKED = "objects-linked"
+    """One more file with objects of a base is linked into a ledger."""
+    SOURCE_INDEXED = "source-indexed"
+    """The statuses of a source's files are stored."""
 
 
 _hook: Callable[[KillPoint], object] | None = None

@@ -34,6 +34,7 @@ from .history import (
     merge_base,
 )
 from .ledger import Ledger
+from .linking import link_objects
 from .lock import WriterLock, try_read_lock
 from .loose import run_steps
 from .merge import (
@@ -135,6 +136,7 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
+    "link_objects",
     "lost_ref",
     "merge_base",
     "merge_trees",

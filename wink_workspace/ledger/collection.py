@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from wink_workspace._kill_points import KillPoint, passed
@@ -31,7 +32,7 @@ from .git_tree import EMPTY_TREE, EMPTY_TREE_ID
 from .leases import DeletionLock
 from .loose import LooseObject
 from .objects import ObjectStore
-from .packs import Pack
+from .packs import Pack, is_shared
 from .repacking import Source, repacking
 
 __all__ = [
@@ -135,7 +136,9 @@ def collecting(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
     ):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
-    replaced = _packs_to_rewrite(store, packs, kept, garbage)
+    replaced = _packs_to_rewrite(
+        store, [pack for pack in packs if not pack.is_shared], kept, garbage
+    )
     staying = _except(packs, replaced)
     new = yield from _replacement(store, replaced, staying, loose, kept, garbage, steps)
     if new is None:  # the disk is full
@@ -156,7 +159,8 @@ def collecting(
 
 def joining(store: ObjectStore) -> Generator[None]:
     """Join the smaller packs, with all their objects; neither the history nor others are read."""
-    paths = _smaller(store.packs.paths(), lambda path: path.with_suffix(".pack").stat().st_size)
+    own = _not_shared(store)
+    paths = _smaller(own, lambda path: path.with_suffix(".pack").stat().st_size)
     joined = list[Pack]()
     for path in paths:
         joined.append(store.packs.load(path))
@@ -173,7 +177,11 @@ def joining(store: ObjectStore) -> Generator[None]:
 
 def has_many_packs(store: ObjectStore) -> bool:
     """Whether packs should be joined."""
-    return len(store.packs.paths()) > _MAX_PACKS_BETWEEN_CALLS
+    return len(_not_shared(store)) > _MAX_PACKS_BETWEEN_CALLS
+
+
+def _not_shared(store: ObjectStore) -> list[Path]:
+    return [path for path in store.packs.paths() if not is_shared(path)]
 
 
 def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
@@ -349,16 +357,20 @@ def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> Non
 
 
 def disk_bytes_by_object(store: ObjectStore) -> dict[str, int]:
-    """The size of each object on disk."""
-    sizes = {found.id: found.disk_bytes for found in store.loose.listed()}
+    """The size of each object on disk, without those that belong to a base."""
+    sizes = {found.id: found.disk_bytes for found in store.loose.listed() if not found.is_shared}
     for path in store.packs.paths():
-        sizes.update(store.packs.load(path).disk_bytes)
+        if not is_shared(path):
+            sizes.update(store.packs.load(path).disk_bytes)
     return sizes | store.open_packs.disk_bytes_by_object()
 
 
 def disk_bytes(store: ObjectStore) -> int:
-    """The size of all objects on disk; costs the number of loose objects."""
-    loose = sum(found.disk_bytes for found in store.loose.listed())
+    """The size of all objects on disk, without those that belong to a base.
+
+    It costs the number of loose objects.
+    """
+    loose = sum(found.disk_bytes for found in store.loose.listed() if not found.is_shared)
     return store.packs.disk_bytes() + store.open_packs.disk_bytes() + loose
 
 

@@ -72,12 +72,14 @@ class LooseObject:
     """An object in its own file, with the file's size and inode.
 
     ``used`` is the filesystem's time at which it was last written, also if it existed already.
+    A shared one belongs to a base, too; see ``linking``.
     """
 
     id: str
     disk_bytes: int
     inode: int
     used: float
+    is_shared: bool = False
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
@@ -241,9 +243,14 @@ class LooseObjects:
         for fan_out in _entries(self._directory, _FAN_OUT):
             for entry in _entries(fan_out.path, _REST):
                 with suppress(FileNotFoundError):  # another process deleted it
-                    found = entry.stat()
-                    object_id = fan_out.name + entry.name
-                    yield LooseObject(object_id, found.st_size, entry.inode(), found.st_mtime)
+                    status = entry.stat()
+                    yield LooseObject(
+                        fan_out.name + entry.name,
+                        status.st_size,
+                        status.st_ino,
+                        status.st_mtime,
+                        is_shared=status.st_nlink > 1,
+                    )
 
     def used(self, object_id: str) -> float:
         """When a loose object was last written; 0 if it does not exist."""

@@ -353,6 +353,10 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
         self._writer.write(made)
         return made.id
 
+    def write_tree(self, tree: GitTree) -> str:
+        """Add a tree; return its id. Raises as ``ObjectStore.write``."""
+        return self.write("tree", b"".join(tree.rows))
+
     def finish(self) -> None:
         """Put the pack in place.
 

@@ -29,6 +29,7 @@ from .disk import ledger_failures, sync, write_whole
 from .loose import CHUNK_BYTES, ObjectKind, compress
 
 __all__ = [
+    "KEEP",
     "PACK_HEADER",
     "TYPE_OF_KIND",
     "Pack",
@@ -52,6 +53,9 @@ _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
+KEEP: Final = ".keep"
+"""The suffix of git's mark for a pack that is not rewritten."""
+
 _TEMPORARY = "tmp_pack_"
 _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
@@ -68,6 +72,11 @@ class Pack:
     made: float
     disk_bytes: dict[str, int]
     offsets: dict[str, int]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it belongs to a base; see ``linking``."""
+        return is_shared(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +182,8 @@ class Packs:
                 pack.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
-        """The size of all packs, indexes included."""
-        return sum(path.stat().st_size for path in self.directory.iterdir())
+        """The size of all packs but shared ones, indexes included."""
+        return sum(path.stat().st_size for path in self.directory.iterdir() if not is_shared(path))
 
 
 class PackWriter:
@@ -325,6 +334,11 @@ def _is_older(path: Path, before: float) -> bool:
     with suppress(FileNotFoundError):
         return path.stat().st_mtime < before
     return False
+
+
+def is_shared(file: Path) -> bool:
+    """Whether a file of a pack belongs to a base; see ``linking``."""
+    return file.with_suffix(KEEP).exists()
 
 
 def _has_pack(index: Path) -> bool:

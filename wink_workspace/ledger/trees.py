@@ -18,7 +18,7 @@ from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
-from .loose import ObjectKind, run_steps
+from .loose import run_steps
 from .names import stored_name, workspace_name
 from .objects import LARGE_BYTES, ObjectStore
 
@@ -51,10 +51,10 @@ _MIN_ENTRIES_OF_DELTA: Final = 32
 
 
 class TreeWriter(Protocol):
-    """Adds objects: an ``ObjectStore``, or a ``SeparatePack``."""
+    """Stores trees, or only computes their ids: an ``ObjectStore``, or a ``SeparatePack``."""
 
-    def write(self, kind: ObjectKind, content: bytes) -> str:
-        """Add an object; return its id."""
+    def write_tree(self, tree: GitTree, /) -> str:
+        """The id of a tree."""
         ...
 
 
@@ -247,7 +247,7 @@ def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
 
 
 def build_directories(
-    store: ObjectStore, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
+    store: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> str:
     """Build a tree from whole directories, by their path segments; return its root.
 
@@ -263,7 +263,7 @@ def build_directories(
 
 
 def tree_steps(
-    pack: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
+    writer: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> Generator[None, None, dict[str, TreeEntry]]:
     """As ``build_directories``, one directory for each step, without the top itself.
 
@@ -279,7 +279,7 @@ def tree_steps(
         }
         if not names:
             return entries
-        ids[names] = pack.write("tree", b"".join(_tree_of(entries).rows))
+        ids[names] = writer.write_tree(_tree_of(entries))
         yield
     return {}
 
