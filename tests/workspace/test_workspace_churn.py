@@ -98,6 +98,7 @@ def test_failed_deletion_of_old_history_is_logged_once_and_calls_succeed(
         raise LedgerError("the device is broken")
 
     with made(tmp_path, config=config) as workspace, calls(workspace) as call:
+        # The deletion itself cannot be made to fail from outside.
         monkeypatch.setattr(Ledger, "_deleting", fail)
         with caplog.at_level(logging.WARNING):
             for n in range(3):
