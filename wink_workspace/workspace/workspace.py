@@ -640,6 +640,8 @@ class Workspace(ReadableHistory):
             FileMissingError: If one of *paths* is not in the discard; the message says if it
                 was too large to keep.
         """
+        self._check_open()
+        self.discarded()  # records what is not in the history yet, which a move cannot
         with self._turn() as move:
             found, head = self.find_discarded(which), self.head
             wanted = [parse_path(path) for path in paths or ()]
