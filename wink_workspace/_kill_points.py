@@ -65,6 +65,14 @@ class KillPoint(StrEnum):
     """The files that were moved aside are in the history, and still on disk."""
     HELD_DELETED = "held-deleted"
     """The files that were moved aside are about to be deleted, and are not read again."""
+    BASE_NAMED = "base-named"
+    """A branch on an overlay names its base; it has no layer of its own yet."""
+    UPPER_FILLED = "upper-filled"
+    """The layer of a branch differs from the base as wanted, under a temporary name."""
+    UPPER_IN_PLACE = "upper-in-place"
+    """The layer of a branch has its final name."""
+    FOLD_BEGUN = "fold-begun"
+    """A large layer lost its name; the branch begins again with its newest entry."""
 
 
 _hook: Callable[[KillPoint], object] | None = None
