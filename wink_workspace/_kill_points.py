@@ -73,6 +73,16 @@ class KillPoint(StrEnum):
     """The layer of a branch has its final name."""
     FOLD_BEGUN = "fold-begun"
     """A large layer lost its name; the branch begins again with its newest entry."""
+    BASE_FILLED = "base-filled"
+    """The files and objects of a new base are written, under a temporary name."""
+    BASE_PLACED = "base-placed"
+    """A new base has its final name."""
+    BASE_RETIRED = "base-retired"
+    """A base that is no longer used lost its name; its files still exist."""
+    OBJECTS_LINKED = "objects-linked"
+    """One more file with objects of a base is linked into a ledger."""
+    SOURCE_INDEXED = "source-indexed"
+    """The statuses of a source's files are stored."""
 
 
 _hook: Callable[[KillPoint], object] | None = None

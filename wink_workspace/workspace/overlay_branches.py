@@ -115,8 +115,13 @@ def mount_branch(
     _set_aside(folder)
     passed(KillPoint.FOLD_BEGUN)
     base = _begin(
-        folder, writer.store, head, bases, base=bases.build(writer.store, head.files),
-        config=config, clock=clock,
+        folder,
+        writer.store,
+        head,
+        bases,
+        base=bases.build(writer.store, head.files),
+        config=config,
+        clock=clock,
     )
     return _mounted(folder, base, writer, config=config, clock=clock)
 

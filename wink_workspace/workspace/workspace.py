@@ -223,7 +223,7 @@ class Workspace(ReadableHistory):
     def _is_in_place(self) -> bool:
         return self._folder.files == self._folder.in_place
 
-    def _other_trees(self) -> set[str]:
+    def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
         return AppliedTrees(self._folder.applied).referenced | trees_of_bases(self._folder)
 

@@ -16,7 +16,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_SCANS = 5
 
 EntryKey = tuple[Parts, str]
@@ -169,9 +169,9 @@ class FileIndex:
 
     # Stored
 
-    def save(self, path: Path) -> None:
-        """Store the index in a file, which is replaced as a whole."""
-        content = json.dumps(list(self._records()), separators=(",", ":")).encode()
+    def save(self, path: Path, *, note: Mapping[str, Any] | None = None) -> None:
+        """Store the index in a file, which is replaced as a whole, with a note in JSON."""
+        content = json.dumps([dict(note or {}), *self._records()], separators=(",", ":")).encode()
         unfinished = path.with_name(path.name + ".unfinished")
         unfinished.write_bytes(json.dumps(_header(content)).encode() + b"\n" + content)
         unfinished.replace(path)
@@ -179,6 +179,12 @@ class FileIndex:
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
         """The index stored in a file; ``None`` if it is missing, damaged or of another version."""
+        found = cls.load_noted(path)
+        return None if found is None else found[0]
+
+    @classmethod
+    def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
+        """As ``load``, with the note."""
         try:
             header, _, content = path.read_bytes().partition(b"\n")
             if json.loads(header) != _header(content):
@@ -188,7 +194,14 @@ class FileIndex:
         except (OSError, ValueError) as error:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
-        return cls._of_records(json.loads(content))
+        note, *records = json.loads(content)
+        return cls._of_records(records), note
+
+    @classmethod
+    def load_note(cls, path: Path) -> dict[str, Any] | None:
+        """The note alone."""
+        found = cls.load_noted(path)
+        return None if found is None else found[1]
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, Status], list[str], bool]]:
         """For each directory: its parent's number, its name, its entries, and the uncertain ones.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +24,7 @@ from wink_workspace.filesystem.changes.index import Status
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.model import FileKind
-from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = ["OverlayTracker", "directory_form"]
 
