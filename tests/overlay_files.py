@@ -13,7 +13,7 @@ import pytest
 
 from wink_workspace.filesystem.overlay.mounting import FILES, Mounter, OverlayMount
 from wink_workspace.workspace import WorkspaceFolder, overlay_branches
-from wink_workspace.workspace.overlay_branches import MountedBranch
+from wink_workspace.workspace.overlay_branches import HELD, MountedBranch
 
 _open: dict[Path, MountedBranch] = {}
 _shown: dict[Path, OverlayMount] = {}
@@ -21,9 +21,10 @@ _shown: dict[Path, OverlayMount] = {}
 
 def show_files(patch: pytest.MonkeyPatch) -> None:
     """Replace ``WorkspaceFolder.files`` for branches on overlays."""
-    plain = WorkspaceFolder.files.fget
+    plain, discarded = WorkspaceFolder.files.fget, WorkspaceFolder.discarded.fget
     mounted, close = overlay_branches._mounted, MountedBranch.close
     assert plain is not None
+    assert discarded is not None
 
     def files(folder: WorkspaceFolder) -> Path:
         if folder.branch_dir in _open:
@@ -48,7 +49,11 @@ def show_files(patch: pytest.MonkeyPatch) -> None:
                 del _open[path]
         close(branch)
 
+    def pending(folder: WorkspaceFolder) -> Path:
+        return folder.upper / HELD if folder.upper.is_dir() else discarded(folder)
+
     patch.setattr(WorkspaceFolder, "files", property(files))
+    patch.setattr(WorkspaceFolder, "discarded", property(pending))
     patch.setattr(overlay_branches, "_mounted", opened)
     patch.setattr(MountedBranch, "close", closed)
 
