@@ -262,6 +262,7 @@ def _mounted(
             base.files,
             folder.upper / FILES,
             index=index,
+            forget_names=mount.forget_names,
             force_scan=config.force_scan or not reports,
             clock=clock,
         )

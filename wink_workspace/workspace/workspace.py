@@ -221,7 +221,7 @@ class Workspace(ReadableHistory):
 
     @property
     def _is_in_place(self) -> bool:
-        return self._folder.files == self._folder.in_place
+        return self._folder.in_place is not None and self._folder.branch == MAIN_BRANCH
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
