@@ -22,7 +22,8 @@ _shown: dict[Path, OverlayMount] = {}
 def show_files(patch: pytest.MonkeyPatch) -> None:
     """Replace ``WorkspaceFolder.files`` for branches on overlays."""
     plain, discarded = WorkspaceFolder.files.fget, WorkspaceFolder.discarded.fget
-    mounted, close = overlay_branches._mounted, MountedBranch.close
+    mounted = overlay_branches._mounted  # every mount of a branch is made there
+    close = MountedBranch.close
     assert plain is not None
     assert discarded is not None
 
@@ -54,7 +55,7 @@ def show_files(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(WorkspaceFolder, "files", property(files))
     patch.setattr(WorkspaceFolder, "discarded", property(pending))
-    patch.setattr(overlay_branches, "_mounted", opened)
+    patch.setattr(overlay_branches, "_mounted", opened)  # as above
     patch.setattr(MountedBranch, "close", closed)
 
 
