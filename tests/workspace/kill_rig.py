@@ -82,7 +82,8 @@ def oracle(directory: Path) -> dict[int, str]:
 def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(template, target, symlinks=True)
+    # An overlay's own layer has device nodes and attributes, which only the program keeps.
+    subprocess.run(["cp", "-a", template, target], check=True)
     copy, source = folder(target), target / "source"
     info = replace(copy.info(), source=str(source))
     if info.mode == "in_place":

@@ -220,6 +220,26 @@ def work_collect_bases(directory: Path, killer: Killer) -> None:
         BaseStore(directory / "state").collect(set)
 
 
+def work_fork(directory: Path, killer: Killer) -> None:
+    """Fork a branch whose layer has changes, and open the fork."""
+    with Workspace(folder(directory)) as workspace:
+        workspace.fork("new")
+    with calling(killer):
+        Workspace(folder(directory), branch="new").close()
+
+
+def work_fold(directory: Path, killer: Killer) -> None:
+    """Open a branch on an overlay whose layer is too large."""
+    with calling(killer):
+        Workspace(folder(directory), config=WorkspaceConfig(fold_above=5)).close()
+
+
+def work_delete(directory: Path, killer: Killer) -> None:
+    """Delete a fork."""
+    with calling(killer), Workspace(folder(directory)) as workspace:
+        workspace.delete_fork("old")
+
+
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()

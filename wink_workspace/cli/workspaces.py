@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,6 +51,14 @@ __all__ = [
 _MAX_NAMES = 5
 
 
+class NewMode(StrEnum):
+    """What the files of a new workspace are."""
+
+    AUTO = "auto"
+    OVERLAY = "overlay"
+    COPY = "copy"
+
+
 def create(
     context: CommandContext,
     source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")],
@@ -57,6 +66,14 @@ def create(
         bool,
         typer.Option("--in-place", help="Copy nothing: work in the directory itself, beside you."),
     ] = False,
+    mode: Annotated[
+        NewMode,
+        typer.Option(
+            "--mode",
+            help="What the files are: an overlay over a shared base, or a plain copy. By default "
+            "an overlay where the system supports it.",
+        ),
+    ] = NewMode.AUTO,
     json: JsonOption = False,
 ) -> None:
     """Create a workspace of a directory, uncommitted and ignored files included."""
@@ -64,6 +81,10 @@ def create(
 
     from wink_workspace.workspace import Workspace
 
+    if in_place and mode is not NewMode.AUTO:
+        raise UsageError(
+            "a workspace in place has no other mode", hint="Omit --mode, or omit --in-place."
+        )
     column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")
     what = f"{'reading' if in_place else 'copying'} {source}"
     with (
@@ -73,7 +94,7 @@ def create(
         Workspace.create(
             source,
             storage=context.storage,
-            mode="in_place" if in_place else "copy",
+            mode="in_place" if in_place else mode.value,
             progress=lambda n_files, n_bytes: update(n_files=n_files, n_bytes=n_bytes),
         ) as workspace,
     ):

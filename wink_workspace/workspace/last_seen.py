@@ -16,7 +16,7 @@ from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
-__all__ = ["NewFileIndex", "load_last_seen", "save_last_seen"]
+__all__ = ["NewFileIndex", "forget_last_seen", "load_last_seen", "save_last_seen"]
 
 
 _MOST_TRIES: Final = 10_000  # some 20 ms
@@ -93,6 +93,16 @@ def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
         for other in _stored(file):
             if other != entry.id:
                 file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
+
+
+def forget_last_seen(file: Path) -> None:
+    """Delete every index: the files that they describe are about to be replaced.
+
+    Raises:
+        OSError: If one cannot be deleted.
+    """
+    for entry in _stored(file):
+        file.with_name(f"{file.name}-{entry}").unlink(missing_ok=True)
 
 
 def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:

@@ -90,6 +90,7 @@ _READ_BYTES = 65_536
 _CREATE, _DELETE = int(flags.CREATE), int(flags.DELETE)
 _MOVED_FROM, _MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 _MODIFY, _ATTRIB = int(flags.MODIFY), int(flags.ATTRIB)
+_CLOSE_WRITE = int(flags.CLOSE_WRITE)
 _ISDIR, _IGNORED = int(flags.ISDIR), int(flags.IGNORED)
 _LOST = int(flags.Q_OVERFLOW | flags.UNMOUNT)
 # Filesystems on which another machine, or a server in user space, changes files without events.
@@ -220,9 +221,15 @@ class _EventSummary:
         made: Directories that this process created and watched at once.
         left: Directories that this process moved out, and no longer watches.
         expected: Names of new files of this process.
+        writes: The events of a write to a file. A close is one of them in an overlay: there, a
+            write through a mapping is reported for the name by which the kernel first saw the file,
+            which may be deleted or belong to another file now.
     """
 
-    def __init__(self, made: set[Parts], left: set[Parts], expected: set[str]) -> None:
+    def __init__(
+        self, made: set[Parts], left: set[Parts], expected: set[str], *, writes: int
+    ) -> None:
+        self._writes = writes
         self.reason: str | None = None
         self._made = made
         self._left = left
@@ -248,7 +255,7 @@ class _EventSummary:
             watched_name, key = (watch, name), (directory, name)
             if mask & (_CREATE | _MOVED_TO):
                 self._created_or_moved_in.add(key)
-            if mask & (_MODIFY | _ATTRIB):
+            if mask & self._writes:
                 self._written.add(key)
             elif mask & _MOVED_FROM:
                 self._moving[cookie] = watched_name in self._added
@@ -320,6 +327,7 @@ class InotifyTracker:
     ) -> None:
         self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock, form=form)
+        self._writes = _MODIFY | _ATTRIB | (_CLOSE_WRITE if form is not None else 0)
         self._clock = clock
         self._max_watches = max_watches
         self._noted = NotedChanges()
@@ -416,7 +424,7 @@ class InotifyTracker:
         return pending | noted | summary.dirty() | self._scan(reason, leaving)
 
     def _read_events(self) -> _EventSummary:
-        summary = _EventSummary(self._made, self._left, self._expected)
+        summary = _EventSummary(self._made, self._left, self._expected, writes=self._writes)
         if self._queue is not None:
             try:
                 events = self._queue.read()

@@ -68,6 +68,7 @@ from .descriptors import (
     with_executable_bits,
     write_all,
 )
+from .renaming import rename
 
 __all__ = [
     "ChangeObserver",
@@ -469,7 +470,7 @@ class DiskTree:
                 else:
                     if self._make_accessible and stat.S_ISDIR(moved.st_mode):
                         os.close(open_directory(old, old_parent, make_accessible=True))
-                    os.rename(old, new, src_dir_fd=old_parent, dst_dir_fd=new_parent)
+                    rename(old, new, old_parent, new_parent)
                 self._sync_directory(new_parent)
                 self._sync_directory(old_parent)
 
@@ -488,7 +489,7 @@ class DiskTree:
             is_directory = stat.S_ISDIR(moved.st_mode)
             if self._make_accessible and is_directory:
                 os.close(open_directory(path.name, parent, make_accessible=True))
-            os.rename(path.name, name, src_dir_fd=parent, dst_dir_fd=directory)
+            rename(path.name, name, parent, directory)
             self._sync_directory(parent)
         return is_directory
 

@@ -13,6 +13,7 @@ whether it is ``privileged``, which is root of the first user namespace.
 
 ``mount``    the paths ``lower``, ``upper`` and ``work``; answers with the mount. They are not
              descriptors, because the kernel takes directories of the own mount namespace only.
+``forget``   a mount: the kernel forgets the names of its files that no process uses.
 ``subtree``  a mount and ``path``; answers with a mount of that directory of it.
 ``attach``   a mount, ``pid``, ``path`` and ``target``: mounts that directory of it on *target* in
              the mount namespace of that process.
@@ -34,8 +35,9 @@ import sys
 from pathlib import Path
 
 # The numbers of system calls added since Linux 5.1 are the same on every architecture but Alpha.
-_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
-_SET_FLAG, _SET_STRING, _CREATE = 0, 1, 6
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _FSPICK = range(428, 434)
+_SET_FLAG, _SET_STRING, _CREATE, _RECONFIGURE = 0, 1, 6, 7
+_FSPICK_CLOEXEC, _FSPICK_EMPTY_PATH = 1, 8
 _FSOPEN_CLOEXEC = 1
 _FSMOUNT_CLOEXEC = 1
 _NOSUID_NODEV = 0x2 | 0x4
@@ -128,6 +130,15 @@ def _mounted(options: dict[str, str | None]) -> int:
         os.close(context)
 
 
+def _forget(_: dict[str, object], descriptors: list[int]) -> None:
+    (mount,) = descriptors
+    context = _system_call(_FSPICK, mount, b"", _FSPICK_CLOEXEC | _FSPICK_EMPTY_PATH)
+    try:
+        _system_call(_FSCONFIG, context, _RECONFIGURE, None, None, 0)  # without any change
+    finally:
+        os.close(context)
+
+
 def _subtree(request: dict[str, object], descriptors: list[int]) -> int:
     (mount,) = descriptors
     path = os.fsencode(str(request["path"]))
@@ -168,7 +179,7 @@ def _move(subtree: int, user_namespace: int, mount_namespace: int, target: bytes
     return 0
 
 
-_ACTIONS = {"mount": _mount, "subtree": _subtree, "attach": _attach}
+_ACTIONS = {"mount": _mount, "forget": _forget, "subtree": _subtree, "attach": _attach}
 
 
 def _serve(channel: socket.socket) -> None:

@@ -8,24 +8,31 @@ layer may have been copied up, because an entry of it changed. So it is *resolve
 is merged with the directory of the same name in the base stands for its entries in the upper layer,
 now and earlier. Only an entry of one of these can differ from the base. Any other directory hides
 what is in the base, and stands for everything below it.
+
+The kernel reports the changes of a file for the name by which it first saw it in the mount. If that
+was one of several names (hard links), and its directory was removed, no event reports them. So
+after each drain in which that may have happened, the kernel is made to forget the names of files.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import FilesystemError
-from wink_workspace.filesystem.changes import Dirty, FileIndex, open_tracker
+from wink_workspace.errors import FilesystemError, MountError
+from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaving, open_tracker
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = ["OverlayTracker", "directory_form"]
+
+_log = logging.getLogger(__name__)
 
 _FORMS = (".overlay.opaque", ".overlay.redirect")
 _FORM_BYTES = 6
@@ -54,6 +61,7 @@ class OverlayTracker:
         upper: The files of the upper layer.
         index: An earlier state of the upper layer; changes are reported since then. Without one,
             the first ``drain`` reports all paths in the upper layer.
+        forget_names: See ``OverlayMount``; omitted if nothing else changes the files.
         force_scan: Read every status of the upper layer in each drain.
         clock: Measures the age of files.
     """
@@ -64,6 +72,7 @@ class OverlayTracker:
         upper: Path,
         *,
         index: FileIndex | None = None,
+        forget_names: Callable[[], None] | None = None,
         force_scan: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -71,6 +80,8 @@ class OverlayTracker:
         if index is not None:
             for directory, entries in index.directories.items():
                 self._earlier[directory] = set(entries)
+        self._forget_names = forget_names
+        self._had_links = False
         self._base = DiskTree(base)
         self._upper = DiskTree(upper)
         self._watched: set[Parts] = {()}
@@ -108,9 +119,11 @@ class OverlayTracker:
         """Record that *directories* were moved out of the root."""
         self._tracker.directories_left(directories)
 
-    def drain(self) -> Dirty:
-        """What may have changed since the last drain."""
-        found = self._tracker.drain()
+    def drain(self, leaving: Leaving | None = None) -> Dirty:
+        """What may have changed since the last drain; *leaving* as in ``ChangeTracker``."""
+        found = self._tracker.drain(leaving)
+        if self._had_links or found.reason is not None:
+            self._forget_stale_names()
         if not found:
             return found
         paths: set[WorkspacePath] = set()
@@ -134,6 +147,17 @@ class OverlayTracker:
         self._tracker.close()
         self._upper.close()
         self._base.close()
+
+    def _forget_stale_names(self) -> None:
+        """See the module; a failure is logged, and the next drain tries again."""
+        index = self._tracker.index
+        self._had_links = index is None or bool(index.linked)
+        if self._forget_names is not None:
+            try:
+                self._forget_names()
+            except MountError as error:
+                self._had_links = True
+                _log.warning("Changes of hard links may not be noticed: %s", error)
 
     def _resolve(
         self,

@@ -1,0 +1,335 @@
+"""Branches on overlays: what they share, how they begin, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kill_rig import Server, copied
+from overlay_files import close_shown
+from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem.overlay.mounting import overlay_support
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+from wink_workspace.workspace.storage import MODE_VARIABLE
+
+FILES = {f"d{n}/{k}.txt": b"content\n" for n in range(20) for k in range(5)}
+
+
+@pytest.fixture(autouse=True)
+def _supported(tmp_path: Path) -> None:
+    if not (support := overlay_support(tmp_path)).available:
+        pytest.skip(support.reason)
+
+
+def overlay(directory: Path, files: dict[str, bytes] = FILES) -> Workspace:
+    return made(directory, files, mode="overlay")
+
+
+def write(workspace: Workspace, files: dict[str, str]) -> None:
+    with workspace.call("write") as call:
+        for path, text in files.items():
+            call.files.write_text(path, text)
+
+
+def branch(directory: Path, name: str) -> Workspace:
+    return reopened(directory, branch=name)
+
+
+def entries_below(directory: Path) -> int:
+    return sum(len(names) + len(files) for _, names, files in os.walk(directory))
+
+
+# Which form
+
+
+def test_the_mode_is_recorded_and_auto_is_an_overlay_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wanted, found in (("auto", "overlay"), ("copy", "copy"), ("overlay", "overlay")):
+        directory = tmp_path / wanted
+        directory.mkdir()
+        monkeypatch.setenv(MODE_VARIABLE, wanted)
+        with made(directory, {"a": b"a"}) as workspace:
+            assert workspace.info.mode == found
+        about = json.loads((folder(directory).path / "about.json").read_text())
+        assert (about["mode"], about["version"]) == (found, 2 if found == "overlay" else 1)
+    monkeypatch.setenv(MODE_VARIABLE, "reflink")
+    with pytest.raises(UsageError, match=f"{MODE_VARIABLE} is 'reflink'"):
+        made(tmp_path / "copy", {})
+
+
+def test_a_workspace_of_an_older_version_opens_and_one_of_a_newer_is_refused(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a": b"a"}, mode="copy") as workspace:
+        which = workspace.info.id
+    note = folder(tmp_path).path / "about.json"
+    about = json.loads(note.read_text())
+    del about["mode"], about["inode"]
+    note.write_text(json.dumps(about))
+    with reopened(tmp_path) as workspace:
+        assert workspace.info.mode == "copy"
+        assert workspace.files.read_bytes("a") == b"a"
+    note.write_text(json.dumps({**about, "version": 3}))
+    with pytest.raises(UsageError, match=f"{which} has format 3, and this program knows"):
+        Workspace.open(which, storage=storage(tmp_path))
+
+
+# Forks
+
+
+def test_opening_a_fork_reads_no_status_of_the_base_and_makes_few_files(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        before = entries_below(tmp_path)
+        workspace.fork("try")
+        with branch(tmp_path, "try") as fork:
+            assert fork._opened.tracker.n_visited == 0
+            assert_same(picture(tmp_path / "source"), picture(fork._opened.tree.root))
+        assert entries_below(tmp_path) - before <= 25
+        assert fork._opened.tracker.n_visited == 0
+
+
+def test_a_fork_of_a_changed_branch_has_its_base_and_the_difference(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d1/1.txt": "changed\n", "new/deep": "new\n"})
+        with workspace.call("rm") as call:
+            call.files.delete("d2", recursive=True)
+            call.files.move("d3", "moved")
+        workspace.fork("try")
+        with branch(tmp_path, "try") as fork:
+            assert_same(picture(workspace._opened.tree.root), picture(fork._opened.tree.root))
+            assert fork.diff() == workspace.diff()
+        main, other = folder(tmp_path), folder(tmp_path).of_branch("try")
+        assert main.base.read_text() == other.base.read_text()
+        with branch(tmp_path, "try") as fork:
+            write(fork, {"d1/1.txt": "again\n"})
+        assert workspace.merge("try") is not None
+        assert workspace.files.read_bytes("d1/1.txt") == b"again\n"
+
+
+def test_branches_do_not_see_the_changes_of_one_another(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        for name in ("one", "two"):
+            workspace.fork(name)
+        with branch(tmp_path, "one") as one, branch(tmp_path, "two") as two:
+            write(one, {"d0/0.txt": "one\n"})
+            write(two, {"d0/0.txt": "two\n"})
+            found = [each.files.read_bytes("d0/0.txt") for each in (workspace, one, two)]
+        assert found == [b"content\n", b"one\n", b"two\n"]
+        workspace.delete_fork("one")
+        with branch(tmp_path, "two") as two:
+            assert two.files.read_bytes("d0/0.txt") == b"two\n"
+
+
+# Rollbacks
+
+
+def test_a_rollback_renames_directories_of_the_base_aside_and_keeps_their_files(
+    tmp_path: Path,
+) -> None:
+    with overlay(tmp_path) as workspace:
+        root = workspace._opened.tree.root
+
+        def damage() -> None:
+            (root / "d1/1.txt").write_bytes(b"spoilt\n")
+            (root / "d2").rename(root / "gone")
+            (root / "junk/deep").mkdir(parents=True)
+            (root / "junk/deep/file").write_bytes(b"junk\n")
+
+        with calls(workspace, doing(damage, fails=True)) as call:
+            call("act")
+            assert_same(picture(tmp_path / "source"), picture(root))
+            assert call("ls").result.success
+        assert workspace.changes() == ()
+        (discard,) = workspace.discarded()
+        workspace.restore_discarded(discard.discard or discard.id)
+        assert workspace.files.read_bytes("junk/deep/file") == b"junk\n"
+        assert workspace.files.read_bytes("d1/1.txt") == b"spoilt\n"
+
+
+IN_A_USER_NAMESPACE = """
+import sys; sys.path[:0] = sys.argv[2].split(":")
+from pathlib import Path
+from test_workspace_overlay import *
+directory = Path(sys.argv[1])
+workspace = overlay(directory)
+assert not workspace._opened.branch.mount.privileged
+with workspace.call("mv") as call:
+    call.files.move("d3", "moved")
+root = workspace._opened.tree.root
+before = picture(root)
+assert not (root / "d3").exists() and len(list((root / "moved").iterdir())) == 5
+def damage():
+    (root / "d4").chmod(0o711)
+    call = root / "d5" / "extra"
+    call.write_bytes(b"x")
+    workspace.files.move("d5", "d6/inside")
+with calls(workspace, doing(damage, fails=True)) as call:
+    call("act")
+assert_same(before, picture(root))
+workspace.undo()
+assert_same(picture(directory / "source"), picture(root))
+workspace.close()
+assert list(folder(directory).upper.joinpath("held").iterdir()) == []
+print("passed")
+"""
+
+
+def test_in_a_user_namespace_a_directory_of_the_base_is_copied_when_it_moves(
+    tmp_path: Path,
+) -> None:
+    """There, the kernel refuses to rename it."""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [
+            *("unshare", "--user", "--map-root-user", "--mount"),
+            *(sys.executable, "-c", IN_A_USER_NAMESPACE, tmp_path, f"{here}:{here.parent}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "passed\n", done.stderr
+
+
+# The base
+
+
+def test_a_large_layer_is_folded_into_a_base_when_the_branch_is_opened(tmp_path: Path) -> None:
+    config = WorkspaceConfig(fold_above=10)
+    with overlay(tmp_path) as workspace:
+        with workspace.call("many") as call:
+            call.files.move("d3", "moved")
+            for n in range(20):
+                call.files.write_text(f"made/{n}", "made\n")
+        before, text = picture(workspace._opened.tree.root), workspace.diff()
+        old = folder(tmp_path).base.read_text()
+    with reopened(tmp_path, config=config) as workspace:
+        assert folder(tmp_path).base.read_text() != old
+        assert workspace._opened.tracker.n_visited == 0
+        assert_same(before, picture(workspace._opened.tree.root))
+        assert workspace.diff() == text
+        workspace.undo()
+        assert_same(picture(tmp_path / "source"), picture(workspace._opened.tree.root))
+
+
+def test_a_large_layer_with_an_external_edit_is_not_folded_and_the_edit_is_kept(
+    tmp_path: Path,
+) -> None:
+    with overlay(tmp_path) as workspace:
+        for n in range(20):
+            workspace.files.write_text(f"made{n}", "by hand\n")
+        workspace.files.delete("d1", recursive=True)
+    with reopened(tmp_path, config=WorkspaceConfig(fold_above=10)) as workspace:
+        assert workspace._opened.tracker.n_visited > 10
+        assert workspace.files.read_bytes("made7") == b"by hand\n"
+        write(workspace, {"after": "after\n"})
+        assert "by hand" in workspace.diff()
+        assert not workspace.files.exists("d1")
+
+
+def test_a_base_that_is_missing_is_made_again_from_the_history(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d1/1.txt": "changed\n"})
+        before = picture(workspace._opened.tree.root)
+    close_shown()
+    bases = tmp_path / "state" / "bases"
+    (bases / folder(tmp_path).base.read_text().strip()).rename(tmp_path / "lost")
+    with reopened(tmp_path) as workspace:
+        assert_same(before, picture(workspace._opened.tree.root))
+        assert workspace.changes() != ()
+
+
+def test_a_layer_that_is_missing_begins_again_with_the_newest_entry(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d1/1.txt": "changed\n", "new": "new\n"})
+        before = picture(workspace._opened.tree.root)
+    close_shown()
+    folder(tmp_path).upper.rename(tmp_path / "lost")
+    with reopened(tmp_path) as workspace:
+        assert_same(before, picture(workspace._opened.tree.root))
+
+
+def test_edits_made_while_the_index_was_lost_are_found(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d1/1.txt": "changed\n"})
+        workspace.files.write_text("d2/2.txt", "by hand\n")
+        workspace.files.delete("d3", recursive=True)
+    for index in folder(tmp_path).path.glob("index-*"):
+        index.unlink()
+    with reopened(tmp_path) as workspace:
+        shown = workspace.diff()
+        assert {"+by hand", "+changed"} <= set(shown.splitlines())
+        assert shown.count("deleted file") == 5
+
+
+# Kills
+
+
+STEPS = {
+    "fork": ("base-named", "upper-filled", "upper-in-place", "system-call"),
+    "fold": ("fold-begun", "base-filled", "base-placed", "base-named", "upper-in-place"),
+    "delete": ("system-call",),
+}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("overlay")
+    with overlay(directory) as workspace:
+        with workspace.call("many") as call:
+            call.files.move("d3", "moved")
+            for n in range(12):
+                call.files.write_text(f"made/{n}", "made\n")
+        workspace.fork("old")
+    with branch(directory, "old") as fork:
+        write(fork, {"d1/1.txt": "old\n"})
+    close_shown()
+    return directory
+
+
+@pytest.mark.parametrize("work", STEPS)
+def test_a_branch_killed_at_a_step_of_its_making_folding_or_deletion_is_whole(
+    server: Server, template: Path, tmp_path: Path, work: str
+) -> None:
+    wanted = copied(template, tmp_path / "reference")
+    assert server.run(wanted, work) == 0
+    passed = Counter(json.loads((wanted / "passed").read_text()))
+    names = ("main", "old", "new") if work == "fork" else ("main", "old")
+    with reopened(wanted) as workspace:
+        states = {"main": picture(workspace._opened.tree.root)}
+    for name in names[1:]:
+        if work != "delete":
+            with branch(wanted, name) as fork:
+                states[name] = picture(fork._opened.tree.root)
+    for point in STEPS[work]:
+        assert passed[point], point
+        every = 1 if point != "system-call" else max(1, passed[point] // 6)
+        for nth in range(1, passed[point] + 1, every):
+            directory = copied(template, tmp_path / "killed")
+            assert server.run(directory, work, [point, nth]) == signal.SIGKILL
+            assert_whole(directory, states)
+            close_shown()
+
+
+def assert_whole(directory: Path, states: dict[str, object]) -> None:
+    """Every branch that exists has its files, and can be written."""
+    with reopened(directory) as workspace:
+        assert_same(states["main"], picture(workspace._opened.tree.root))
+        forks = workspace.forks()
+    for name in forks:
+        with branch(directory, name) as fork:
+            if name in states:
+                assert_same(states[name], picture(fork._opened.tree.root))
+            write(fork, {"after": "after\n"})
+            assert fork.files.read_bytes("after") == b"after\n"
