@@ -65,6 +65,10 @@ class KillPoint(StrEnum):
     """The files that were moved aside are in the history, and still on disk."""
     HELD_DELETED = "held-deleted"
     """The files that were moved aside are about to be deleted, and are not read again."""
+    CONTAINER_NOTED = "container-noted"
+    """The note names a container; the container does not have the workspace yet."""
+    WORKSPACE_ATTACHED = "workspace-attached"
+    """The container has the workspace; the mount is not probed yet."""
 
 
 _hook: Callable[[KillPoint], object] | None = None

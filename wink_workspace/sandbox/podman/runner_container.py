@@ -24,6 +24,7 @@ from socket import socket
 from typing import Final
 from urllib.parse import quote
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
@@ -173,7 +174,9 @@ class RunnerContainer:
         try:
             if notes is not None:
                 self._note(notes)
+                passed(KillPoint.CONTAINER_NOTED)
             mount_workspace(mount, self.live.pid)
+            passed(KillPoint.WORKSPACE_ATTACHED)
         except BaseException:
             self.end()
             raise
