@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wink_workspace.clock import Clock
@@ -29,16 +29,17 @@ from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
 from .last_seen import load_last_seen
 from .mode_store import ModeStore
+from .overlay_branches import MountedBranch, mount_branch
 from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
-__all__ = ["OpenedFiles", "open_copy", "open_in_place"]
+__all__ = ["OpenedFiles", "open_copy", "open_in_place", "open_overlay"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The parts, which ``close`` closes.
+    """The parts, which ``close`` closes. ``branch`` is the mount of a branch on an overlay.
 
     ``absorb_before_change`` sets the function that commits external edits before a change outside
     of any call.
@@ -50,12 +51,15 @@ class OpenedFiles:
     filesystem: DiskFilesystem
     pending_discards: PendingDiscards | None = None
     reserve: Reserve | None = None
+    branch: MountedBranch | None = None
     absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
         """Close the directory and the tracker."""
         self.tree.close()
         self.tracker.close()
+        if self.branch is not None:
+            self.branch.close()
 
 
 def open_copy(
@@ -81,9 +85,42 @@ def open_copy(
     except BaseException:
         tracker.close()
         raise
+    return _recorded(folder, writer, tree, tracker, root, folder.discarded, config, clock)
+
+
+def open_overlay(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    *,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> OpenedFiles:
+    """Mount a branch on an overlay and open its files; raises as ``mount_branch``."""
+    branch = mount_branch(folder, writer, config=config, clock=clock)
+    try:
+        opened = _recorded(
+            folder, writer, branch.tree, branch.tracker, branch.root, branch.held, config, clock
+        )
+    except BaseException:
+        branch.close()
+        raise
+    return replace(opened, branch=branch)
+
+
+def _recorded(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    tree: DiskTree,
+    tracker: ChangeTracker,
+    root: str,
+    discarded: Path,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> OpenedFiles:
+    """The files in *tree* with a history that restores all of them."""
     reserve = Reserve(folder.reserve)
     pending_discards = PendingDiscards(
-        folder.discarded,
+        discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
     )

@@ -25,7 +25,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, cast
+
+from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
+    INotify,
+    flags,
+)
 
 from wink_workspace.errors import MountError, UsageError
 
@@ -45,12 +50,14 @@ class OverlaySupport:
     """Whether branches can be overlays in a directory; *reason* says why, or why not.
 
     ``privileged`` is whether root makes the mounts. Otherwise a user namespace is used, and a
-    directory of the base cannot be renamed (``EXDEV``).
+    directory of the base cannot be renamed (``EXDEV``). ``reports_changes`` is whether inotify
+    reports writes for the upper layer (since Linux 6.5); otherwise it is scanned.
     """
 
     available: bool
     reason: str
     privileged: bool = False
+    reports_changes: bool = False
 
 
 class OverlayMount:
@@ -308,22 +315,48 @@ def _probed(directory: Path) -> OverlaySupport:
     try:
         with tempfile.TemporaryDirectory(prefix=".wink-overlay-", dir=directory) as folder:
             lower, upper, work = (Path(folder, name) for name in ("lower", "upper", "work"))
-            for path in (lower / FILES, upper / FILES, work):
+            for path in (lower / FILES / "emptied", upper / FILES, work):
                 path.mkdir(parents=True)
-            for name in ("changed", "deleted"):
+            for name in ("changed", "emptied/old"):
                 (lower / FILES / name).write_bytes(b"before")
             mounter = Mounter.shared()
             with mounter.mount(lower, upper, work) as mount:
                 os.close(mount.subtree(FILES))
                 files = mount.path / FILES
-                (files / "changed").write_bytes(b"after")
-                (files / "deleted").unlink()
-                if (upper / FILES / "changed").read_bytes() != b"after":
-                    return OverlaySupport(available=False, reason="a write went elsewhere")
+                reports = _reports(files / "changed", upper / FILES)
+                (files / "emptied/old").unlink()
+                (files / "emptied").rmdir()
+                (files / "emptied").mkdir()
+                if any((files / "emptied").iterdir()):
+                    return OverlaySupport(False, "a deleted directory kept its entries")
     except (OSError, MountError) as error:
-        return OverlaySupport(available=False, reason=str(error))
+        return OverlaySupport(False, str(error))
     who = "by root" if mounter.privileged else "in a user namespace"
-    return OverlaySupport(True, f"the kernel mounts overlays here, {who}", mounter.privileged)
+    reason = f"the kernel mounts overlays here, {who}"
+    return OverlaySupport(True, reason, mounter.privileged, reports)
+
+
+def _reports(changed: Path, upper: Path) -> bool:
+    """Whether inotify reports a write to *changed*, in a mount, for its directory in the layer."""
+    changed.write_bytes(b"copied up")
+    try:
+        queue = cast("_Inotify", INotify(nonblocking=True))
+    except OSError:
+        return False
+    try:
+        queue.add_watch(str(upper), flags.MODIFY)
+        changed.write_bytes(b"after")
+        return bool(queue.read(timeout=0))
+    finally:
+        queue.close()
+
+
+class _Inotify(Protocol):
+    """The part of ``inotify_simple.INotify`` that is used, which has no types."""
+
+    def add_watch(self, path: str, mask: int) -> int: ...
+    def read(self, timeout: int) -> list[object]: ...
+    def close(self) -> None: ...
 
 
 def _forget() -> None:
