@@ -215,7 +215,9 @@ class Workspace(ReadableHistory):
         changed_paths = (
             files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
         )
-        self._sandbox = WorkspaceSandbox(self._folder, files.tree, changed_paths, self._clock)
+        self._sandbox = WorkspaceSandbox(
+            self._folder, files.tree, changed_paths, self._clock, files.mount
+        )
         opened.callback(self._sandbox.close)
         return files
 
