@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import tempfile
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -42,12 +44,14 @@ __all__ = [
     "gc",
     "list_all",
     "merge",
+    "mount",
     "recover",
     "remove",
     "sync",
 ]
 
 _MAX_NAMES = 5
+_BUSY_S = 3.0
 
 
 def create(
@@ -91,6 +95,60 @@ def create(
         + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
+
+
+def mount(
+    context: CommandContext,
+    workspace: WorkspaceArgument,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="An empty directory, created if missing; a temporary one by default."),
+    ] = None,
+) -> None:
+    """Show the files of a workspace or fork in a directory until Ctrl-C, for people and editors.
+
+    Other commands cannot open it meanwhile. What you change there becomes an entry of its own, as
+    any edit that no call made. Only root can mount; others use `shell`.
+    """
+    from wink_workspace.filesystem.overlay.mount_point import MountPoint
+
+    with context.open(workspace) as opened, ExitStack() as entered:
+        name = printable(workspace)
+        branch = opened.mount
+        if branch is None:
+            context.out.print(f"{opened.files_path}", markup=False)
+            context.err.print(f"{name} is a plain directory; nothing to mount.", markup=False)
+            return
+        if directory is None:
+            made = tempfile.TemporaryDirectory(prefix="wink-workspace-mount-")
+            directory = Path(entered.enter_context(made))
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+        point = entered.enter_context(MountPoint(branch, directory))
+        context.out.print(str(point.directory), markup=False)
+        context.err.print(f"{name} is mounted there until Ctrl-C.", markup=False)
+        _wait_for_interrupt()
+        while not point.detach():
+            context.err.print(
+                f"{point.directory} is in use. Close the programs that use it; Ctrl-C again"
+                " detaches it all the same.",
+                markup=False,
+            )
+            if _wait_for_interrupt(_BUSY_S):
+                break
+
+
+def _wait_for_interrupt(timeout_s: float | None = None) -> bool:
+    """Wait for Ctrl-C or SIGTERM; ``False`` if none came in time."""
+    wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    try:
+        if timeout_s is None:
+            signal.sigwait(wanted)
+            return True
+        return signal.sigtimedwait(wanted, timeout_s) is not None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def list_all(context: CommandContext, json: JsonOption = False) -> None:

@@ -16,8 +16,11 @@ import hashlib
 import json
 import logging
 import os
+import shutil
+import subprocess  # noqa: TID251 - podman connects a program to our terminal
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -57,6 +60,8 @@ _BOOT: Final = (
     ),
 )
 """Reads the runner's source from the stream. Process listings would show it as an argument."""
+_INTERACTIVE_WATCH_S: Final = 0.1
+_LAST_TIMEOUT_S: Final = 60.0
 
 
 class NoPythonError(Exception):
@@ -131,6 +136,7 @@ class RunnerContainer:
         streams: list[socket] = []
         self._notes: list[Path] = []
         self._has_workspace = workspace is not None
+        self._service = service
         self.end = weakref.finalize(
             self, _end_container, service, name, streams, self._notes, os.getpid()
         )
@@ -208,6 +214,45 @@ class RunnerContainer:
         payload = payload_of(request, env)
         return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
 
+    def interact(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        user_id: int,
+        watch: Callable[[], str | None],
+    ) -> int:
+        """Run a program with our standard streams; returns its exit code.
+
+        It is a process beside the runner, with the isolation of commands. Afterwards the runner
+        kills what it left. *watch* is polled, and returns why the program has to be ended.
+
+        Raises:
+            SandboxError: If *watch* returned a reason; the caller ends the container.
+        """
+        has_terminal = all(os.isatty(fd) for fd in (0, 1, 2))
+        variables = [f"--env={name}={value}" for name, value in env.items()]
+        command = [
+            *(_podman(), "--url", f"unix://{self._service.socket_path}", "exec", "--interactive"),
+            *(("--tty",) if has_terminal else ()),
+            *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}", *variables),
+            *(self.live.name, *argv),
+        ]
+        with subprocess.Popen(command) as process:  # noqa: S603 - no shell
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(_INTERACTIVE_WATCH_S)
+                        break
+                    reason = watch()
+                    if reason is not None:
+                        raise SandboxError(f"the program was stopped: {reason}")
+            except BaseException:
+                process.kill()
+                raise
+        last = PythonRequest(code="", cwd="/")
+        self.run(last, env, Limits(_LAST_TIMEOUT_S), lambda *_: None)  # kills what was left
+        return code
+
     def _note(self, notes: Path) -> None:
         self._notes.append(notes)
         leftovers.note(notes, self.live)
@@ -244,6 +289,13 @@ def _end_container(
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
+
+
+def _podman() -> str:
+    program = shutil.which("podman")
+    if program is None:
+        raise SandboxUnavailableError("there is no podman on the PATH")
+    return program
 
 
 def _lacks_python(error: SandboxUnavailableError) -> bool:

@@ -19,9 +19,10 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
@@ -149,6 +150,39 @@ class PodmanSandbox(Sandbox):
     ) -> ExecResult:
         """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
         return self._run(request, observer)
+
+    def interact(
+        self,
+        argv: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] = MappingProxyType({}),
+        cancellation: Cancellation | None = None,
+    ) -> int:
+        """Run a program with the streams of this process; see ``Sandbox.interact``."""
+        self._process.check()
+        variables = {**VARIABLES, **self.config.env, **env}
+        _check_variables(variables)
+        with self._lock:
+            commands = self._open(cancellation)
+            if not isinstance(commands, RunnerContainer):
+                raise SandboxUnavailableError(
+                    f"the image {self.config.image} has no Python, and so no lasting container",
+                    hint="Use an image with Python.",
+                )
+            disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
+
+            def watch() -> str | None:
+                cancelled = cancellation is not None and cancellation.cancelled
+                return CANCELLED if cancelled else disk()
+
+            with self._end_on_error():
+                code = commands.interact(
+                    argv or (commands.shell,), variables, self.config.user_id, watch
+                )
+                excess = self._excess()
+                if excess is not None:
+                    raise SandboxError(f"the program was stopped: {excess}")
+                return code
 
     def close(self) -> None:
         """End the container with every process in it. May be called again."""
