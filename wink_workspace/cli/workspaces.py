@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ __all__ = [
 
 _MAX_NAMES = 5
 _BUSY_S = 3.0
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def create(
@@ -124,29 +125,27 @@ def mount(
             directory = Path(entered.enter_context(made))
         else:
             directory.mkdir(parents=True, exist_ok=True)
+        entered.enter_context(_signals_blocked())  # before a person can see the path
         point = entered.enter_context(MountPoint(branch, directory))
         context.out.print(str(point.directory), markup=False)
         context.err.print(f"{name} is mounted there until Ctrl-C.", markup=False)
-        _wait_for_interrupt()
+        signal.sigwait(_ENDING)
         while not point.detach():
             context.err.print(
                 f"{point.directory} is in use. Close the programs that use it; Ctrl-C again"
                 " detaches it all the same.",
                 markup=False,
             )
-            if _wait_for_interrupt(_BUSY_S):
+            if signal.sigtimedwait(_ENDING, _BUSY_S) is not None:
                 break
 
 
-def _wait_for_interrupt(timeout_s: float | None = None) -> bool:
-    """Wait for Ctrl-C or SIGTERM; ``False`` if none came in time."""
-    wanted = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+@contextmanager
+def _signals_blocked() -> Generator[None]:
+    """Block the signals of ``_ENDING``, so that only ``sigwait`` receives them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        if timeout_s is None:
-            signal.sigwait(wanted)
-            return True
-        return signal.sigtimedwait(wanted, timeout_s) is not None
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -15,13 +15,15 @@ from published_server import PublishedServer
 
 pytestmark = pytest.mark.xdist_group("podman-rootless")
 
-ONLY = {"waiting": "branch or serves_one or returns"}
+ONLY = {"waiting": "mounted_branch or two_branches or serves_one", "shell": "isolation"}
 """What is selected of a suite whose other tests do not depend on the user."""
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 
 
 @pytest.mark.behaviour(64)
-@pytest.mark.parametrize("suite", ["escapes", "sandbox", "spare", "calls", "crash", "waiting"])
+@pytest.mark.parametrize(
+    "suite", ["escapes", "sandbox", "spare", "calls", "crash", "waiting", "shell"]
+)
 def test_the_tests_pass_as_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer
 ) -> None:

@@ -13,12 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from podman_machine import mounted_place
 
-from wink_workspace.clock import Cancellation
+from wink_workspace.clock import Cancellation, SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
     CallCancelledError,
@@ -35,6 +36,7 @@ from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH, LiveContain
 from wink_workspace.sandbox.podman.leftovers import _recorded, _wait_for_end, end_leftover
 from wink_workspace.sandbox.podman.runner_container import RunnerContainer
 from wink_workspace.sandbox.podman.waiting import WaitingContainers
+from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
@@ -206,6 +208,33 @@ def test_an_image_without_python_gets_a_mounted_branch_in_each_container(
     shell(sandbox, "echo one > file")
     assert shell(sandbox, "cat file; grep -c workspace /proc/self/mountinfo") == "one\n2\n"
     assert (sandbox._context.files / "file").read_text() == "one\n"
+
+
+class InAnHour(SystemClock):
+    """The time in an hour, so that every file is old and its status says whether it changed."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("mode", ["overlay", "copy"])
+def test_the_first_command_reads_the_status_of_no_unchanged_file(
+    folder: Path, mode: WorkspaceMode
+) -> None:
+    """A probe that made a file here would cause a scan of all files."""
+    (folder / "source").mkdir()
+    for number in range(200):
+        (folder / f"source/{number}").touch()
+    storage = WorkspaceStorage(folder / "state")
+    with Workspace.create(
+        folder / "source", storage=storage, mode=mode, clock=InAnHour()
+    ) as workspace:
+        with workspace.call("nothing"):
+            pass
+        before = workspace._opened.tracker.n_visited
+        with workspace.call("command"):
+            shell(workspace.sandbox(), "echo new > 7")
+        assert workspace._opened.tracker.n_visited - before < 20
 
 
 # Waiting containers
