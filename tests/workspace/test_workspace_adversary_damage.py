@@ -103,7 +103,7 @@ def test_damaged_file_of_the_ledger_is_named_with_a_hint(tmp_path: Path, damaged
 def test_workspace_without_readable_metadata_is_not_reported_as_missing(
     tmp_path: Path, text: str
 ) -> None:
-    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+    with created(tmp_path, {"a.txt": "a\n"}, mode="copy") as workspace:
         which, files = workspace.info.id, workspace._folder.files
     (files.parent / "about.json").write_text(text)
     with pytest.raises(UsageError, match=r"cannot read .*about\.json") as caught:

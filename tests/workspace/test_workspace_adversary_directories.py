@@ -16,7 +16,7 @@ from wink_workspace.errors import UsageError
 def test_copy_whose_files_are_missing_is_restored_from_its_history(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, crashed: bool
 ) -> None:
-    with made(tmp_path, {"d/a.txt": b"a\n", "run": b"#!/bin/sh\n"}) as workspace:
+    with made(tmp_path, {"d/a.txt": b"a\n", "run": b"#!/bin/sh\n"}, mode="copy") as workspace:
         write(workspace, **{"b.txt": "b\n"})
         files, head = folder(tmp_path).files, workspace.head
         before = picture(files)
@@ -32,7 +32,7 @@ def test_copy_whose_files_are_missing_is_restored_from_its_history(
 
 def test_link_in_place_of_the_files_of_a_copy_is_refused(tmp_path: Path) -> None:
     """A rollback or a restore would change the target of the link."""
-    with made(tmp_path, {"a.txt": b"a\n"}) as workspace:
+    with made(tmp_path, {"a.txt": b"a\n"}, mode="copy") as workspace:
         write(workspace, **{"b.txt": "b\n"})
     files, elsewhere = folder(tmp_path).files, tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -178,7 +178,7 @@ def _with(canary: Canary, text: str | bytes | None) -> str | bytes | None:
 @pytest.mark.behaviour(31)
 def test_repository_made_by_git_in_the_copy_is_not_applied(tmp_path: Path, canary: Canary) -> None:
     """Bare repositories, one with a working tree, and a linked one; twice, and after an undo."""
-    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+    with created(tmp_path, {"a.txt": "a\n"}, mode="copy") as workspace:  # git needs a path
         copy, source = files_of(workspace, tmp_path), tmp_path / "source"
         before = tree_of(source)
         canary.git(copy, "init", "-q", "--bare", "bare.git")

@@ -68,7 +68,7 @@ def test_two_processes_can_open_two_branches_but_not_the_same_one(tmp_path: Path
 def test_a_crash_during_the_copy_leaves_no_half_fork(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with created(tmp_path, FILES) as workspace:
+    with created(tmp_path, FILES, mode="copy") as workspace:
         workspace.fork("try")
         folder = state(tmp_path).folder(workspace.info.id)
         with monkeypatch.context() as patched:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from wink_workspace import (
     Prompt,
@@ -94,10 +95,10 @@ def write(workspace: Workspace, **contents: str) -> None:
             call("write_file", file_path=path, content=content)
 
 
-def created(tmp_path: Path, files: Mapping[str, str | bytes | None]) -> Workspace:
+def created(tmp_path: Path, files: Mapping[str, str | bytes | None], **options: Any) -> Workspace:
     """A workspace of a source with *files*, at ``tmp_path/source``."""
     source = make_tree(tmp_path / "source", files)
-    return Workspace.create(source, storage=WorkspaceStorage(tmp_path / "state"))
+    return Workspace.create(source, storage=WorkspaceStorage(tmp_path / "state"), **options)
 
 
 def state(tmp_path: Path) -> WorkspaceStorage:

@@ -334,9 +334,10 @@ class WorkspaceStorage:
                 raise
             except UsageError:
                 pass
+            files = folder.upper if folder.base.exists() else folder.files
             raise UsageError(
                 f"cannot read {folder.path / 'about.json'}, which describes this workspace",
-                hint=f"Its files are in {folder.files} unless it was in place, and its history in "
+                hint=f"Its files are in {files} unless it was in place, and its history in "
                 f"{folder.ledger}. Copy what you need, then delete {folder.path}.",
             )
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.changes import Dirty, FileIndex, open_tracker
-from wink_workspace.filesystem.changes.index import Status
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
@@ -74,7 +73,8 @@ class OverlayTracker:
                 self._earlier[directory] = set(entries)
         self._base = DiskTree(base)
         self._upper = DiskTree(upper)
-        self._copied_up: set[WorkspacePath] = set()
+        self._watched: set[Parts] = {()}
+        self._directories_in_base: dict[Parts, bool] = {}
         # Modes are made accessible through the mount only, which would not notice it here.
         self._tracker = open_tracker(
             upper, index=index, force_scan=force_scan, form=directory_form, clock=clock
@@ -93,12 +93,8 @@ class OverlayTracker:
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """Record that *path*, with *below* also everything below it, may have changed."""
         self._tracker.note(path, below=below)
-        for above in path.ancestors():
-            # The change may have copied up the directory. It is watched at once, so that its event
-            # does not look like a directory of another process.
-            if above.parts and above not in self._copied_up and self._is_in_upper(above):
-                self._copied_up.add(above)
-                self._tracker.directory_made(above)
+        if path.parts[:-1] not in self._watched:
+            self._watch_copied_up(path)
 
     def expect(self, name: str) -> None:
         """Expect a new file of this process with the random *name*."""
@@ -111,7 +107,6 @@ class OverlayTracker:
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Record that *directories* were moved out of the root."""
         self._tracker.directories_left(directories)
-        self._copied_up.clear()
 
     def drain(self) -> Dirty:
         """What may have changed since the last drain."""
@@ -122,7 +117,8 @@ class OverlayTracker:
         prefixes: set[WorkspacePath] = set()
         index = self._tracker.index
         for path in found.paths:
-            self._add(index, path, paths, prefixes)
+            # Only the mount knows whether it was a directory: of the base, perhaps of another name.
+            (paths if _has_directory(index, path) else prefixes).add(path)
         for prefix in found.prefixes:
             if index is None or prefix.parts in index.unreadable:
                 prefixes.add(prefix)
@@ -130,8 +126,7 @@ class OverlayTracker:
                 self._resolve(index, prefix, paths, prefixes)
         for path in paths | prefixes:
             if path.parts:
-                self._earlier.setdefault(path.parts[:-1], set()).add(path.name)
-        self._copied_up.difference_update(paths, prefixes)
+                self._earlier.setdefault(path.parts[:-1], set()).add(path.parts[-1])
         return Dirty(frozenset(paths), frozenset(prefixes), found.reason)
 
     def close(self) -> None:
@@ -166,20 +161,7 @@ class OverlayTracker:
                     else:
                         prefixes.add(path)
                 else:
-                    self._add(index, path, paths, prefixes)
-
-    def _add(
-        self,
-        index: FileIndex | None,
-        path: WorkspacePath,
-        paths: set[WorkspacePath],
-        prefixes: set[WorkspacePath],
-    ) -> None:
-        """Add *path*; if it was a directory and is none, also everything below it."""
-        status = index and path.parts and index.get(path.parts[:-1], path.name)
-        is_directory = isinstance(status, Status) and status.is_directory
-        was_directory = path.parts in self._earlier or self._is_directory_in_base(path)
-        (prefixes if was_directory and not is_directory else paths).add(path)
+                    prefixes.add(path)  # it may have been a directory
 
     def _is_merged(self, index: FileIndex, path: WorkspacePath) -> bool:
         """Whether *path*, and so everything above it, is merged with the same path in the base."""
@@ -198,14 +180,35 @@ class OverlayTracker:
         return self._is_directory_in_base(path)
 
     def _is_directory_in_base(self, path: WorkspacePath) -> bool:
-        try:
-            there = self._base.entry(path)
-        except FilesystemError:
-            return False
-        return there is not None and there.kind is FileKind.DIRECTORY
+        known = self._directories_in_base.get(path.parts)
+        if known is None:
+            there = _entry(self._base, path)
+            known = there is not None and there.kind is FileKind.DIRECTORY
+            self._directories_in_base[path.parts] = known  # a base never changes
+        return known
 
-    def _is_in_upper(self, path: WorkspacePath) -> bool:
-        try:
-            return self._upper.entry(path) is not None
-        except FilesystemError:
-            return False
+    def _watch_copied_up(self, path: WorkspacePath) -> None:
+        """Watch the directories that a change of *path* copied up.
+
+        They are watched at once, so that their events do not look like directories that another
+        process made, which need a scan. If one is missed, there is a scan.
+        """
+        for above in path.ancestors():
+            if above.parts not in self._watched and _entry(self._upper, above) is not None:
+                self._watched.add(above.parts)
+                self._tracker.directory_made(above)
+
+
+def _has_directory(index: FileIndex | None, path: WorkspacePath) -> bool:
+    """Whether the upper layer has a directory at *path*."""
+    if index is None or not path.parts:
+        return False
+    status = index.get(path.parts[:-1], path.name)
+    return status is not None and status.is_directory
+
+
+def _entry(tree: DiskTree, path: WorkspacePath) -> DiskEntry | None:
+    try:
+        return tree.entry(path)
+    except FilesystemError:
+        return None
