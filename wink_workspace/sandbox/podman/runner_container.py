@@ -250,7 +250,7 @@ class RunnerContainer:
                 process.kill()
                 raise
         last = PythonRequest(code="", cwd="/")
-        self.run(last, env, Limits(_LAST_TIMEOUT_S), lambda *_: None)  # kills what was left
+        self.run(last, env, Limits(_LAST_TIMEOUT_S), _discard)  # kills what was left
         return code
 
     def _note(self, notes: Path) -> None:
@@ -289,6 +289,10 @@ def _end_container(
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
+
+
+def _discard(stream: StreamName, data: bytes) -> None:
+    """Discard output."""
 
 
 def _podman() -> str:
