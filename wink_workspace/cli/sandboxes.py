@@ -121,12 +121,12 @@ def doctor(context: CommandContext, json: JsonOption = False) -> int:
 
 
 def _form(context: CommandContext) -> Finding:
-    """Whether the branches of new workspaces are overlays or copies, and why."""
+    """Whether the main branch and the forks of new workspaces are overlays or copies, and why."""
     support = context.storage.overlay_support()
     if support.available:
-        return Finding("branches", "overlay", "good", support.reason)
+        return Finding("forks", "overlay", "good", support.reason)
     return Finding(
-        "branches",
+        "forks",
         "copy",
         "limited",
         f"each fork copies all files, because {support.reason}",
