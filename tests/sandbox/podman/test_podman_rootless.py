@@ -15,7 +15,7 @@ from published_server import PublishedServer
 
 pytestmark = pytest.mark.xdist_group("podman-rootless")
 
-ONLY = {"waiting": "mounted_branch or two_branches or serves_one", "shell": "isolation"}
+ONLY = {"waiting": "two_branches or serves_one", "shell": "isolation"}
 """What is selected of a suite whose other tests do not depend on the user."""
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 
