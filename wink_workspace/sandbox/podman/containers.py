@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import subprocess  # noqa: TID251 - enters the namespace of a container
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -300,14 +301,13 @@ class Container:
         self.name = str(spec["name"])
         self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
-            # The request runs in a thread, and Ctrl-C waits for its end. Otherwise the engine would
-            # create the container after the interrupt, when `remove` has not found it.
-            with narrowed() as seccomp, ThreadPoolExecutor(1) as executor:
-                executor.submit(int).result()  # starts the thread: Ctrl-C during the start is safe
+            with narrowed() as seccomp:
                 body = spec if seccomp is None else {**spec, "seccomp_profile_path": str(seccomp)}
-                created = executor.submit(
-                    service.request, "POST", "/containers/create", body=body, timeout_s=timeout_s
-                ).result()
+                created = _uninterrupted(
+                    lambda: service.request(
+                        "POST", "/containers/create", body=body, timeout_s=timeout_s
+                    )
+                )
         except EngineError as error:
             raise _cannot_create(str(spec["image"]), error) from error
         except (KeyboardInterrupt, SystemExit):
@@ -369,6 +369,20 @@ class Container:
     def end(self) -> None:
         """Kill its processes and remove it; does nothing if it has been removed."""
         remove(self._service, self.id)
+
+
+def _uninterrupted(request: Callable[[], object]) -> object:
+    """The result of *request*, which creates a container.
+
+    On the main thread Ctrl-C waits for its end. Otherwise the engine would create the container
+    after the interrupt, when ``remove`` has not found it. Other threads get no Ctrl-C, and at the
+    end of the interpreter they cannot start threads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return request()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(int).result()  # starts the thread: Ctrl-C during the start is safe
+        return executor.submit(request).result()
 
 
 def _limit_namespace(pid: int) -> None:
