@@ -25,6 +25,7 @@ from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
 from wink_workspace.filesystem.disk.copying import TreeCopy
 from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX
 from wink_workspace.filesystem.fingerprints import file_fingerprint
+from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 
 SECRET = b"nobody may read this\n" * 1_000
 SECRET_NAME = "nobody-may-list-this"
@@ -106,9 +107,12 @@ def operations(files: DiskFilesystem, tree: DiskTree) -> dict[str, Callable[[], 
 class RootAndOutside:
     """A root, and a directory outside of it with secrets."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, root: Path | None = None) -> None:
         self.root, self.outside, self.spare = top / "root", top / "outside", top / "spare"
-        self.root.mkdir()
+        if root is None:
+            self.root.mkdir()
+        else:
+            self.root = root
         (self.outside / "sub").mkdir(parents=True)
         for directory in (self.outside, self.outside / "sub"):
             (directory / "secret").write_bytes(SECRET)
@@ -243,9 +247,9 @@ def test_nothing_outside_is_touched_if_a_link_appears_before_any_system_call(
 class Race(RootAndOutside):
     """The same, with another process that swaps entries."""
 
-    def __init__(self, top: Path) -> None:
-        super().__init__(top)
-        self._counter = top / "swaps"
+    def __init__(self, top: Path, root: Path | None = None) -> None:
+        super().__init__(top, root)
+        self._counter = self.root.parent / "swaps"
         self._counter.touch()
         os.utime(self._counter, (0, 0))
 
@@ -266,9 +270,9 @@ class Race(RootAndOutside):
         return int(self._counter.stat().st_mtime)
 
 
-def race(top: Path, n_swaps_each: int) -> int:
+def race(top: Path, n_swaps_each: int, root: Path | None = None) -> int:
     """Repeat every operation during *n_swaps_each* swaps; return how many calls succeeded."""
-    dirs = Race(top)
+    dirs = Race(top, root)
     n_done = 0
     with (
         DiskFilesystem(dirs.root) as files,
@@ -288,6 +292,22 @@ def race(top: Path, n_swaps_each: int) -> int:
 @pytest.mark.behaviour(42)
 def test_nothing_outside_is_touched_while_links_are_swapped_in(tmp_path: Path) -> None:
     assert race(tmp_path, n_swaps_each=100) > len(FILESYSTEM_OPERATIONS)
+
+
+@pytest.mark.behaviour(42)
+def test_nothing_outside_is_touched_while_links_are_swapped_in_a_mounted_branch(
+    tmp_path: Path,
+) -> None:
+    support = overlay_support(tmp_path)
+    if not support.available:
+        pytest.skip(support.reason)
+    for name in ("base/files", "branch/upper/files", "branch/work"):
+        (tmp_path / name).mkdir(parents=True)
+    branch = tmp_path / "branch"
+    with Mounter.shared().mount(tmp_path / "base", branch / "upper", branch / "work") as mount:
+        # The racer is another process, so the path names this one.
+        root = Path(f"/proc/{os.getpid()}/fd/{mount.path.name}/files")
+        assert race(tmp_path, n_swaps_each=30, root=root) > len(FILESYSTEM_OPERATIONS)
 
 
 @pytest.mark.soak

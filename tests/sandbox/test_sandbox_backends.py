@@ -16,6 +16,7 @@ from fake_sandbox import FakeBackend, FakeConfig, registered
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.filesystem.overlay.mounting import OverlaySupport
 from wink_workspace.mcp_server import Catalog
 from wink_workspace.prompt import MarkdownSection
 from wink_workspace.sandbox import SANDBOXES, SandboxBackend, SandboxConfig
@@ -199,7 +200,8 @@ def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_continue(
     monkeypatch.syspath_prepend(tmp_path)
     with registered():
         findings = json.loads(user("doctor", "--json", fails=1))
-        assert [(each["part"], each["state"]) for each in findings] == [
+        assert findings[0]["part"] == "forks"
+        assert [(each["part"], each["state"]) for each in findings[1:]] == [
             ("wrong", "missing"),
             ("fake", "good"),
         ]
@@ -208,6 +210,21 @@ def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_continue(
             "fake-container"
         ]
     assert "leftovers of the sandbox wrong cannot be removed" in user.err
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"), [(True, ("overlay", "good")), (False, ("copy", "limited"))]
+)
+def test_doctor_says_whether_forks_are_overlays_or_copies_and_why(
+    user: CliUser, monkeypatch: pytest.MonkeyPatch, available: bool, expected: tuple[str, str]
+) -> None:
+    support = OverlaySupport(available, "the reason")
+    monkeypatch.setattr(SANDBOXES, "_built_in", {})  # examining the built-in ones takes seconds
+    monkeypatch.setattr(WorkspaceStorage, "overlay_support", lambda _: support)
+    (finding,) = json.loads(user("doctor", "--json"))
+    assert (finding["name"], finding["state"]) == expected
+    assert "the reason" in finding["detail"]
+    assert bool(finding["fix"]) != available
 
 
 def test_a_package_cannot_use_the_name_of_a_built_in_backend(

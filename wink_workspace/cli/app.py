@@ -78,6 +78,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "apply": workspaces.apply,
         "merge": workspaces.merge,
         "sync": workspaces.sync,
+        "mount": workspaces.mount,
         "recover": workspaces.recover,
         "gc": workspaces.gc,
         "rm": workspaces.remove,
@@ -91,7 +92,11 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "restore": history.restore,
         "discarded": history.discarded,
     },
-    "Sandboxes": {"doctor": sandboxes.doctor, "exec": sandboxes.execute},
+    "Sandboxes": {
+        "doctor": sandboxes.doctor,
+        "exec": sandboxes.execute,
+        "shell": sandboxes.shell,
+    },
 }
 _IMAGE_COMMANDS = {"build": sandboxes.build_images, "list": sandboxes.list_images}
 

@@ -40,6 +40,7 @@ __all__ = [
     "SANDBOX_HELP",
     "EvalOptions",
     "ExecOptions",
+    "ShellOptions",
     "build_images",
     "check_sandbox",
     "default_images",
@@ -48,6 +49,7 @@ __all__ = [
     "execute",
     "list_images",
     "sandbox_sections",
+    "shell",
     "sweep_sandboxes",
 ]
 
@@ -97,7 +99,7 @@ def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
 
 def doctor(context: CommandContext, json: JsonOption = False) -> int:
     """Check what sandboxes need on this machine, and say how to fix each problem."""
-    findings: list[Finding] = []
+    findings: list[Finding] = [_form(context)]
     for name in SANDBOXES.names():
         try:
             findings += SANDBOXES.get(name).examine(context.environment)
@@ -116,6 +118,21 @@ def doctor(context: CommandContext, json: JsonOption = False) -> int:
             if finding.fix:
                 context.out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
     return int(any(finding.state == "missing" for finding in findings))
+
+
+def _form(context: CommandContext) -> Finding:
+    """Whether the main branch and the forks of new workspaces are overlays or copies, and why."""
+    support = context.storage.overlay_support()
+    if support.available:
+        return Finding("forks", "overlay", "good", support.reason)
+    return Finding(
+        "forks",
+        "copy",
+        "limited",
+        f"each fork copies all files, because {support.reason}",
+        "Overlays need Linux 5.11 or newer, a local file system such as ext4, xfs or tmpfs, and"
+        " root or user namespaces for ordinary users. XDG_STATE_HOME moves the workspaces.",
+    )
 
 
 # exec
@@ -241,6 +258,52 @@ class _Output:
         else:
             target.buffer.write(data)
         target.flush()
+
+
+# shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellOptions:
+    """The options of ``shell``."""
+
+    workspace: WorkspaceArgument
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --, another program and its arguments; bash or sh by default."),
+    ] = None
+    image: Annotated[
+        str | None, typer.Option(help="The image to run it in; our own python by default.")
+    ] = None
+    sandbox: Annotated[
+        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` checks.")
+    ] = DEFAULT_SANDBOX
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
+    ] = False
+
+
+def shell(context: CommandContext, options: ShellOptions) -> int:
+    """Open a shell in a workspace or fork, inside of a sandbox, as one call of its history.
+
+    The shell cannot reach your other files or the network, so programs that a model wrote can be
+    tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
+    the shell are undone.
+    """
+    config = _config(SANDBOXES.get(options.sandbox), options.image)
+    argv = tuple(options.command or ())
+    terminal = {"TERM": context.environment.variables.get("TERM", "dumb")}
+    code = 1
+    with context.open(options.workspace) as workspace:
+        sandbox = workspace.sandbox(config)
+        sandbox.start()
+        with workspace.call("shell", params={"argv": argv}) as call:
+            code = sandbox.interact(argv, env=terminal)
+            if options.rollback and code != 0:
+                call.fail(f"exit code {code}. Its changes were undone.")
+            else:
+                call.result(message=f"exit code {code}")
+    return code
 
 
 # eval

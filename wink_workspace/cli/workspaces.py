@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import signal
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -43,12 +45,15 @@ __all__ = [
     "gc",
     "list_all",
     "merge",
+    "mount",
     "recover",
     "remove",
     "sync",
 ]
 
 _MAX_NAMES = 5
+_BUSY_S = 3.0
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class NewMode(StrEnum):
@@ -112,6 +117,58 @@ def create(
         + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
+
+
+def mount(
+    context: CommandContext,
+    workspace: WorkspaceArgument,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="An empty directory, created if missing; a temporary one by default."),
+    ] = None,
+) -> None:
+    """Show the files of a workspace or fork in a directory until Ctrl-C, for people and editors.
+
+    Other commands cannot open it meanwhile. What you change there becomes an entry of its own, as
+    any edit that no call made. Only root can mount; others use `shell`.
+    """
+    from wink_workspace.filesystem.overlay.mount_point import MountPoint
+
+    with context.open(workspace) as opened, ExitStack() as entered:
+        name = printable(workspace)
+        branch = opened.mount
+        if branch is None:
+            context.out.print(f"{opened.files_path}", markup=False)
+            context.err.print(f"{name} is a plain directory; nothing to mount.", markup=False)
+            return
+        if directory is None:
+            made = tempfile.TemporaryDirectory(prefix="wink-workspace-mount-")
+            directory = Path(entered.enter_context(made))
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+        entered.enter_context(_signals_blocked())  # before a person can see the path
+        point = entered.enter_context(MountPoint(branch, directory))
+        context.out.print(str(point.directory), markup=False)
+        context.err.print(f"{name} is mounted there until Ctrl-C.", markup=False)
+        signal.sigwait(_ENDING)
+        while not point.detach():
+            context.err.print(
+                f"{point.directory} is in use. Close the programs that use it; Ctrl-C again"
+                " detaches it all the same.",
+                markup=False,
+            )
+            if signal.sigtimedwait(_ENDING, _BUSY_S) is not None:
+                break
+
+
+@contextmanager
+def _signals_blocked() -> Generator[None]:
+    """Block the signals of ``_ENDING``, so that only ``sigwait`` receives them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def list_all(context: CommandContext, json: JsonOption = False) -> None:

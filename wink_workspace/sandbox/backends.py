@@ -30,6 +30,7 @@ from .protocol import Sandbox, StreamName
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+    from wink_workspace.filesystem.overlay.mounting import OverlayMount
     from wink_workspace.prompt import Section
 
 __all__ = [
@@ -82,6 +83,8 @@ class SandboxContext:
 
     Attributes:
         files: The directory whose files commands see and change. The sandbox may change its owner.
+        mount: The overlay mount whose ``files`` this directory is. The sandbox mounts it in a
+            running container. ``None`` if *files* is a plain directory.
         notes: A directory outside of *files*, for what recovery needs after a crash, such as the
             name of the running container.
         publish: Stores output that does not fit into a result. Returns the path at which a model
@@ -94,6 +97,7 @@ class SandboxContext:
     notes: Path | None = None
     publish: Callable[[StreamName, Path], str] | None = None
     changed: Callable[[], tuple[int, int]] | None = None
+    mount: OverlayMount | None = None
 
 
 class SandboxFactory(Protocol[C_contra]):

@@ -8,7 +8,7 @@ Rule 3: nothing from inside a sandbox is trusted. Sizes are bounded, and output 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -157,6 +157,34 @@ class Sandbox(ABC):
             CallCancelledError: If *cancellation* is cancelled meanwhile; nothing stays running.
             SandboxError: If it cannot be started.
         """
+
+    def interact(
+        self,
+        argv: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] = MappingProxyType({}),
+        cancellation: Cancellation | None = None,
+    ) -> int:
+        """Run a program with the standard streams of this process, and wait until it ends.
+
+        If they are a terminal, the program has one, too. There is no time limit.
+
+        Args:
+            argv: The program and its arguments; the sandbox's shell by default.
+            env: Variables in addition to the sandbox's own.
+            cancellation: Kills it when it is cancelled.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            SandboxUnavailableError: If the sandbox has no such way.
+            SandboxError: If the sandbox failed or ended the program; its effects are unknown.
+        """
+        del argv, env, cancellation
+        raise SandboxUnavailableError(
+            "this sandbox has no interactive programs", hint="Run single commands instead."
+        )
 
     @property
     def shell(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     BranchWriter,
@@ -53,6 +54,11 @@ class OpenedFiles:
     reserve: Reserve | None = None
     branch: MountedBranch | None = None
     absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
+
+    @property
+    def mount(self) -> OverlayMount | None:
+        """The mount of a branch on an overlay."""
+        return None if self.branch is None else self.branch.mount
 
     def close(self) -> None:
         """Close the directory and the tracker."""

@@ -22,6 +22,7 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import FileKind
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.disk import DiskEntry, DiskTree
+from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.resources import Binding
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
@@ -51,6 +52,7 @@ class WorkspaceSandbox:
         tree: Its files.
         changed_paths: Returns what may have changed in them since their last snapshot.
         clock: The time.
+        mount: The mount of the files, if the branch is an overlay.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class WorkspaceSandbox:
         tree: DiskTree,
         changed_paths: Callable[[], Dirty],
         clock: Clock,
+        mount: OverlayMount | None = None,
     ) -> None:
         self._folder = folder
+        self._mount = mount
         self._tree = tree
         self._changed_paths = changed_paths
         self._clock = clock
@@ -91,6 +95,7 @@ class WorkspaceSandbox:
                 notes=self._folder.sandbox,
                 publish=self._publish,
                 changed=self._changed,
+                mount=self._mount,
             )
             self._config = wanted
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)

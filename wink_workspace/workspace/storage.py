@@ -268,7 +268,7 @@ class WorkspaceStorage:
         """
         wanted = Environment.from_os().variables.get(MODE_VARIABLE, "auto")
         if wanted == "auto":
-            return "overlay" if self._overlay_support().available else "copy"
+            return "overlay" if self.overlay_support().available else "copy"
         if wanted not in ("overlay", "copy"):
             raise UsageError(
                 f"the variable {MODE_VARIABLE} is {wanted!r}", hint="Use auto, overlay or copy."
@@ -277,14 +277,15 @@ class WorkspaceStorage:
 
     def require_overlays(self) -> None:
         """Raise ``MountError`` if workspaces here cannot be overlays."""
-        support = self._overlay_support()
+        support = self.overlay_support()
         if not support.available:
             raise MountError(
                 f"workspaces in {self._root} cannot be overlays: {support.reason}",
                 hint='Use the mode "copy", or "auto", which chooses it.',
             )
 
-    def _overlay_support(self) -> OverlaySupport:
+    def overlay_support(self) -> OverlaySupport:
+        """Whether workspaces here can be overlays, and why."""
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return overlay_support(self._root)
 

@@ -37,6 +37,7 @@ from wink_workspace.filesystem import (
     parse_path,
 )
 from wink_workspace.filesystem.changes import Dirty
+from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     Discarded,
@@ -217,7 +218,9 @@ class Workspace(ReadableHistory):
         changed_paths = (
             files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
         )
-        self._sandbox = WorkspaceSandbox(self._folder, files.tree, changed_paths, self._clock)
+        self._sandbox = WorkspaceSandbox(
+            self._folder, files.tree, changed_paths, self._clock, files.mount
+        )
         opened.callback(self._sandbox.close)
         return files
 
@@ -409,6 +412,16 @@ class Workspace(ReadableHistory):
         if self._is_in_place:
             return {Filesystem: self.files}
         return {Filesystem: self.files, Sandbox: self._sandbox.binding}
+
+    @property
+    def mount(self) -> OverlayMount | None:
+        """The mount of its files, if it is an overlay; ``close`` ends it."""
+        return self._opened.mount
+
+    @property
+    def files_path(self) -> Path:
+        """The directory of its files; on an overlay a path of this process only."""
+        return self._opened.tree.root
 
     def sandbox(self, config: SandboxConfig | None = None) -> Sandbox:
         """The sandbox that runs commands over the files; the first command starts it.

@@ -18,7 +18,9 @@ from pathlib import Path
 from wink_workspace.clock import SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import SandboxContext
+from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
 
 TREE = Path(__file__).parents[3]
@@ -196,6 +198,22 @@ def sandbox_place(folder: Path) -> SandboxContext:
     files.mkdir()
     notes.mkdir(mode=0o700)
     return SandboxContext(files=files, notes=notes)
+
+
+def mounted_place(folder: Path, name: str = "branch") -> SandboxContext:
+    """Create the directories of a sandbox over a mounted branch; branches share one base."""
+    base, branch = folder / "base", folder / name
+    directories = [base, base / "files", base / "held", *(branch / each for each in _OF_BRANCH)]
+    for path in directories:
+        if not path.is_dir():
+            path.mkdir(parents=True)
+            give_to_sandbox(path)
+    (branch / "notes").mkdir(mode=0o700)
+    mount = Mounter.shared().mount(base, branch / "upper", branch / "work")
+    return SandboxContext(files=mount.path / "files", notes=branch / "notes", mount=mount)
+
+
+_OF_BRANCH = ("upper", "upper/files", "upper/held", "work")
 
 
 class HeldClock(SystemClock):

@@ -22,9 +22,10 @@ from support import tool
 from workspace.workspace_rig import assert_same, calls, picture
 
 from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.sandbox import ExecRequest, ExecResult
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("podman-escapes")
 
@@ -44,15 +45,24 @@ class Target:
     """A workspace with a sandbox, and things on the host that must stay unchanged."""
 
     def __init__(
-        self, folder: Path, server: PublishedServer, engine: Path, stack: ExitStack
+        self,
+        folder: Path,
+        server: PublishedServer,
+        engine: Path,
+        mode: WorkspaceMode,
+        stack: ExitStack,
     ) -> None:
         self.outside = folder / "outside"
         self.outside.mkdir()
         self.secret = self.outside / "secret"
         self.secret.write_text("not readable inside")
         self.server = server
-        self.workspace = stack.enter_context(Workspace.temporary(_source(folder)))
-        self.files = self.workspace._folder.files
+        storage = WorkspaceStorage(folder / "state")
+        self.workspace = stack.enter_context(
+            Workspace.create(_source(folder), storage=storage, mode=mode)
+        )
+        # On an overlay, only the open workspace has the files.
+        self.files = self.workspace._opened.tree.root
         self.bystander = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
@@ -139,16 +149,19 @@ def _listener(family: int, address: object) -> socket.socket:
     return listener
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["overlay", pytest.param("copy", marks=pytest.mark.soak)])
 def target(
+    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     published_server: PublishedServer,
     service: PodmanService,
 ) -> Generator[Target]:
+    """A branch on an overlay; in ``make soak`` also a plain copy."""
+    folder = tmp_path_factory.mktemp("target")
+    support = overlay_support(folder)
+    mode = request.param if support.available else "copy"
     with ExitStack() as stack:
-        yield Target(
-            tmp_path_factory.mktemp("target"), published_server, service.socket_path, stack
-        )
+        yield Target(folder, published_server, service.socket_path, mode, stack)
 
 
 @pytest.mark.behaviour(60, 61, 64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import socket
 import socketserver
@@ -12,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,8 @@ from wink_workspace.sandbox.podman import (
 from wink_workspace.sandbox.podman import direct as direct_module
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
-from wink_workspace.sandbox.podman.sandbox import _change_owner, _end_container, _not_probed
+from wink_workspace.sandbox.podman.runner_container import _end_container
+from wink_workspace.sandbox.podman.sandbox import _change_owner
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
 from wink_workspace.sandbox.podman.stream import Ending, Limits
 
@@ -239,13 +239,13 @@ def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
     with theirs:
-        _end_container(service, "abc", [ours], None, os.getpid())
+        _end_container(service, "abc", [ours], [], os.getpid())
         assert theirs.recv(1) == b""
     assert "The container abc could not be removed" in caplog.text
 
 
 def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
-    _end_container(service, "abc", [], None, os.getpid() + 1)
+    _end_container(service, "abc", [], [], os.getpid() + 1)
     assert engine.asked == []
 
 
@@ -373,7 +373,7 @@ def test_an_incomplete_proof_reports_holes(printed: str) -> None:
 def test_a_proof_that_did_not_begin_reports_how_it_ended(
     ending: Ending, errors: bytes, expected: str
 ) -> None:
-    assert _not_probed(ending, errors).message.endswith(expected)
+    assert proof.not_probed(ending, errors, 60.0).message.endswith(expected)
 
 
 def test_a_changed_secret_is_a_hole() -> None:
@@ -383,19 +383,6 @@ def test_a_changed_secret_is_a_hole() -> None:
 
     holes = {hole.name: hole.detail for hole in proof.prove(run, PodmanConfig(), ROOT).holes}
     assert holes["reach the canaries of the host"] == "reached: secret"
-
-
-def test_each_proof_uses_a_new_random_file_name() -> None:
-    names: list[str] = []
-
-    def run(_: str, variables: Mapping[str, str]) -> str:
-        names.append(variables["WINK_NEW_NAME"])
-        return ""
-
-    for in_shell in (False, True):
-        proof.prove(run, PodmanConfig(), ROOT, in_shell=in_shell)
-    assert len(set(names)) == 2
-    assert all(re.fullmatch(r"\.wink-probe-[0-9a-f]{16}", name) for name in names)
 
 
 def test_layers_report_limits_that_the_machine_lacks() -> None:

@@ -15,17 +15,22 @@ from published_server import PublishedServer
 
 pytestmark = pytest.mark.xdist_group("podman-rootless")
 
+ONLY = {"waiting": "two_branches or serves_one", "shell": "isolation"}
+"""What is selected of a suite whose other tests do not depend on the user."""
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 
 
 @pytest.mark.behaviour(64)
-@pytest.mark.parametrize("suite", ["escapes", "sandbox", "spare", "calls", "crash"])
+@pytest.mark.parametrize(
+    "suite", ["escapes", "sandbox", "spare", "calls", "crash", "waiting", "shell"]
+)
 def test_the_tests_pass_as_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer
 ) -> None:
     done = ordinary_user.python(
         *("-m", "pytest", "-q", "-p", "no:benchmark", "-p", "no:cacheprovider"),
         *("-o", "addopts=--strict-markers", "-rs", str(HERE / f"test_podman_{suite}.py")),
+        *(("-k", ONLY[suite]) if suite in ONLY else ()),
         more={PublishedServer.VARIABLE: published_server.text},
     )
     output = done.stdout[-8_000:] + done.stderr[-2_000:]

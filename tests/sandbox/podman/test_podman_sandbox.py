@@ -27,8 +27,12 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman import sandbox as sandbox_module
+from wink_workspace.sandbox.podman import (
+    PodmanConfig,
+    PodmanSandbox,
+    PodmanService,
+    runner_container,
+)
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
 
 pytestmark = pytest.mark.xdist_group("podman")
@@ -516,7 +520,7 @@ def test_garbage_collection_of_the_sandbox_removes_the_container(
 def test_a_failed_start_leaves_no_container(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = fresh(PodmanConfig(start_timeout_s=20))
     # A runner that fails at its start; the runner is not configurable.
-    monkeypatch.setattr(sandbox_module, "_runner_source", lambda: b"import os; os._exit(3)")
+    monkeypatch.setattr(runner_container, "_runner_source", lambda: b"import os; os._exit(3)")
     with pytest.raises(SandboxError):
         shell(sandbox, "true")
     assert containers_of(sandbox) == []
@@ -606,9 +610,9 @@ def test_every_probe_was_stopped_and_the_report_lists_the_layers(
 def test_missing_isolation_refuses_to_run_commands(
     fresh, monkeypatch: pytest.MonkeyPatch, hole: dict[str, object], probe: str
 ) -> None:
-    build = sandbox_module.container_spec
+    build = runner_container.container_spec
     monkeypatch.setattr(
-        sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), **hole}
+        runner_container, "container_spec", lambda *a, **k: {**build(*a, **k), **hole}
     )
     sandbox = fresh()
     with pytest.raises(IsolationError, match=probe):
@@ -642,10 +646,10 @@ def test_probes_that_cannot_run_are_reported_with_the_limit_to_raise(
     fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's own limits may be lower than the configured ones."""
-    build = sandbox_module.container_spec
+    build = runner_container.container_spec
     few = [{"type": kind, "soft": n, "hard": n} for kind, n in (("nofile", 13), ("nproc", 64))]
     monkeypatch.setattr(
-        sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), "r_limits": few}
+        runner_container, "container_spec", lambda *a, **k: {**build(*a, **k), "r_limits": few}
     )
     with pytest.raises(IsolationError, match=r"not started \(Too many open files\)") as caught:
         shell(fresh(), "true")

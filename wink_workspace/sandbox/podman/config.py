@@ -22,6 +22,7 @@ DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 2, "n_open_files": 16}
 """The least values with which the runner and Python can start a command."""
+_MOST_WAITING: Final = 32
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
 
@@ -84,6 +85,9 @@ class PodmanConfig(SandboxConfig):
         stdin_bytes: The longest input that a model can pass to a command. A program's own calls
             are limited by ``file_bytes``; their input is held in memory.
         start_timeout_s: How long the engine may take to start a container.
+        n_waiting: How many containers this process keeps started and probed for the next
+            workspaces or forks that it opens; 0 for none. A workspace that is a plain copy does
+            not use them.
     """
 
     backend: ClassVar[str] = "podman"
@@ -112,17 +116,22 @@ class PodmanConfig(SandboxConfig):
     most_output_bytes: int = 256 * _MIB
     stdin_bytes: int = 16 * _MIB
     start_timeout_s: float = 60.0
+    n_waiting: int = 1
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and value <= 0 and name != "n_waiting":
                 raise UsageError(f"{name} is {value}", hint="Use a positive number.")
             if name in _LEAST and value < _LEAST[name]:
                 raise UsageError(
                     f"{name} is {value:,}, which is too small to start a command",
                     hint=f"Use at least {_LEAST[name]:,}.",
                 )
+        if not 0 <= self.n_waiting <= _MOST_WAITING:
+            raise UsageError(
+                f"n_waiting is {self.n_waiting}", hint=f"Use a number from 0 to {_MOST_WAITING}."
+            )
         if not self.user_id < 65_536:
             raise UsageError(
                 f"user_id is {self.user_id}", hint="Use an id from 1 to 65535, such as 1000."

@@ -14,7 +14,8 @@ import secrets
 import shutil
 import signal
 import subprocess  # noqa: TID251 - enters the namespace of a container
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from .system_calls import narrowed
 __all__ = [
     "OWNER_LABEL",
     "WORKSPACE_LABEL",
+    "WORKSPACE_PATH",
     "Container",
     "Host",
     "LiveContainer",
@@ -46,6 +48,8 @@ __all__ = [
 
 OWNER_LABEL: Final = "io.wink-workspace.owner"
 WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
+WORKSPACE_PATH: Final = "/workspace"
+"""The path of the workspace in a container."""
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SPARE_PIDS: Final = 64
@@ -118,7 +122,7 @@ def container_spec(
     *,
     host: Host,
     name: str,
-    workspace: Path,
+    workspace: Path | None,
     command: Sequence[str],
     user: str = "0:0",
     env: Mapping[str, str] | None = None,
@@ -129,7 +133,8 @@ def container_spec(
         config: The limits.
         host: What the machine provides.
         name: The container's name.
-        workspace: The directory that is mounted at ``/workspace``.
+        workspace: The directory that the engine mounts at ``/workspace``. ``None`` for an empty
+            read-only directory, on which a workspace is mounted after the start.
         command: The first process.
         user: The user of the first process.
         env: Its environment variables, in addition to the image's.
@@ -142,7 +147,10 @@ def container_spec(
         "command": [],
         "user": user,
         "env": dict(env or {}),
-        "labels": {OWNER_LABEL: str(Owner.this_process()), WORKSPACE_LABEL: str(workspace)},
+        "labels": {
+            OWNER_LABEL: str(Owner.this_process()),
+            **({} if workspace is None else {WORKSPACE_LABEL: str(workspace)}),
+        },
         "hostname": "sandbox",
         "work_dir": "/",
         "stdin": True,
@@ -180,14 +188,16 @@ def container_spec(
     return spec
 
 
-def _mounts(config: PodmanConfig, workspace: Path) -> list[dict[str, Any]]:
+def _mounts(config: PodmanConfig, workspace: Path | None) -> list[dict[str, Any]]:
     scratch = ["rw", "nosuid", "nodev", f"size={config.tmp_bytes}", "mode=1777"]
+    bound = ["rw", "nosuid", "nodev", "bind", "private"]
+    empty = ["ro", "nosuid", "nodev", "noexec", "size=4k", "mode=0555", "notmpcopyup"]
     mounts: list[dict[str, Any]] = [
         {
-            "type": "bind",
-            "source": str(workspace),
-            "destination": "/workspace",
-            "options": ["rw", "nosuid", "nodev", "bind", "private"],
+            "type": "tmpfs" if workspace is None else "bind",
+            "source": "tmpfs" if workspace is None else str(workspace),
+            "destination": WORKSPACE_PATH,
+            "options": empty if workspace is None else bound,
         },
         {"type": "tmpfs", "source": "tmpfs", "destination": "/tmp", "options": scratch},  # noqa: S108 - inside the container
     ]
@@ -291,14 +301,13 @@ class Container:
         self.name = str(spec["name"])
         self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
-            # The request runs in a thread, and Ctrl-C waits for its end. Otherwise the engine would
-            # create the container after the interrupt, when `remove` has not found it.
-            with narrowed() as seccomp, ThreadPoolExecutor(1) as executor:
-                executor.submit(int).result()  # starts the thread: Ctrl-C during the start is safe
+            with narrowed() as seccomp:
                 body = spec if seccomp is None else {**spec, "seccomp_profile_path": str(seccomp)}
-                created = executor.submit(
-                    service.request, "POST", "/containers/create", body=body, timeout_s=timeout_s
-                ).result()
+                created = _uninterrupted(
+                    lambda: service.request(
+                        "POST", "/containers/create", body=body, timeout_s=timeout_s
+                    )
+                )
         except EngineError as error:
             raise _cannot_create(str(spec["image"]), error) from error
         except (KeyboardInterrupt, SystemExit):
@@ -316,8 +325,8 @@ class Container:
         except EngineError as error:
             raise _cannot_start(error) from error
 
-    def start(self) -> LiveContainer:
-        """Limit its user namespace, then start its first process.
+    def start(self, before: Callable[[LiveContainer], None] = lambda _: None) -> LiveContainer:
+        """Limit its user namespace, call *before*, then start its first process.
 
         Raises:
             SandboxUnavailableError: If it does not start, or cannot be limited.
@@ -327,6 +336,7 @@ class Container:
             live = self._live()
             if self._shares_kernel:
                 _limit_namespace(live.pid)
+            before(live)
             self._request("start")
         except EngineError as error:
             raise _cannot_start(error) from error
@@ -359,6 +369,20 @@ class Container:
     def end(self) -> None:
         """Kill its processes and remove it; does nothing if it has been removed."""
         remove(self._service, self.id)
+
+
+def _uninterrupted(request: Callable[[], object]) -> object:
+    """The result of *request*, which creates a container.
+
+    On the main thread Ctrl-C waits for its end. Otherwise the engine would create the container
+    after the interrupt, when ``remove`` has not found it. Other threads get no Ctrl-C, and at the
+    end of the interpreter they cannot start threads.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return request()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(int).result()  # starts the thread: Ctrl-C during the start is safe
+        return executor.submit(request).result()
 
 
 def _limit_namespace(pid: int) -> None:
@@ -422,23 +446,16 @@ def new_name() -> str:
     return f"wink-workspace-{secrets.token_hex(8)}"
 
 
-def sweep(service: PodmanService, *, workspace: Path | None = None) -> tuple[str, ...]:
-    """Remove the containers whose owner is dead, or all of one workspace; returns their names.
-
-    Args:
-        service: The engine.
-        workspace: Remove all containers of this directory, also if their owner lives. The caller
-            must hold the workspace's lock.
-    """
+def sweep(service: PodmanService) -> tuple[str, ...]:
+    """Remove the containers whose owner is dead; returns their names."""
     import json
 
-    wanted = OWNER_LABEL if workspace is None else f"{WORKSPACE_LABEL}={workspace}"
-    filters = json.dumps({"label": [wanted]})
+    filters = json.dumps({"label": [OWNER_LABEL]})
     listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
     removed: list[str] = []
     for found in cast("list[dict[str, Any]]", listed or []):
         owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
-        if workspace is not None or (owner is not None and owner.is_dead):
+        if owner is not None and owner.is_dead:
             remove(service, str(found["Id"]))
             removed.extend(str(name) for name in found["Names"])
     return tuple(removed)

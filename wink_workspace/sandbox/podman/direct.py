@@ -42,15 +42,16 @@ class DirectRunner:
         service: The engine.
         config: The limits.
         host: What the machine provides.
-        workspace: The directory of the workspace.
-        on_container: Is called with each container that starts, and with ``None`` when it ends.
+        workspace: The directory that the engine mounts; ``None`` if *on_container* mounts it.
+        on_container: Is called with each container before its first process starts, and with
+            ``None`` when it has ended.
         clock: Measures time limits.
     """
 
     service: PodmanService
     config: PodmanConfig
     host: Host
-    workspace: Path
+    workspace: Path | None
     on_container: Callable[[LiveContainer | None], None]
     clock: Clock
 
@@ -90,7 +91,7 @@ class DirectRunner:
         container = Container(self.service, spec, timeout_s=self.config.start_timeout_s)
         try:
             with container.attach() as connection:
-                self.on_container(container.start())
+                container.start(self.on_container)
                 killed = _Streams(connection, stdin, sink, self.clock).run(limits)
             return killed or Ending(exit_code=container.exit_code())
         finally:

@@ -19,8 +19,6 @@ from typing import Any
 CANARY = os.environ.get("WINK_CANARY", "")
 PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
-NEW_NAME = os.environ.get("WINK_NEW_NAME", "")
-"""A file name that is not in the workspace, where an earlier command may have left links."""
 
 
 def system() -> Any:
@@ -92,15 +90,6 @@ def connects(family: int, address: tuple[str, int] | str) -> Callable[[], str | 
 # The probes
 
 
-def work_in_the_workspace() -> str | None:
-    """Check that writing works here, so that a refusal elsewhere is caused by the isolation."""
-    try:
-        writes(os.path.join("/workspace", NEW_NAME))()
-    except OSError as error:
-        return f"a command cannot write to the workspace: {error}"
-    return None
-
-
 def write_outside_the_workspace() -> str | None:
     """Create files in the directories that programs usually write to."""
     directories = (
@@ -121,7 +110,7 @@ def write_outside_the_workspace() -> str | None:
 
 def read_files_of_the_host() -> str | None:
     """Read a canary file that the host has created for this."""
-    return first([reads(CANARY), reads("/proc/1/root" + CANARY), reads("/workspace/.." + CANARY)])
+    return first([reads(CANARY), reads("/proc/1/root" + CANARY)])
 
 
 def read_the_runner() -> str | None:
@@ -307,7 +296,6 @@ def send_raw_packets() -> str | None:
 
 
 FILES_AND_PROCESSES = (
-    work_in_the_workspace,
     write_outside_the_workspace,
     read_files_of_the_host,
     read_the_runner,

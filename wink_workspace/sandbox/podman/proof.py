@@ -1,6 +1,7 @@
 """Checks the isolation of a container with probes, before anything else may run in it.
 
-The module ``probes`` runs inside. The host takes part: it creates a secret file outside of the
+The modules ``probes`` and ``workspace_probes`` run inside: the first before the container has a
+workspace, the second after it got one. The host takes part: it creates a secret file outside of the
 container, and listens on its own loopback and on an abstract socket. A connection there is a hole,
 whatever the container reports. A probe without a report counts as one that succeeded.
 """
@@ -8,37 +9,40 @@ whatever the container reports. A probe without a report counts as one that succ
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, cast
 
+from wink_workspace.errors import IsolationError
 from wink_workspace.sandbox.isolation import IsolationReport, Layer, Probe
 
-from . import probes
+from . import probes, workspace_probes
 from .config import PodmanConfig
 from .containers import Host
+from .stream import Ending
 from .system_calls import installed_list
 
-__all__ = ["layers", "prove"]
+__all__ = ["ProbeRun", "layers", "not_probed", "prove", "prove_workspace", "refuse_holes"]
 
 _MOST_LINES: Final = 100
 
+ProbeRun = Callable[[str, Mapping[str, str]], str]
+"""Runs a program in the container with variables, and returns its output."""
+
 
 def prove(
-    run: Callable[[str, Mapping[str, str]], str],
-    config: PodmanConfig,
-    host: Host,
-    *,
-    in_shell: bool = False,
+    run: ProbeRun, config: PodmanConfig, host: Host, *, in_shell: bool = False
 ) -> IsolationReport:
-    """Run all probes that apply.
+    """Run all probes of a container that apply.
 
     Args:
-        run: Runs a program in the container with variables, and returns its output.
+        run: Runs a program in the container.
         config: The configuration of the container.
         host: What the machine provides for its limits.
         in_shell: Whether to use the shell program instead of the Python program. It has fewer
@@ -47,11 +51,53 @@ def prove(
     with_network = config.network == "none"
     expected = _names(in_shell=in_shell, with_network=with_network)
     with _canaries(with_network=with_network) as canaries:
-        printed = run(_SHELL if in_shell else _source(), canaries.variables)
-        reported = dict(_reported(printed))
-        results = [reported.get(name, Probe(name, False, "no answer")) for name in expected]
-        results.append(canaries.check())
+        printed = run(_SHELL if in_shell else _source(probes), canaries.variables)
+        results = [*_results(printed, expected), canaries.check()]
     return IsolationReport(layers(config, host), tuple(results))
+
+
+def prove_workspace(run: ProbeRun, *, attached: bool) -> tuple[Probe, ...]:
+    """Run all probes of the workspace's mount; for containers with Python.
+
+    Args:
+        run: Runs a program in the container.
+        attached: Whether the workspace was attached to the running container.
+    """
+    with _canaries(with_network=False) as canaries:
+        variables = {**canaries.variables, "WINK_ATTACHED": "1" if attached else ""}
+        printed = run(_source(workspace_probes), variables)
+    return tuple(_results(printed, list(map(_name, workspace_probes.PROBES))))
+
+
+def _results(printed: str, expected: list[str]) -> list[Probe]:
+    reported = dict(_reported(printed))
+    return [reported.get(name, Probe(name, False, "no answer")) for name in expected]
+
+
+def refuse_holes(report: IsolationReport) -> None:
+    """Raise ``IsolationError`` if a probe of *report* succeeded."""
+    if report.holes:
+        found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
+        raise IsolationError(f"the sandbox is not isolated, nothing was run in it: {found}")
+
+
+def not_probed(ending: Ending, errors: bytes, timeout_s: float) -> IsolationError:
+    """The error for a probe program that printed nothing."""
+    if ending.refused is not None:
+        how = f"was not started ({os.strerror(ending.exit_code or 0)})"
+    elif ending.timed_out:
+        how = f"printed nothing for {timeout_s:g} seconds"
+    elif ending.signal is not None:
+        how = f"was killed by signal {ending.signal}"
+    else:
+        how = f"ended with exit code {ending.exit_code}"
+    output = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return IsolationError(
+        f"the isolation could not be probed, nothing was run: the probe program {how}"
+        + (f", with the error {output[:300]!r}" if output else ""),
+        hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
+        " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
+    )
 
 
 def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
@@ -95,11 +141,15 @@ def _names(*, in_shell: bool, with_network: bool) -> list[str]:
     if in_shell:
         return [*_SHELL_NAMES, *(_SHELL_NETWORK if with_network else ())]
     functions = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
-    return [function.__name__.replace("_", " ") for function in functions]
+    return list(map(_name, functions))
 
 
-def _source() -> str:
-    return Path(probes.__file__).read_text(encoding="utf-8")
+def _name(probe: Callable[[], str | None]) -> str:
+    return probe.__name__.replace("_", " ")
+
+
+def _source(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 def _reported(printed: str) -> Iterator[tuple[str, Probe]]:
@@ -134,8 +184,7 @@ writes() {
     for file in "$@"; do if (: > "$file") 2>/dev/null; then found="$found $file"; fi; done
     echo "$found"
 }
-if [ "$(writes "/workspace/$WINK_NEW_NAME")" ] && rm "/workspace/$WINK_NEW_NAME"; then found=
-else found="a command cannot write to the workspace"; fi
+if [ -w /workspace ]; then found=; else found="a command cannot write to the workspace"; fi
 ended "work in the workspace" "$found"
 ended "write outside the workspace" "$(writes /.p /etc/.p /usr/.p /root/.p /var/tmp/.p /run/.p)"
 found=
@@ -195,7 +244,6 @@ class _Canaries:
             "WINK_CANARY": str(self._canary),
             "WINK_PORT": port,
             "WINK_ABSTRACT": abstract,
-            "WINK_NEW_NAME": f".wink-probe-{secrets.token_hex(8)}",
         }
 
     def check(self) -> Probe:

@@ -1,4 +1,4 @@
-"""The sandbox of one workspace: a container that is started once, probed, and then kept.
+"""The sandbox of one workspace: a container that is probed, gets the workspace, and is then kept.
 
 Rule 1: nothing of a caller runs before every isolation probe has been stopped.
 Rule 2: when a command is over, however it ended, every process it started is dead. The runner
@@ -7,6 +7,9 @@ command starts another.
 Rule 3: only the workspace outlives a command.
 
 A container ends with ``close``, with this object, with the interpreter, and with the process.
+
+A branch that is an overlay is mounted in a running container, if possible in one that has waited
+for it. A plain copy is bound when its container is created.
 """
 
 from __future__ import annotations
@@ -16,24 +19,21 @@ import logging
 import os
 import stat
 import threading
-import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from socket import socket
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
-    IsolationError,
     ProgramError,
     SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
     UsageError,
 )
-from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
@@ -45,133 +45,36 @@ from wink_workspace.sandbox.protocol import (
     OutputObserver,
     PythonRequest,
     Sandbox,
-    StreamName,
 )
 
 from . import leftovers
 from .capture import Capture
-from .config import PodmanConfig
-from .containers import (
-    Container,
-    Host,
-    LiveContainer,
-    container_spec,
-    new_name,
-    remove,
-    sweep,
+from .commands import (
+    CANCELLED,
+    VARIABLES,
+    Commands,
+    DirectCommands,
+    arguments_of,
+    encoded,
+    payload_of,
+    probe_run,
 )
+from .config import PodmanConfig
+from .containers import Host, LiveContainer, remove, sweep
 from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
-from .frames import Kind, request_payload
-from .proof import prove
+from .proof import prove, refuse_holes
+from .runner_container import ContainerKind, NoPythonError, RunnerContainer, mount_workspace
 from .service import PodmanService, shared_service
-from .stream import Ending, Limits, Ready, RunnerStream
+from .stream import Ending, Limits
+from .waiting import WaitingContainers
 
 __all__ = ["PodmanSandbox"]
 
 _log = logging.getLogger(__name__)
 
-_BOOT: Final = (
-    "python3",
-    "-I",
-    "-c",
-    (
-        "import os, sys\n"
-        "source, left = b'', int(sys.argv[2])\n"
-        "while left > len(source):\n"
-        "    source += os.read(0, left - len(source)) or os._exit(0)\n"
-        "exec(compile(source, '<runner>', 'exec'))"
-    ),
-)
-"""Reads the runner's source from the stream. Process listings would show it as an argument."""
-
-_CANCELLED: Final = "it was cancelled"
-_PROOF_TIMEOUT_S: Final = 60.0
-_PROOF_BYTES: Final = 65_536
 _MOST_REQUEST_BYTES: Final = 67_108_864
 _MOST_ARGUMENT_BYTES: Final = 131_071
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_VARIABLES: Final = {
-    "PATH": _PATH,
-    "HOME": "/tmp",  # noqa: S108 - inside the container
-    "USER": "agent",
-    "LOGNAME": "agent",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-    "TMPDIR": "/tmp",  # noqa: S108 - inside the container
-}
-
-
-class _Commands(Protocol):
-    """Runs commands: in one container for all, or in a new one for each."""
-
-    @property
-    def shell(self) -> str: ...
-
-    def run(
-        self,
-        request: ExecRequest | PythonRequest,
-        env: Mapping[str, str],
-        limits: Limits,
-        sink: Callable[[StreamName, bytes], None],
-    ) -> Ending: ...
-
-    @property
-    def end(self) -> Callable[[], object]: ...
-
-
-class _RunnerCommands:
-    """Runs commands in one container, with the runner inside it."""
-
-    def __init__(self, stream: RunnerStream, ready: Ready, end: Callable[[], object]) -> None:
-        self._stream = stream
-        self.end = end
-        self.shell = ready.shell or "/bin/sh"
-
-    def run(
-        self,
-        request: ExecRequest | PythonRequest,
-        env: Mapping[str, str],
-        limits: Limits,
-        sink: Callable[[StreamName, bytes], None],
-    ) -> Ending:
-        kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
-        payload = _payload(request, env)
-        return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
-
-
-class _DirectCommands:
-    """Runs each command in a container of its own, for images without Python."""
-
-    shell = "/bin/sh"
-
-    def __init__(self, runner: DirectRunner) -> None:
-        self._runner = runner
-
-    def run(
-        self,
-        request: ExecRequest | PythonRequest,
-        env: Mapping[str, str],
-        limits: Limits,
-        sink: Callable[[StreamName, bytes], None],
-    ) -> Ending:
-        if isinstance(request, PythonRequest):
-            raise SandboxUnavailableError(
-                f"the image {self._runner.config.image} has no Python",
-                hint="Run a program that it has, or use an image with Python.",
-            )
-        return self._runner.run(
-            request.argv,
-            cwd=_path_inside(request.cwd),
-            env=env,
-            stdin=request.stdin,
-            merge_stderr=request.merge_stderr,
-            limits=limits,
-            sink=sink,
-        )
-
-    def end(self) -> None:
-        """Do nothing: the container of each command has ended with it."""
 
 
 class PodmanSandbox(Sandbox):
@@ -204,8 +107,9 @@ class PodmanSandbox(Sandbox):
         self._service = service
         self._clock = clock
         self._lock = threading.RLock()
-        self._commands: _Commands | None = None
+        self._commands: Commands | None = None
         self._live: LiveContainer | None = None
+        self._kind: ContainerKind | None = None
         self._report = IsolationReport()
         self._closed = False
         self._process = OwnProcess("the sandbox")
@@ -234,7 +138,7 @@ class PodmanSandbox(Sandbox):
             raise UsageError(
                 "there is no program to run", hint="Pass the program's name as first argument."
             )
-        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in _arguments(request)):
+        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in arguments_of(request)):
             raise UsageError(
                 f"an argument is longer than {_MOST_ARGUMENT_BYTES:,} bytes",
                 hint="Write it to a file and let the command read that.",
@@ -246,6 +150,39 @@ class PodmanSandbox(Sandbox):
     ) -> ExecResult:
         """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
         return self._run(request, observer)
+
+    def interact(
+        self,
+        argv: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] = MappingProxyType({}),
+        cancellation: Cancellation | None = None,
+    ) -> int:
+        """Run a program with the streams of this process; see ``Sandbox.interact``."""
+        self._process.check()
+        variables = {**VARIABLES, **self.config.env, **env}
+        _check_variables(variables)
+        with self._lock:
+            commands = self._open(cancellation)
+            if not isinstance(commands, RunnerContainer):
+                raise SandboxUnavailableError(
+                    f"the image {self.config.image} has no Python, and so no lasting container",
+                    hint="Use an image with Python.",
+                )
+            disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
+
+            def watch() -> str | None:
+                cancelled = cancellation is not None and cancellation.cancelled
+                return CANCELLED if cancelled else disk()
+
+            with self._end_on_error():
+                code = commands.interact(
+                    argv or (commands.shell,), variables, self.config.user_id, watch
+                )
+                excess = self._excess()
+                if excess is not None:
+                    raise SandboxError(f"the program was stopped: {excess}")
+                return code
 
     def close(self) -> None:
         """End the container with every process in it. May be called again."""
@@ -261,7 +198,7 @@ class PodmanSandbox(Sandbox):
         self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
     ) -> ExecResult:
         self._process.check()
-        env = {**_VARIABLES, **self.config.env, **request.env}
+        env = {**VARIABLES, **self.config.env, **request.env}
         self._check(request, env)
         with self._lock:
             commands = self._open(request.cancellation)
@@ -281,14 +218,16 @@ class PodmanSandbox(Sandbox):
                     started_s = self._clock.monotonic_s()
                     ending = commands.run(request, env, limits, capture)
                     duration_s = self._clock.monotonic_s() - started_s
-                    return self._result(ending, capture, duration_s, request)
+                    result = self._result(ending, capture, duration_s, request)
                 finally:
                     capture.discard()
+            self._keep_waiting()
+            return result
 
     def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
         """Refuse an invalid request."""
         _check_variables(env)
-        if any(b"\0" in argument for argument in _arguments(request)):
+        if any(b"\0" in argument for argument in arguments_of(request)):
             raise UsageError("a command cannot contain a NUL", hint="Remove the '\\0'.")
         most = self.config.file_bytes  # in the container, the input is a file
         if len(request.stdin) > most:
@@ -296,7 +235,7 @@ class PodmanSandbox(Sandbox):
                 f"the input is longer than the {most:,} bytes that are allowed",
                 hint="Raise PodmanConfig.file_bytes, or pass the input in parts.",
             )
-        payload = _payload(request, env)
+        payload = payload_of(request, env)
         if len(payload) > _MOST_REQUEST_BYTES:
             raise UsageError(
                 f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} are allowed",
@@ -315,7 +254,7 @@ class PodmanSandbox(Sandbox):
     ) -> Callable[[], str | None]:
         def watch() -> str | None:
             if cancellation is not None and cancellation.cancelled:
-                return _CANCELLED
+                return CANCELLED
             if capture.n_bytes > self.config.most_output_bytes:
                 return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
             return disk()
@@ -370,7 +309,7 @@ class PodmanSandbox(Sandbox):
 
     # The container
 
-    def _open(self, cancellation: Cancellation | None = None) -> _Commands:
+    def _open(self, cancellation: Cancellation | None = None) -> Commands:
         """Start the container and run the probes, unless that has been done.
 
         Raises:
@@ -386,7 +325,7 @@ class PodmanSandbox(Sandbox):
             self._commands = self._start(cancellation or Cancellation())
         return self._commands
 
-    def _start(self, cancellation: Cancellation) -> _Commands:
+    def _start(self, cancellation: Cancellation) -> Commands:
         """As ``_open``; checks *cancellation* before each request to the engine, and in waits."""
         cancellation.check()
         if self._service is None:
@@ -396,101 +335,88 @@ class PodmanSandbox(Sandbox):
             )
         service = self._service
         self._check_owner(service)
-        with suppress(SandboxError):  # leftovers of other processes do not prevent the start
-            sweep(service)
+        notes = self._context.notes
+        if notes is not None:  # of a container that could not be ended, and may hold the files
+            leftovers.end_leftover(notes, lambda name: remove(service, name))
         host = Host.of(service)
         try:
-            commands: _Commands = self._start_runner(service, host, cancellation)
-        except _NoPythonError:
-            commands = self._direct_commands(service, host)
-        try:
-            self._report = self._probe(commands, host, cancellation)
-        except BaseException:
-            commands.end()
-            raise
-        return commands
+            return self._runner_commands(service, host, cancellation)
+        except NoPythonError:
+            return self._direct_commands(service, host, cancellation)
 
-    def _start_runner(
+    def _runner_commands(
         self, service: PodmanService, host: Host, cancellation: Cancellation
-    ) -> _RunnerCommands:
-        """Start a container with the runner; raises ``_NoPythonError`` if it has no Python."""
-        name = new_name()
-        source = _runner_source()
-        spec = container_spec(
-            self.config,
-            host=host,
-            name=name,
-            workspace=self._context.files,
-            command=(*_BOOT, str(self.config.user_id), str(len(source))),
-        )
-        streams: list[socket] = []
-        end = weakref.finalize(
-            self, _end_container, service, name, streams, self._context.notes, os.getpid()
-        )
-        try:
-            cancellation.check()
-            container = Container(service, spec, timeout_s=self.config.start_timeout_s)
-            cancellation.check()
-            streams.append(container.attach())
-            stream = RunnerStream(streams[0], clock=self._clock)
-            self._live = container.start()
-            if self._context.notes is not None:
-                leftovers.note(self._context.notes, self._live)
-            ready = stream.ready(source, self.config.start_timeout_s, cancellation)
-        except SandboxUnavailableError as error:
-            end()
-            if _lacks_python(error):
-                raise _NoPythonError from error
-            raise
-        except BaseException:
-            end()
-            raise
-        return _RunnerCommands(stream, ready, end)
+    ) -> Commands:
+        """A container with the runner and the workspace; raises ``NoPythonError``."""
+        context, mount = self._context, self._context.mount
+        if mount is None:
+            with suppress(SandboxError):  # leftovers of other processes do not prevent the start
+                sweep(service)
+            container = RunnerContainer(
+                service,
+                self.config,
+                host,
+                workspace=context.files,
+                notes=context.notes,
+                clock=self._clock,
+                cancellation=cancellation,
+            )
+        else:
+            container = self._waiting_or_new(service, host, cancellation)
+            container.attach(mount, context.notes)
+        container.probe_workspace(cancellation, attached=mount is not None)
+        self._live, self._report = container.live, container.report
+        return container
 
-    def _direct_commands(self, service: PodmanService, host: Host) -> _DirectCommands:
-        notes = self._context.notes
+    def _waiting_or_new(
+        self, service: PodmanService, host: Host, cancellation: Cancellation
+    ) -> RunnerContainer:
+        self._kind = ContainerKind.of(service, self._clock, self.config, host)
+        if self._kind is not None and self.config.n_waiting:
+            container = WaitingContainers.shared().take(self._kind, cancellation)
+            if container is not None:
+                return container
+        with suppress(SandboxError):  # leftovers of other processes do not prevent the start
+            sweep(service)
+        return RunnerContainer(
+            service, self.config, host, clock=self._clock, cancellation=cancellation
+        )
+
+    def _keep_waiting(self) -> None:
+        """Start a container for the next branch, unless this is the first use."""
+        service, config, clock, kind = self._service, self.config, self._clock, self._kind
+        if kind is None or service is None or not config.n_waiting:
+            return
+
+        def start(cancellation: Cancellation) -> RunnerContainer:
+            host = Host.of(service)
+            return RunnerContainer(service, config, host, clock=clock, cancellation=cancellation)
+
+        WaitingContainers.shared().keep(kind, config.n_waiting, start)
+
+    def _direct_commands(
+        self, service: PodmanService, host: Host, cancellation: Cancellation
+    ) -> Commands:
+        context, mount = self._context, self._context.mount
+        self._kind = None
 
         def on_container(container: LiveContainer | None) -> None:
             self._live = container
-            if notes is not None:
-                leftovers.forget(notes) if container is None else leftovers.note(notes, container)
+            if context.notes is not None:
+                if container is None:
+                    leftovers.forget(context.notes)
+                else:
+                    leftovers.note(context.notes, container)
+            if mount is not None and container is not None:
+                mount_workspace(mount, container.pid)
 
-        return _DirectCommands(
-            DirectRunner(service, self.config, host, self._context.files, on_container, self._clock)
-        )
-
-    def _probe(
-        self, commands: _Commands, host: Host, cancellation: Cancellation
-    ) -> IsolationReport:
-        in_shell = isinstance(commands, _DirectCommands)
-
-        def run(program: str, variables: Mapping[str, str]) -> str:
-            printed, errors = bytearray(), bytearray()
-
-            def sink(stream: StreamName, data: bytes) -> None:
-                kept = printed if stream == "stdout" else errors
-                if len(kept) < _PROOF_BYTES:
-                    kept.extend(data)
-
-            request = (
-                ExecRequest(argv=("/bin/sh", "-c", program))
-                if in_shell
-                else PythonRequest(code=program)
-            )
-            limits = Limits(
-                _PROOF_TIMEOUT_S, lambda: _CANCELLED if cancellation.cancelled else None
-            )
-            ending = commands.run(request, {**_VARIABLES, **variables}, limits, sink)
-            cancellation.check()
-            if not printed:
-                raise _not_probed(ending, bytes(errors))
-            return printed.decode("utf-8", "replace")
-
-        report = prove(run, self.config, host, in_shell=in_shell)
-        if report.holes:
-            found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
-            raise IsolationError(f"the sandbox is not isolated, nothing was run in it: {found}")
-        return report
+        workspace = context.files if mount is None else None
+        runner = DirectRunner(service, self.config, host, workspace, on_container, self._clock)
+        commands = DirectCommands(runner)
+        run = probe_run(commands, cancellation, in_shell=True)
+        self._report = prove(run, self.config, host, in_shell=True)
+        refuse_holes(self._report)
+        return commands
 
     def _check_owner(self, service: PodmanService) -> None:
         """Change the owner of the files to the commands' user, so that commands can write."""
@@ -513,16 +439,6 @@ class PodmanSandbox(Sandbox):
             commands.end()
 
 
-class _NoPythonError(Exception):
-    """The image has no Python."""
-
-
-def _lacks_python(error: SandboxUnavailableError) -> bool:
-    """Whether a container did not start because python3 is missing; runtimes differ in wording."""
-    text = error.message.casefold()
-    return "python3" in text and ("not found" in text or "no such file" in text)
-
-
 def _check_variables(env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if not name or "=" in name or "\0" in name:
@@ -532,42 +448,7 @@ def _check_variables(env: Mapping[str, str]) -> None:
             )
         if "\0" in value:
             raise UsageError(f"the variable {name!r} contains a NUL", hint="Remove the '\\0'.")
-        _encoded(f"{name}={value}")
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"{text[:80]!r} is not valid Unicode", hint="Remove lone surrogates."
-        ) from error
-
-
-def _arguments(request: ExecRequest | PythonRequest) -> list[bytes]:
-    if isinstance(request, PythonRequest):
-        return [request.code.encode("utf-8", "surrogatepass")]
-    return [_encoded(argument) for argument in request.argv]
-
-
-def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
-    return request_payload(
-        cwd=_path_inside(request.cwd),
-        env=env,
-        stdin_bytes=len(request.stdin),
-        merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
-        arguments=_arguments(request),
-    )
-
-
-def _path_inside(cwd: str) -> str:
-    """A directory as an absolute path in the container; a relative one is in the workspace."""
-    if not cwd.startswith("/"):
-        return "/".join(("/workspace", *parse_path(cwd).parts))
-    if "\0" in cwd:
-        raise UsageError(f"the directory {cwd!r} contains a NUL", hint="Remove the '\\0'.")
-    _encoded(cwd)
-    return cwd
+        encoded(f"{name}={value}")
 
 
 def _change_owner(directory: Path, owner: int) -> None:
@@ -586,23 +467,6 @@ def _change_owner(directory: Path, owner: int) -> None:
         ) from error
 
 
-def _end_container(
-    service: PodmanService, name: str, streams: list[socket], notes: Path | None, owner: int
-) -> None:
-    try:
-        if os.getpid() != owner:
-            return  # a forked child leaves it to its parent
-        remove(service, name)
-    except SandboxError as error:
-        _log.warning("The container %s could not be removed: %s", name, error)
-    else:
-        if notes is not None:
-            leftovers.forget(notes)
-    finally:
-        for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
-            stream.close()
-
-
 def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
     """The error for a command that could not be started."""
     reason = os.strerror(ending.exit_code or 0)
@@ -613,7 +477,7 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
                 hint="Use a directory of the workspace, or an absolute path in the container.",
             )
         case "program" if ending.exit_code == errno.E2BIG:
-            n_bytes = sum(map(len, _arguments(request)))
+            n_bytes = sum(map(len, arguments_of(request)))
             return UsageError(
                 f"the command has {n_bytes:,} bytes, more than the kernel accepts",
                 hint="Write them to a file, or pass them as input.",
@@ -628,26 +492,3 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
             )
         case _:
             return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
-
-
-def _not_probed(ending: Ending, errors: bytes) -> IsolationError:
-    """The error for a probe program that printed nothing."""
-    if ending.refused is not None:
-        how = f"was not started ({os.strerror(ending.exit_code or 0)})"
-    elif ending.timed_out:
-        how = f"printed nothing for {_PROOF_TIMEOUT_S:g} seconds"
-    elif ending.signal is not None:
-        how = f"was killed by signal {ending.signal}"
-    else:
-        how = f"ended with exit code {ending.exit_code}"
-    output = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return IsolationError(
-        f"the isolation could not be probed, nothing was run: the probe program {how}"
-        + (f", with the error {output[:300]!r}" if output else ""),
-        hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
-        " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
-    )
-
-
-def _runner_source() -> bytes:
-    return Path(__file__).with_name("runner.py").read_bytes()

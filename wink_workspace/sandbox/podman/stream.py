@@ -102,6 +102,11 @@ class RunnerStream:
         """The last output of the runner on its standard error, such as why it died."""
         return self._stderr.decode("utf-8", "replace").strip()
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the runner has sent nothing that was not read, and has not ended."""
+        return not self._pending and not self._wait(select.POLLIN, 0.0)
+
     def ready(
         self, source: bytes, timeout_s: float, cancellation: Cancellation | None = None
     ) -> Ready:

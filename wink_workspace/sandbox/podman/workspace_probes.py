@@ -1,0 +1,99 @@
+"""Probes of the workspace's mount, run inside a container by the user of commands.
+
+They run after the workspace has been mounted, and before the first command. Like ``probes``, this
+file is sent to the container as a whole, and prints a line of JSON for each probe. It is short,
+because a command waits for it. It makes no change: the host would have to look for the effects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+
+WORKSPACE = "/workspace"
+CANARY = os.environ.get("WINK_CANARY", "")
+IS_ATTACHED = os.environ.get("WINK_ATTACHED") == "1"
+"""Whether the workspace was attached to a running container. Otherwise the engine bound it."""
+
+
+def work_in_the_workspace() -> str | None:
+    """Check that commands may write here, so that a refusal elsewhere comes from the isolation."""
+    status = os.stat(WORKSPACE)
+    if status.st_uid != os.getuid():
+        return f"it belongs to user {status.st_uid}, and commands run as {os.getuid()}"
+    if not os.access(WORKSPACE, os.R_OK | os.W_OK | os.X_OK):
+        return "a command cannot write to the workspace"
+    return None
+
+
+def use_devices_or_setuid_of_the_workspace() -> str | None:
+    """Find device files or setuid programs that work in the workspace."""
+    flags = os.statvfs(WORKSPACE).f_flag
+    wanted = {"nosuid": os.ST_NOSUID, "nodev": os.ST_NODEV}
+    missing = [name for name, flag in wanted.items() if not flags & flag]
+    return f"the mount is not {' and '.join(missing)}" if missing else None
+
+
+def leave_the_workspace() -> str | None:
+    """Reach what lies beside the workspace on the host, such as the files of another branch."""
+    if not os.path.samestat(os.stat(os.path.join(WORKSPACE, "..")), os.stat("/")):
+        return "the directory above the workspace is not the container's root"
+    if os.path.exists(WORKSPACE + "/.." + CANARY):
+        return "a file of the host is visible"
+    return None
+
+
+def mounts_at(path: str) -> list[tuple[str, str]]:
+    """The mounts on *path*, each with its root in its filesystem and its options [proc(5)]."""
+    found: list[tuple[str, str]] = []
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
+        for line in lines:
+            fields, _, rest = line.rstrip("\n").partition(" - ")
+            parts = fields.split(" ")
+            if parts[4] == path or parts[4].startswith(path + "/"):
+                found.append((parts[3], rest))
+    return found
+
+
+def see_host_paths_of_the_workspace() -> str | None:
+    """Find paths of the host, or other workspaces, in the list of mounts."""
+    mounts = mounts_at(WORKSPACE)
+    if not IS_ATTACHED:
+        return None if len(mounts) == 1 else f"{len(mounts)} mounts in the workspace"
+    if len(mounts) != 2:  # the empty mount point, and the workspace on it
+        return f"{len(mounts)} mounts in the workspace"
+    root, rest = mounts[-1]
+    if root != "/files":
+        return f"the mount's root is {root}"
+    _, source, options = rest.split(" ", 2)
+    for option in [source, *options.split(",")]:
+        for path in option.partition("=")[2].split(":"):
+            if path.startswith("/") and not path.startswith("/proc/self/fd/"):
+                return f"the mount has the option {option}"
+    return None
+
+
+PROBES: tuple[Callable[[], str | None], ...] = (
+    work_in_the_workspace,
+    use_devices_or_setuid_of_the_workspace,
+    leave_the_workspace,
+    see_host_paths_of_the_workspace,
+)
+
+
+def main() -> None:
+    """Run every probe and print the results."""
+    for probe in PROBES:
+        try:
+            found = probe()
+        except OSError as error:
+            found = f"the probe failed: {error}"
+        name = probe.__name__.replace("_", " ")
+        line = json.dumps([name, found is None, (found or "nothing found")[:300]])
+        sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()
