@@ -66,6 +66,7 @@ from .descriptors import (
     usual_mode,
     with_executable_bits,
     write_all,
+    write_with_holes,
 )
 
 __all__ = [
@@ -359,7 +360,7 @@ class DiskTree:
 
         Args:
             path: The file. An existing entry is replaced, unless it is a directory.
-            content: The pieces, each written when it is produced.
+            content: The pieces, each written when it is produced; long runs of zeros as holes.
             mode: As in ``Filesystem.write_bytes``; an append copies the old content.
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
             permissions: Sets the mode, and takes precedence over *executable*.
@@ -375,8 +376,7 @@ class DiskTree:
                 with Unfinished(self, path, directory) as (unfinished, file):
                     if mode == "append" and existing is not None:
                         self._copy(name, directory, file)
-                    for piece in content:
-                        write_all(file, piece)
+                    write_with_holes(file, content)
                     match_owner(file, replaced or os.fstat(directory))
                     if permissions is None:
                         permissions = _file_mode(replaced, executable)
