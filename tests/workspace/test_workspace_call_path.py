@@ -21,7 +21,7 @@ from wink_workspace.filesystem.changes.scan import ScanTracker
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
 
-MOST_CALLS = 700
+MOST_CALLS = 715
 MOST_READS = 2
 LOOKS_BEFORE = 1
 EDITED = "src/main.py"

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["RULES_NAME", "IgnoreRules", "Parts"]
+__all__ = ["RULES_NAME", "IgnoreRules", "Parts", "PathPatterns"]
 
 Parts: TypeAlias = tuple[str, ...]
 
@@ -290,3 +290,63 @@ class IgnoreRules:
             content = self._read(key) if read is None else read()
             self._files[key] = () if content is None else _parsed(content)
         return self._files[key]
+
+
+class PathPatterns:
+    """A fixed list of patterns, without exceptions; the kind of an entry does not matter.
+
+    Args:
+        patterns: In the syntax of one line of a ``.gitignore``: ``*.pem`` matches at any depth,
+            ``/dist`` and ``docs/build`` are relative to the root.
+
+    Raises:
+        ValueError: If a pattern is empty, is an exception or a comment, or can match nothing.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        names: set[str] = set()
+        suffixes: set[str] = set()
+        paths: set[Parts] = set()
+        name_expressions: list[bytes] = []
+        path_expressions: list[bytes] = []
+        for pattern in patterns:
+            rule = (
+                None
+                if pattern[:1] in ("", "!", "#")
+                else _rule(pattern.encode("utf-8", "surrogateescape"))
+            )
+            if rule is None:
+                raise ValueError(pattern)
+            if rule.expression is not None:
+                found = name_expressions if rule.is_name else path_expressions
+                found.append(rule.expression.pattern)
+                continue
+            text = rule.text.decode("utf-8", "surrogateescape")
+            if not rule.is_name:
+                paths.add(tuple(text.split("/")))
+            elif rule.is_suffix:
+                suffixes.add(text)
+            else:
+                names.add(text)
+        self._names, self._suffixes = frozenset(names), tuple(suffixes)
+        self._paths = frozenset(paths)
+        self._in_names = _any_of(name_expressions)
+        self._in_paths = _any_of(path_expressions)
+
+    def match(self, parts: Parts) -> bool:
+        """Whether a pattern matches this path itself; a pattern for a parent does not count."""
+        name = parts[-1]
+        if name in self._names or name.endswith(self._suffixes) or parts in self._paths:
+            return True
+        if self._in_names is not None:
+            found = self._in_names.fullmatch(name.encode("utf-8", "surrogateescape"))
+            if found is not None:
+                return True
+        if self._in_paths is None:
+            return False
+        path = "/".join(parts).encode("utf-8", "surrogateescape")
+        return self._in_paths.fullmatch(path) is not None
+
+
+def _any_of(expressions: Sequence[bytes]) -> re.Pattern[bytes] | None:
+    return re.compile(b"(?:" + b")|(?:".join(expressions) + b")") if expressions else None

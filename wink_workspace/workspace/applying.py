@@ -34,7 +34,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     DiskView,
@@ -132,13 +132,22 @@ class SourceUpdate:
         base: The root of the branch's base.
         head: The root of its files.
         choose: Decides which of its changes are applied.
+        hidden: Paths that the branch does not record; ``read_source`` leaves them out.
 
     Every method raises ``UsageError`` if the source is missing.
     """
 
     def __init__(
-        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: SelectChanges
+        self,
+        store: ObjectStore,
+        source: Path,
+        *,
+        base: str,
+        head: str,
+        choose: SelectChanges,
+        hidden: HiddenPaths | None = None,
     ) -> None:
+        self._hidden = hidden
         self._store = store
         self._source = source
         self._base = base
@@ -216,7 +225,7 @@ class SourceUpdate:
                 )
             trees.check(self._store)
             with _opening(self._source):
-                tree = DiskTree(self._source, hidden=_TopGit())
+                tree = DiskTree(self._source, hidden=_NotImported(self._hidden))
             with tree:
                 source = capture_all(tree, self._store, known=self._base)
             base = self._changes(trees, branch).base_for(source)
@@ -446,14 +455,19 @@ def _opening(source: Path) -> Generator[None]:
         ) from error
 
 
-class _TopGit:
-    """The source's own repository, which is not imported either; implements ``HiddenPaths``."""
+class _NotImported:
+    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
+
+    def __init__(self, unrecorded: HiddenPaths | None) -> None:
+        self._unrecorded = unrecorded
 
     def hides(self, parts: Parts) -> bool:
-        return parts[:1] == (".git",)
+        return parts[:1] == (".git",) or (
+            self._unrecorded is not None and self._unrecorded.hides(parts)
+        )
 
     def may_be_in(self, directory: Parts) -> bool:
-        return not directory
+        return not directory or self._unrecorded is not None
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from wink_workspace.filesystem import FilesystemLimits
 from wink_workspace.ledger import Retention
 
-__all__ = ["WorkspaceConfig"]
+from .path_rules import ImportConfig
+
+__all__ = ["ImportConfig", "WorkspaceConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +22,11 @@ class WorkspaceConfig:
         durable: Whether a committed call survives a power loss, not only the death of the
             process. Each call then waits for the device.
         force_scan: Scan all files after each call, without change events of the system.
+        imported: Which paths a new copy takes from its source, and which of them it records.
     """
 
     limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared
     retention: Retention = Retention()  # noqa: RUF009 - likewise
     durable: bool = False
     force_scan: bool = False
+    imported: ImportConfig = ImportConfig()  # noqa: RUF009 - likewise

@@ -18,6 +18,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
+from .derived_paths import copy_checkpoint
 from .last_seen import NewFileIndex
 from .storage import WorkspaceFolder, delete_tree
 
@@ -76,6 +77,7 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
         seen = _write_files(NewTree(tree), store, entry.files)
+        copy_checkpoint(folder.checkpoint, tree)
     seen.save(folder.index, entry)
     unfinished.rename(folder.files)
 

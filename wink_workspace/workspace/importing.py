@@ -7,6 +7,7 @@ process knows of the copy before the import has ended.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from wink_workspace.errors import FilesystemError, MountError, UsageError
 from wink_workspace.filesystem import FileKind
 from wink_workspace.filesystem.disk.copying import CopiedEntry, CopiedPart, TreeCopy
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Draft,
@@ -32,11 +33,16 @@ from wink_workspace.ledger import (
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
+from .derived_paths import copy_derived, import_checkpoint
 from .forking import IMPORTED_BRANCH
 from .last_seen import NewFileIndex
+from .path_rules import ImportConfig, PathRules
+from .source_survey import survey
 from .storage import WorkspaceFolder
 
 __all__ = ["Imported", "Progress", "import_copy", "no_progress"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +69,28 @@ def no_progress(n_files: int, n_bytes: int) -> None:
 
 
 def import_copy(
-    source: Path, folder: WorkspaceFolder, clock: Clock, *, progress: Progress = no_progress
-) -> None:
-    """Copy the files and begin the history with them."""
+    source: Path,
+    folder: WorkspaceFolder,
+    clock: Clock,
+    *,
+    config: ImportConfig | None = None,
+    progress: Progress = no_progress,
+) -> PathRules:
+    """Copy the files and begin the history with them; which paths it does not record.
+
+    Raises:
+        SourceTooLargeError: If the source exceeds a limit of *config*; nothing was copied.
+        MountError: If it cannot be read.
+    """
+    config = config or ImportConfig()
+    with _source_tree(source) as whole:
+        found = survey(source, whole, config)
+    unrecorded = found.rules.unrecorded()
     folder.files.mkdir()
     give_to_sandbox(folder.files)
     Ledger.create(folder.ledger)
     with (
-        _source_tree(source) as original,
+        _source_tree(source, unrecorded) as original,
         DiskTree(folder.files) as copy,
         Ledger(folder.ledger, clock=clock) as ledger,
         ledger.write() as writer,
@@ -88,12 +108,20 @@ def import_copy(
             )
         )
         ledger.fork(IMPORTED_BRANCH, entry)
+        if found.derived:
+            with _source_tree(source) as whole:
+                skipped = copy_derived(whole, copy, found.derived)
+            if skipped:
+                _log.warning("derived paths that could not be copied: %s", ", ".join(skipped[:20]))
+            everything = config.on_rollback == "restore"
+            import_checkpoint(folder.checkpoint, copy, found.derived, everything=everything)
         imported.seen.save(folder.index, entry)
+    return found.rules
 
 
-def _source_tree(source: Path) -> DiskTree:
+def _source_tree(source: Path, hidden: HiddenPaths | None = None) -> DiskTree:
     try:
-        return DiskTree(source)
+        return DiskTree(source, hidden=hidden)
     except (FilesystemError, UsageError) as error:
         raise MountError(
             f"cannot copy {source}: {error.message}",

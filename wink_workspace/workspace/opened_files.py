@@ -11,7 +11,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     BranchWriter,
@@ -21,6 +21,7 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
+from .derived_paths import DerivedPaths, RecordedChanges
 from .histories import CopyHistory, FilesHistory
 from .in_place.call_effects import CallEffects
 from .in_place.filesystem import InPlaceFilesystem
@@ -50,11 +51,15 @@ class OpenedFiles:
     filesystem: DiskFilesystem
     pending_discards: PendingDiscards | None = None
     reserve: Reserve | None = None
+    derived: DerivedPaths | None = None
+    recorded_tree: DiskTree | None = None
     absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
         """Close the directory and the tracker."""
         self.tree.close()
+        if self.recorded_tree is not None:
+            self.recorded_tree.close()
         self.tracker.close()
 
 
@@ -65,19 +70,42 @@ def open_copy(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """Open the files of a copy, which only the workspace changes."""
+    """Open the files of a copy, which only the workspace changes.
+
+    The history and the tracker use a tree of their own, in which derived and excluded paths are
+    hidden. Tools and sandboxes see all files.
+    """
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
+    unrecorded = folder.info().rules.unrecorded()
     tracker = open_tracker(
-        folder.files, index=index, force_scan=config.force_scan, make_accessible=True, clock=clock
+        folder.files,
+        index=index,
+        force_scan=config.force_scan,
+        make_accessible=True,
+        hidden=unrecorded,
+        clock=clock,
     )
-    try:
-        tree = DiskTree(
+    changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
+
+    def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
+        return DiskTree(
             folder.files,
-            tracker=tracker,
+            tracker=observer,
             make_accessible=True,
             durable=config.durable,
+            hidden=hidden,
             process=OwnProcess(f"the workspace {folder.path.name}"),
         )
+
+    try:
+        tree = opened_tree(changes or tracker, None)
+        recorded = tree if unrecorded is None else opened_tree(tracker, unrecorded)
+        derived = None
+        if unrecorded is not None and changes is not None:
+            created = folder.path / "about.json"
+            derived = DerivedPaths(
+                tree, unrecorded, folder.checkpoint, created=created, changes=changes
+            )
     except BaseException:
         tracker.close()
         raise
@@ -86,13 +114,21 @@ def open_copy(
         folder.discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
+        hidden=unrecorded,
     )
     history = CopyHistory(
-        tree, tracker, writer.store, root=root, reserve=reserve, pending_discards=pending_discards
+        recorded,
+        tracker,
+        writer.store,
+        root=root,
+        reserve=reserve,
+        pending_discards=pending_discards,
     )
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
     history.fingerprints = filesystem.fingerprints
-    return OpenedFiles(tree, tracker, history, filesystem, pending_discards, reserve)
+    return OpenedFiles(
+        tree, tracker, history, filesystem, pending_discards, reserve, derived, recorded
+    )
 
 
 def open_in_place(

@@ -33,7 +33,7 @@ from typing import Any, Final
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import FilesystemError, LedgerDamagedError, LedgerError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
@@ -163,8 +163,15 @@ class PendingDiscard:
         new.write_bytes(self.plan.to_json(self.cause))
         new.rename(self.folder / "plan.json")
 
-    def entries(self, tree: DiskTree) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
-        """Everything in the folder with its original path, parents first."""
+    def entries(
+        self, tree: DiskTree, hidden: HiddenPaths | None = None
+    ) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
+        """Everything in the folder with its original path, parents first, but not *hidden* ones."""
+        for path, entry in self._all_entries(tree):
+            if hidden is None or not hidden.hides(path.parts):
+                yield path, entry
+
+    def _all_entries(self, tree: DiskTree) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
         for k, path in enumerate(self.plan.moves):
             at = WorkspacePath((str(k),))
             entry = tree.entry(at)
@@ -183,6 +190,7 @@ class PendingDiscards:
         folder: The folder for them, created when first needed.
         store: The history.
         limit_bytes: The most that they hold together.
+        hidden: Paths that do not enter the history.
     """
 
     def __init__(
@@ -191,7 +199,9 @@ class PendingDiscards:
         store: ObjectStore,
         *,
         limit_bytes: int,
+        hidden: HiddenPaths | None = None,
     ) -> None:
+        self._hidden = hidden
         self._folder = folder
         self._store = store
         self._limit_bytes = limit_bytes
@@ -383,7 +393,7 @@ class PendingDiscards:
             if entry is not None:
                 changes[path] = TreeEntry(entry.kind, entry.id, not entry.executable)
         with DiskTree(discard.directory, make_accessible=True) as tree:
-            found = list(discard.entries(tree))
+            found = list(discard.entries(tree, self._hidden))
             if len(found) < _WORTH_A_PACK:
                 changes.update(self._contents(discard, tree, found))
             else:

@@ -7,6 +7,7 @@
         owner           locked by the process that makes or removes it
         ledger.git/     its history
         files/          its files, unless it is in place
+        derived/        the last checkpoint of its derived paths
         index           statuses of the files when it was last closed; only a hint
         reserve         reserved disk space for a rollback on a full disk
         discarded/      what rollbacks discarded and the history does not have yet
@@ -17,8 +18,8 @@
         applied.lock    locked during an apply of any branch
         sandbox/        which container runs, and the output of its present command
         runs/<number>/  the task of each run, and the turns of its model
-        forks/<name>/   files/, index, reserve, discarded/, sandbox/ and runs/ of a fork, made when
-                        it is first opened
+        forks/<name>/   files/, derived/, index, reserve, discarded/, sandbox/ and runs/ of a fork,
+                        made when it is first opened, derived/ when it is made
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
 """
 
@@ -33,7 +34,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -44,6 +45,8 @@ from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
+
+from .path_rules import PathRules
 
 __all__ = [
     "TemporaryStorage",
@@ -66,6 +69,7 @@ class WorkspaceInfo:
     """The id, directory, creation time and mode of a workspace.
 
     ``inode`` distinguishes the directory of a workspace in place from a later replacement.
+    ``rules`` say which paths of a copy are not recorded.
     """
 
     id: str
@@ -73,6 +77,7 @@ class WorkspaceInfo:
     created_at: datetime
     mode: WorkspaceMode = "copy"
     inode: int | None = None
+    rules: PathRules = field(default_factory=PathRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,11 @@ class WorkspaceFolder:
     def index(self) -> Path:
         """The hint about the statuses of the files."""
         return self.branch_dir / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The last checkpoint of the derived paths."""
+        return self.branch_dir / "derived"
 
     @property
     def reserve(self) -> Path:
@@ -171,6 +181,7 @@ class WorkspaceFolder:
                 datetime.fromisoformat(fields["created_at"]),
                 fields.get("mode", "copy"),
                 fields.get("inode"),
+                PathRules.of_json(fields["rules"]) if "rules" in fields else PathRules(),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(

@@ -76,7 +76,7 @@ from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
-from .config import WorkspaceConfig
+from .config import ImportConfig, WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
@@ -173,12 +173,18 @@ class Workspace(ReadableHistory):
                 self.session,
                 files=self.files,
                 discards=self._discards,
+                derived=self._opened.derived,
                 run_maintenance=self._run_maintenance,
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
             recover(
-                self._writer, self._history, clock, discards=self._discards, last_output=last_output
+                self._writer,
+                self._history,
+                clock,
+                discards=self._discards,
+                derived=self._opened.derived,
+                last_output=last_output,
             )
             self._discards.record_pending()
             self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
@@ -209,6 +215,8 @@ class Workspace(ReadableHistory):
             files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
         )
         self._sandbox = WorkspaceSandbox(self._folder, files.tree, changed_paths, self._clock)
+        if files.derived is not None:
+            files.derived.sandbox_ran = lambda: self._sandbox.is_open
         opened.callback(self._sandbox.close)
         return files
 
@@ -261,7 +269,8 @@ class Workspace(ReadableHistory):
         if mode == "in_place":
             info = _create_in_place(Path(source).resolve(), storage, clock)
         else:
-            info = _create_copy(Path(source).absolute(), storage, clock, progress)
+            imported = (config or WorkspaceConfig()).imported
+            info = _create_copy(Path(source).absolute(), storage, imported, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -554,6 +563,30 @@ class Workspace(ReadableHistory):
             self._ignore_edits_on_full_disk(error)
             return self.head.files
 
+    def derived_paths(self) -> tuple[WorkspacePath, ...]:
+        """The derived paths that exist, each without what is below it, sorted."""
+        self._check_open()
+        return () if self._opened.derived is None else tuple(self._opened.derived.tops())
+
+    def derived_changes(self) -> tuple[WorkspacePath, ...]:
+        """As in ``ReadableHistory``."""
+        self._check_open()
+        return () if self._opened.derived is None else self._opened.derived.changed()
+
+    def checkpoint(self) -> tuple[WorkspacePath, ...]:
+        """Keep the present derived paths, so that later rollbacks restore them; their tops.
+
+        It takes their disk space once more, unless the filesystem shares blocks. Excluded paths
+        are not kept. The checkpoint before is deleted.
+
+        Raises:
+            UsageError: If a call is running, or the workspace is closed or in place.
+            FilesystemError: If it cannot be written; the checkpoint before stays.
+        """
+        self._refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
+        with self._turn(needs_room=False):
+            return () if self._opened.derived is None else self._opened.derived.checkpoint()
+
     def diff(self) -> str:
         """``changeset`` as a git-style diff; a path that is too large has one line."""
         return self.changeset().review().text()
@@ -772,14 +805,20 @@ class Workspace(ReadableHistory):
 
     # Forks, merges and apply
 
-    def fork(self, name: str) -> None:
+    def fork(self, name: str) -> tuple[WorkspacePath, ...]:
         """Begin another branch at the present state; ``open`` it by its name.
+
+        Returns the derived paths that the fork begins without: those that are not cheap to copy,
+        such as a large ``node_modules``. Excluded paths are not copied, either.
 
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
         """
         with self._turn():
             self._ledger.fork(name, self.head)
+            if self._opened.derived is None:
+                return ()
+            return self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
 
     def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
@@ -906,7 +945,8 @@ class Workspace(ReadableHistory):
             with suppress(UsageError):  # the source is missing; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
                 base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
-        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        return replace(found, derived=self.derived_changes())
 
     def apply(
         self,
@@ -1038,6 +1078,7 @@ class Workspace(ReadableHistory):
             base=self._base_files(),
             head=head,
             choose=lambda base: self._changeset(base, head, include_ignored=include_ignored),
+            hidden=self.info.rules.unrecorded(),
         )
 
     @property
@@ -1152,13 +1193,17 @@ def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
 
 
 def _create_copy(
-    source: Path, storage: WorkspaceStorage, clock: Clock, progress: Progress
+    source: Path,
+    storage: WorkspaceStorage,
+    config: ImportConfig,
+    clock: Clock,
+    progress: Progress,
 ) -> WorkspaceInfo:
     storage.check_outside(source)
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        import_copy(source, folder, clock, progress=progress)
-        return WorkspaceInfo(folder.path.name, str(source), clock.now())
+        rules = import_copy(source, folder, clock, config=config, progress=progress)
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), rules=rules)
 
     return storage.add(fill)
 
