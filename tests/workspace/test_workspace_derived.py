@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_sandbox import FakeConfig, registered
 from workspace_rig import Call, assert_fsck_clean, calls, doing, folder, made, reopened, storage
 from workspace_support import git
 
 from wink_workspace.errors import SourceTooLargeError, UsageError
 from wink_workspace.ledger import Ledger, walk
+from wink_workspace.sandbox import ExecRequest
 from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig
 
 SECRET = b"TOKEN=keep-me-out-of-the-history\n"
@@ -273,6 +276,43 @@ def test_secrets_in_a_rolled_back_directory_do_not_enter_the_history(tmp_path: P
             "service/app.py",
         ]
     assert not history_has(tmp_path, SECRET.strip())
+
+
+def test_rollback_of_a_command_drops_what_it_left_in_derived_paths(tmp_path: Path) -> None:
+    with registered(), made(tmp_path, PROJECT) as workspace:
+        sandbox = workspace.sandbox(FakeConfig())
+        with pytest.raises(RuntimeError), workspace.call("command") as call:
+            for name in ("node_modules/left.js", "src/app.py", ".env"):
+                sandbox.run(ExecRequest(argv=("put", name, "left")))
+            call.files.write_text("README.md", "x")
+            raise RuntimeError("no")
+        assert not workspace.files.exists("node_modules/left.js")
+        for name, content in PROJECT.items():
+            assert workspace.files.read_bytes(name) == content
+
+
+def test_change_through_a_hard_link_in_a_derived_path_is_found_at_the_next_opening(
+    tmp_path: Path,
+) -> None:
+    def link() -> None:
+        root = folder(tmp_path).files
+        (root / "node_modules/alias").hardlink_to(root / "src/app.py")
+        (root / "node_modules/alias").write_bytes(b"through the link\n")
+        (root / "node_modules/alias").unlink()
+
+    with made(tmp_path, PROJECT) as workspace, calls(workspace, doing(link)) as call:
+        assert call("act").result.success
+    with reopened(tmp_path) as workspace:
+        assert workspace.changeset().paths == ("src/app.py",)
+
+
+def test_workspace_with_rules_has_a_format_that_older_programs_refuse(tmp_path: Path) -> None:
+    made(tmp_path, PROJECT).close()
+    assert json.loads((folder(tmp_path).path / "about.json").read_bytes())["version"] == 2
+    everything = tmp_path / "everything"
+    everything.mkdir()
+    made(everything, PROJECT, config=config(propose_derived=False)).close()
+    assert json.loads((folder(everything).path / "about.json").read_bytes())["version"] == 1
 
 
 # Diff, apply, undo, sync and forks

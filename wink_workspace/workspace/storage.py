@@ -57,7 +57,10 @@ __all__ = [
     "delete_tree",
 ]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_VERSION_WITHOUT_RULES: Final = 1
+"""What ``about.json`` says of a workspace that records every path: older programs open it, too."""
+
 _log = logging.getLogger(__name__)
 
 WorkspaceMode = Literal["copy", "in_place"]
@@ -173,7 +176,7 @@ class WorkspaceFolder:
     def _read(self, name: str) -> WorkspaceInfo:
         try:
             fields: dict[str, Any] = json.loads((self.path / name).read_bytes())
-            if fields.pop("version") != _VERSION:
+            if fields.pop("version") not in (_VERSION, _VERSION_WITHOUT_RULES):
                 raise ValueError("another version")
             return WorkspaceInfo(
                 fields["id"],
@@ -190,7 +193,8 @@ class WorkspaceFolder:
 
     def write_intended(self, info: WorkspaceInfo) -> None:
         """Record what the folder will become."""
-        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
+        version = _VERSION_WITHOUT_RULES if info.rules.unrecorded() is None else _VERSION
+        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
         text = json.dumps(about, indent=2) + "\n"
         (self.path / "about.json.new").write_text(text, encoding="utf-8")
 
