@@ -3,6 +3,10 @@
 Property tests use the same examples in every CI run, so that a green commit stays green. Local
 runs and ``make soak`` generate new ones.
 
+Workspaces are plain copies unless a test asks for overlays: many tests look into the folder of a
+closed workspace, and an overlay shows its files only while it is mounted. The tests that matter for
+both run on both; ``WINK_WORKSPACE_MODE=overlay`` runs all others on overlays, too.
+
 Temporary directories are in memory if there is room; see ``on_disk``. ``make soak``,
 ``--basetemp`` and ``PYTEST_DEBUG_TEMPROOT`` put all of them on a disk.
 """
@@ -45,6 +49,7 @@ def has_room_in_memory() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the directory for temporary files; handle Ctrl-C also in a background process."""
+    os.environ.setdefault("WINK_WORKSPACE_MODE", "copy")
     if "soak" not in config.getoption("markexpr") and has_room_in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -19,21 +19,40 @@ from hypothesis import strategies as st
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import Dirty, DiskFilesystem, DiskTree, ScanTracker
+from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.inotify import InotifyTracker
+from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
+from wink_workspace.filesystem.overlay.tracking import OverlayTracker
 
 
 class Observed:
-    """A directory, both kinds of tracker, and the content at the last check."""
+    """A directory, both kinds of tracker, and the content at the last check.
 
-    def __init__(self, top: Path, seed: int) -> None:
-        self.root, self.outside = top / "root", top / "outside"
-        self.root.mkdir()
+    With *overlay*, it is a mounted branch whose base has the first content.
+    """
+
+    def __init__(self, top: Path, seed: int, *, overlay: bool) -> None:
+        self.root, self.outside = top / "base/files", top / "base/outside"
+        self.root.mkdir(parents=True)
         self.outside.mkdir()
-        self.disturbance = Disturbance(self.root, self.outside, random.Random(seed))
-        self.disturbance.change(30)
+        self.rng = random.Random(seed)
+        Disturbance(self.root, self.outside, self.rng).change(30)
         clock = later()
-        self.inotify = InotifyTracker(self.root, clock=clock)
-        self.scanned = ScanTracker(self.root, clock=clock)
+        self.mount: OverlayMount | None = None
+        self.inotify: ChangeTracker
+        self.scanned: ChangeTracker
+        if overlay:
+            base, upper = self.root, top / "upper/files"
+            upper.mkdir(parents=True)
+            (top / "work").mkdir()
+            self.mount = Mounter.shared().mount(top / "base", top / "upper", top / "work")
+            self.root, self.outside = self.mount.path / "files", self.mount.path / "outside"
+            self.inotify = OverlayTracker(base, upper, clock=clock)
+            self.scanned = OverlayTracker(base, upper, force_scan=True, clock=clock)
+        else:
+            self.inotify = InotifyTracker(self.root, clock=clock)
+            self.scanned = ScanTracker(self.root, clock=clock)
+        self.disturbance = Disturbance(self.root, self.outside, self.rng)
         self.tree = DiskTree(self.root, tracker=self.inotify)
         self.files = DiskFilesystem(self.tree)
         self.inotify.drain()
@@ -45,6 +64,8 @@ class Observed:
         self.inotify.close()
         self.scanned.close()
         self.tree.close()
+        if self.mount is not None:
+            self.mount.close()
 
     def wait_for_new_timestamp(self) -> None:
         """Wait for the filesystem's clock, so that a later change has a new timestamp."""
@@ -97,35 +118,40 @@ def covered(dirty: Dirty, paths: set[str]) -> set[str]:
 
 
 @contextmanager
-def observed(seed: int) -> Iterator[Observed]:
+def observed(seed: int, *, overlay: bool) -> Iterator[Observed]:
     with TemporaryDirectory() as top:
-        both = Observed(Path(top), seed)
+        if overlay and not (support := overlay_support(Path(top))).available:
+            pytest.skip(support.reason)
+        both = Observed(Path(top), seed, overlay=overlay)
         try:
             yield both
         finally:
             both.close()
 
 
+FORMS = pytest.mark.parametrize("overlay", [False, True], ids=["copy", "overlay"])
 seeds = st.integers(0, 2**32)
 
 
+@FORMS
 @given(seed=seeds, rounds=st.lists(st.integers(0, 8), min_size=1, max_size=6))
 @settings(max_examples=40, deadline=None)
-def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int]) -> None:
-    with observed(seed) as both:
+def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int], overlay: bool) -> None:
+    with observed(seed, overlay=overlay) as both:
         for n_changes in rounds:
             both.wait_for_new_timestamp()
             both.disturbance.change(n_changes)
             both.check()
 
 
+@FORMS
 @given(seed=seeds, rounds=st.lists(st.integers(1, 8), min_size=1, max_size=6))
 @settings(max_examples=30, deadline=None)
 def test_no_change_is_missed_when_the_library_and_other_programs_alternate(
-    seed: int, rounds: list[int]
+    seed: int, rounds: list[int], overlay: bool
 ) -> None:
     rng = random.Random(seed)
-    with observed(seed) as both:
+    with observed(seed, overlay=overlay) as both:
         for n_changes in rounds:
             both.wait_for_new_timestamp()
             for _ in range(n_changes):
@@ -136,9 +162,10 @@ def test_no_change_is_missed_when_the_library_and_other_programs_alternate(
             both.check()
 
 
+@FORMS
 @pytest.mark.parametrize("seed", range(3))
-def test_no_change_of_another_process_is_missed(seed: int) -> None:
-    with observed(seed) as both:
+def test_no_change_of_another_process_is_missed(seed: int, overlay: bool) -> None:
+    with observed(seed, overlay=overlay) as both:
         for n_changes in (1, 10, 300):
             both.wait_for_new_timestamp()
             program = [sys.executable, disk_disturbance.__file__, both.root, both.outside]
@@ -146,11 +173,12 @@ def test_no_change_of_another_process_is_missed(seed: int) -> None:
             both.check()
 
 
+@FORMS
 @pytest.mark.soak
-def test_no_change_is_missed_in_many_rounds() -> None:
+def test_no_change_is_missed_in_many_rounds(overlay: bool) -> None:
     for seed in range(300):
         rng = random.Random(seed)
-        with observed(seed) as both:
+        with observed(seed, overlay=overlay) as both:
             for _ in range(12):
                 both.wait_for_new_timestamp()
                 both.disturbance.change(rng.choice((0, 1, 1, 2, 3, 6, 20)))

@@ -16,6 +16,8 @@ from wink_workspace.errors import FilesystemError, ReadOnlyError
 from wink_workspace.filesystem import DiskTree
 from wink_workspace.filesystem.disk import copying
 from wink_workspace.filesystem.disk.copying import TreeCopy
+from wink_workspace.filesystem.disk.tree import HiddenPaths
+from wink_workspace.workspace.importing import OWN_REPOSITORY
 
 
 class Contents:
@@ -45,13 +47,13 @@ class Copier:
         self.targets: dict[str, str] = {}
         self.skipped: list[str] = []
 
-    def run(self, *, left_out: tuple[str, ...] = (), as_root: bool = True) -> None:
+    def run(self, *, hidden: HiddenPaths | None = None, as_root: bool = True) -> None:
         with (
-            DiskTree(self.source) as original,
+            DiskTree(self.source, hidden=hidden) as original,
             DiskTree(self.target) as copy,
             nullcontext() if as_root else as_ordinary_user(self.source.parent),
         ):
-            for part in TreeCopy(original, copy, self.contents, left_out=left_out).run():
+            for part in TreeCopy(original, copy, self.contents).run():
                 self.skipped += part.skipped
                 for entry in part.entries:
                     path = "/".join((*part.directory, entry.name))
@@ -160,11 +162,11 @@ def test_file_that_grows_while_it_is_copied_equals_what_was_recorded(
     copier.assert_report_matches_target()
 
 
-def test_excluded_names_are_excluded_only_at_the_top(copier: Copier) -> None:
+def test_paths_that_the_original_hides_are_not_copied(copier: Copier) -> None:
     for name in (".git", "nested/.git"):
         (copier.source / name).mkdir(parents=True)
         (copier.source / name / "HEAD").write_bytes(b"ref\n")
-    copier.run(left_out=(".git",))
+    copier.run(hidden=OWN_REPOSITORY)
     assert copier.statuses.keys() == {"nested", "nested/.git", "nested/.git/HEAD"}
 
 

@@ -564,7 +564,7 @@ def _interrupted_workspace(context: CommandContext, repo: Path) -> str:
 
     storage = context.storage
     for info in storage.all():
-        if info.mode == "copy" and Path(info.source) == repo:
+        if info.mode != "in_place" and Path(info.source) == repo:
             newest = RecordedRun.newest(storage.folder(info.id))
             if newest is not None and not newest.is_finished:
                 return info.id

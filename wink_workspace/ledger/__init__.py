@@ -25,6 +25,7 @@ from .git_discovery import (
 )
 from .history import MAIN_BRANCH, Branch, EntryKind, LogEntry, Reverted, lost_ref, merge_base
 from .ledger import Ledger
+from .linking import link_objects
 from .lock import WriterLock, try_read_lock
 from .merge import (
     AppliedChange,
@@ -120,6 +121,7 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
+    "link_objects",
     "lost_ref",
     "merge_base",
     "merge_trees",

@@ -87,7 +87,7 @@ def collect(
     packs = store.packs.listed()
     if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
-    replaced = _packs_to_rewrite(packs, kept)
+    replaced = _packs_to_rewrite([pack for pack in packs if not pack.is_shared], kept)
     staying = _except(packs, replaced)
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
@@ -172,16 +172,21 @@ def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
 
 
 def disk_bytes_by_object(store: ObjectStore) -> dict[str, int]:
-    """The size of each object on disk."""
-    sizes = {found.id: found.disk_bytes for found in store.loose.listed()}
+    """The size of each object on disk, without those that belong to a base."""
+    sizes = {found.id: found.disk_bytes for found in store.loose.listed() if not found.is_shared}
     for pack in store.packs.listed():
-        sizes.update(pack.disk_bytes)
+        if not pack.is_shared:
+            sizes.update(pack.disk_bytes)
     return sizes
 
 
 def disk_bytes(store: ObjectStore) -> int:
-    """The size of all objects on disk; costs the number of loose objects."""
-    return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
+    """The size of all objects on disk, without those that belong to a base.
+
+    It costs the number of loose objects.
+    """
+    loose = (found.disk_bytes for found in store.loose.listed() if not found.is_shared)
+    return store.packs.disk_bytes() + sum(loose)
 
 
 def n_unpacked(store: ObjectStore, *, few: int) -> int:

@@ -65,11 +65,15 @@ _UNFINISHED = "tmp_obj*"  # libgit2's, too
 
 @dataclass(frozen=True, slots=True)
 class LooseObject:
-    """An object in its own file, with the file's size and inode."""
+    """An object in its own file, with the file's size and inode.
+
+    A shared one belongs to a base, too; see ``linking``.
+    """
 
     id: str
     disk_bytes: int
     inode: int
+    is_shared: bool = False
 
 
 def is_worth_compressing(content: bytes) -> bool:
@@ -209,8 +213,9 @@ class LooseObjects:
         """Every loose object."""
         for fan_out in _entries(self._directory, _FAN_OUT):
             for entry in _entries(fan_out.path, _REST):
-                size_bytes = entry.stat().st_size
-                yield LooseObject(fan_out.name + entry.name, size_bytes, entry.inode())
+                status = entry.stat()
+                object_id, is_shared = fan_out.name + entry.name, status.st_nlink > 1
+                yield LooseObject(object_id, status.st_size, status.st_ino, is_shared)
 
     def count(self) -> int:
         """An estimate of how many there are, from a sixteenth of the directories."""

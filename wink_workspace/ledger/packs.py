@@ -28,7 +28,7 @@ from wink_workspace.filesystem.git_binary import git_hash, object_header
 from .disk import ledger_failures, sync
 from .loose import CHUNK_BYTES, ObjectKind, compress
 
-__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "encode_object"]
+__all__ = ["KEEP", "Pack", "PackWriter", "PackedObject", "Packs", "encode_object"]
 
 _TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
 _PACK_HEADER = struct.Struct(">4sII")
@@ -36,6 +36,9 @@ _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
+KEEP: Final = ".keep"
+"""The suffix of git's mark for a pack that is not rewritten."""
+
 _TEMPORARY = "tmp_pack_"
 _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
@@ -46,6 +49,11 @@ class Pack:
 
     path: Path
     disk_bytes: dict[str, int]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it belongs to a base; see ``linking``."""
+        return is_shared(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,8 @@ class Packs:
                 pack.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
-        """The size of all packs, indexes included."""
-        return sum(path.stat().st_size for path in self.directory.iterdir())
+        """The size of all packs but shared ones, indexes included."""
+        return sum(path.stat().st_size for path in self.directory.iterdir() if not is_shared(path))
 
 
 class PackWriter:
@@ -223,6 +231,11 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
         )
     )
     return body + git_hash(body).digest()
+
+
+def is_shared(file: Path) -> bool:
+    """Whether a file of a pack belongs to a base; see ``linking``."""
+    return file.with_suffix(KEEP).exists()
 
 
 def _has_pack(index: Path) -> bool:

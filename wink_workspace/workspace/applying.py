@@ -33,7 +33,6 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -56,6 +55,7 @@ from .applied_trees import AppliedChange, AppliedTrees
 from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 from .changeset import is_empty_directory, reported
 from .contents import Captured, capture_all, captured, same_content
+from .importing import NotImported
 from .in_place.call_effects import CallEffects
 from .in_place.checkout import Checkout
 from .in_place.tree import InPlaceTree
@@ -225,7 +225,7 @@ class SourceUpdate:
                 )
             trees.check(self._store)
             with _opening(self._source):
-                tree = DiskTree(self._source, hidden=_NotImported(self._hidden))
+                tree = DiskTree(self._source, hidden=NotImported(self._hidden))
             with tree:
                 source = capture_all(tree, self._store, known=self._base)
             base = self._changes(trees, branch).base_for(source)
@@ -453,21 +453,6 @@ def _opening(source: Path) -> Generator[None]:
             f"the source {source} cannot be opened: {error.message}",
             hint="Move the directory back to its path, or write a patch.",
         ) from error
-
-
-class _NotImported:
-    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
-
-    def __init__(self, unrecorded: HiddenPaths | None) -> None:
-        self._unrecorded = unrecorded
-
-    def hides(self, parts: Parts) -> bool:
-        return parts[:1] == (".git",) or (
-            self._unrecorded is not None and self._unrecorded.hides(parts)
-        )
-
-    def may_be_in(self, directory: Parts) -> bool:
-        return not directory or self._unrecorded is not None
 
 
 @contextmanager

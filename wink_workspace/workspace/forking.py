@@ -11,15 +11,13 @@ import logging
 from typing import Final
 
 from wink_workspace.errors import EntryMissingError, UsageError
-from wink_workspace.filesystem import FileKind
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
-from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore, walk
+from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
+from .checkout import write_files
 from .derived_paths import copy_checkpoint
-from .last_seen import NewFileIndex
+from .last_seen import save_last_seen
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "require_branch"]
@@ -76,29 +74,7 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
     unfinished.mkdir(parents=True, mode=0o700)
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
-        seen = _write_files(NewTree(tree), store, entry.files)
+        seen = write_files(tree, store, entry.files)
         copy_checkpoint(folder.checkpoint, tree)
-    seen.save(folder.index, entry)
+    save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
     unfinished.rename(folder.files)
-
-
-def _write_files(tree: NewTree, store: ObjectStore, root: str) -> NewFileIndex:
-    """Write *root* into *tree*; the statuses of everything written."""
-    seen = NewFileIndex()
-    for path, entry in walk(store, root):
-        above = path.parts[:-1]
-        with translate_os_error(path), tree.entered(above) as directory:
-            match entry.kind:
-                case FileKind.DIRECTORY:
-                    status = tree.make_directory(path.name, directory)
-                    seen.add_directory(path.parts)
-                case FileKind.SYMLINK:
-                    target = store.read(entry.id).decode("utf-8", "surrogateescape")
-                    status = tree.make_symlink(path.name, target, directory)
-                case FileKind.FILE:
-                    content = store.chunks(entry.id)
-                    status = tree.write_file(
-                        path.name, content, directory, executable=entry.executable
-                    )
-        seen.add(above, path.name, status)
-    return seen

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
@@ -24,6 +24,7 @@ from wink_workspace.ledger import (
     Draft,
     EntryKind,
     Ledger,
+    LogEntry,
     ObjectStore,
     PreparedBlob,
     SessionStore,
@@ -35,12 +36,23 @@ from wink_workspace.session import Session
 
 from .derived_paths import copy_derived, import_checkpoint
 from .forking import IMPORTED_BRANCH
-from .last_seen import NewFileIndex
+from .last_seen import NewFileIndex, save_last_seen
 from .path_rules import ImportConfig, PathRules
-from .source_survey import survey
+from .source_survey import Survey, survey
 from .storage import WorkspaceFolder
 
-__all__ = ["Imported", "Progress", "import_copy", "no_progress"]
+__all__ = [
+    "OWN_REPOSITORY",
+    "Imported",
+    "NotImported",
+    "Progress",
+    "SourceCopy",
+    "begin_history",
+    "copy_derived_of",
+    "import_copy",
+    "no_progress",
+    "open_source",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +80,27 @@ def no_progress(n_files: int, n_bytes: int) -> None:
     del n_files, n_bytes
 
 
+class NotImported:
+    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
+
+    def __init__(self, unrecorded: HiddenPaths | None = None) -> None:
+        self._unrecorded = unrecorded
+
+    def hides(self, parts: Parts) -> bool:
+        """Whether a path is not imported."""
+        return parts[:1] == (".git",) or (
+            self._unrecorded is not None and self._unrecorded.hides(parts)
+        )
+
+    def may_be_in(self, directory: Parts) -> bool:
+        """Whether an entry of *directory* may be one."""
+        return not directory or self._unrecorded is not None
+
+
+OWN_REPOSITORY: Final[HiddenPaths] = NotImported()
+"""The source's own ``.git``, which is not imported; nested ones are."""
+
+
 def import_copy(
     source: Path,
     folder: WorkspaceFolder,
@@ -83,43 +116,66 @@ def import_copy(
         MountError: If it cannot be read.
     """
     config = config or ImportConfig()
-    with _source_tree(source) as whole:
+    with open_source(source) as whole:
         found = survey(source, whole, config)
     unrecorded = found.rules.unrecorded()
     folder.files.mkdir()
     give_to_sandbox(folder.files)
     Ledger.create(folder.ledger)
     with (
-        _source_tree(source, unrecorded) as original,
+        open_source(source, NotImported(unrecorded)) as original,
         DiskTree(folder.files) as copy,
         Ledger(folder.ledger, clock=clock) as ledger,
-        ledger.write() as writer,
     ):
-        imported = _Import(ledger.store, progress)
-        root = imported.root_of(TreeCopy(original, copy, imported, left_out=(".git",)))
+        copied = SourceCopy(original, copy, ledger.store, progress)
+        root = copied.run()
+        entry = begin_history(ledger, root, copied.report(source), clock)
+        copy_derived_of(source, folder.checkpoint, copy, found, config)
+        save_last_seen(folder.index, copied.seen.finished(folder.path), entry)
+    return found.rules
+
+
+def begin_history(ledger: Ledger, root: str, report: Imported, clock: Clock) -> LogEntry:
+    """Make the tree *root* the first entry of a new ledger, and the only one of ``imported``."""
+    with ledger.write() as writer:
         entry = writer.append(
             Draft(
                 kind=EntryKind.IMPORT,
-                subject=f"import of {source}",
+                subject=f"import of {report.source}",
                 files=root,
                 session=SessionStore(ledger.store).write(Session(clock=clock)),
-                record=imported.report(str(source)),
+                record=report,
                 at=clock.now(),
             )
         )
         ledger.fork(IMPORTED_BRANCH, entry)
-        if found.derived:
-            with _source_tree(source) as whole:
-                skipped = copy_derived(whole, copy, found.derived)
-            if skipped:
-                _log.warning("derived paths that could not be copied: %s", ", ".join(skipped[:20]))
-            everything = config.on_rollback == "restore"
-            import_checkpoint(folder.checkpoint, copy, found.derived, everything=everything)
-        imported.seen.save(folder.index, entry)
-    return found.rules
+    return entry
 
 
-def _source_tree(source: Path, hidden: HiddenPaths | None = None) -> DiskTree:
+def copy_derived_of(
+    source: Path, checkpoint: Path, copy: DiskTree, found: Survey, config: ImportConfig
+) -> None:
+    """Copy the derived paths of *source* into *copy*, and make the first checkpoint of them.
+
+    Raises:
+        FilesystemError: If they cannot be written.
+    """
+    if not found.derived:
+        return
+    with open_source(source) as whole:
+        skipped = copy_derived(whole, copy, found.derived)
+    if skipped:
+        _log.warning("derived paths that could not be copied: %s", ", ".join(skipped[:20]))
+    everything = config.on_rollback == "restore"
+    import_checkpoint(checkpoint, copy, found.derived, everything=everything)
+
+
+def open_source(source: Path, hidden: HiddenPaths = OWN_REPOSITORY) -> DiskTree:
+    """The directory *source*, without what is not imported.
+
+    Raises:
+        MountError: If it is not a readable directory.
+    """
     try:
         return DiskTree(source, hidden=hidden)
     except (FilesystemError, UsageError) as error:
@@ -129,15 +185,29 @@ def _source_tree(source: Path, hidden: HiddenPaths | None = None) -> DiskTree:
         ) from error
 
 
-class _Import:
-    """What is known of the copy: its objects, its tree and the statuses of its entries.
+class SourceCopy:
+    """A copy in the making: its objects, its tree and the statuses of its entries.
 
     ``keep`` and ``keep_large`` are those of ``ContentStore``.
+
+    Args:
+        original: The directory to read.
+        copy: The empty directory to fill.
+        store: Receives the objects.
+        progress: Called repeatedly.
+
+    Attributes:
+        seen: The statuses of the copy.
+        originals: The statuses of the originals, each taken before its content was read.
     """
 
-    def __init__(self, store: ObjectStore, progress: Progress) -> None:
-        self._store = store
+    def __init__(
+        self, original: DiskTree, copy: DiskTree, store: ObjectStore, progress: Progress
+    ) -> None:
         self.seen = NewFileIndex()
+        self.originals = NewFileIndex()
+        self._copying = TreeCopy(original, copy, self)
+        self._store = store
         self._progress = progress
         self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
@@ -152,24 +222,26 @@ class _Import:
         """The id of the object of a large file."""
         return self._store.write_blob_from(file)
 
-    def root_of(self, copying: TreeCopy[PreparedBlob | str]) -> str:
+    def run(self) -> str:
         """Copy everything; the root of its tree."""
         with self._store.bulk():
-            for part in copying.run():
+            for part in self._copying.run():
                 self._add(part)
                 self._progress(self._n_files, self._n_bytes)
             return build_directories(self._store, self._entries)
 
-    def report(self, source: str) -> Imported:
+    def report(self, source: Path) -> Imported:
         """What was copied."""
-        return Imported(source, self._n_files, self._n_bytes, tuple(sorted(self._skipped)))
+        return Imported(str(source), self._n_files, self._n_bytes, tuple(sorted(self._skipped)))
 
     def _add(self, part: CopiedPart[PreparedBlob | str]) -> None:
         self._skipped += part.skipped
         self.seen.add_directory(part.directory)
+        self.originals.add_directory(part.directory)
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
             self.seen.add(part.directory, entry.name, entry.status)
+            self.originals.add(part.directory, entry.name, entry.original)
             entries[entry.name] = self._tree_entry(entry)
 
     def _tree_entry(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:

@@ -16,7 +16,7 @@ from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
-__all__ = ["NewFileIndex", "load_last_seen", "save_last_seen"]
+__all__ = ["NewFileIndex", "forget_last_seen", "load_last_seen", "save_last_seen"]
 
 
 _MOST_TRIES: Final = 10_000  # some 20 ms
@@ -36,22 +36,28 @@ class NewFileIndex:
         """Add an entry of a directory that was added before."""
         self._statuses[directory][name] = status_of(status)
 
-    def save(self, file: Path, entry: LogEntry) -> None:
-        """Save the index once everything is written, as ``save_last_seen``.
+    def since(self, racy_ns: int) -> FileIndex:
+        """The index; what changed at *racy_ns* or later is racily clean."""
+        index = FileIndex()
+        for parts, statuses in self._statuses.items():
+            index.put(parts, statuses, racy_ns)
+        return index
+
+    def finished(self, directory: Path) -> FileIndex:
+        """The index, once everything is written; *directory* is on the same filesystem.
 
         Every later change gets another change time, unless the filesystem's clock still shows
         the time of the entry. Such entries count as racily clean.
         """
-        index = FileIndex()
-        with suppress(OSError):
-            newest_ns = max(
-                (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
-                default=0,
-            )
-            now_ns = _now_on_disk_ns(file.parent, after_ns=newest_ns)
-            for directory, statuses in self._statuses.items():
-                index.put(directory, statuses, now_ns)
-            save_last_seen(file, index, entry)
+        newest_ns = max(
+            (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
+            default=0,
+        )
+        try:
+            now_ns = _now_on_disk_ns(directory, after_ns=newest_ns)
+        except OSError:
+            now_ns = 0  # everything is racily clean
+        return self.since(now_ns)
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
@@ -82,6 +88,16 @@ def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
         for other in _stored(file):
             if other != entry.id:
                 file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
+
+
+def forget_last_seen(file: Path) -> None:
+    """Delete every index: the files that they describe are about to be replaced.
+
+    Raises:
+        OSError: If one cannot be deleted.
+    """
+    for entry in _stored(file):
+        file.with_name(f"{file.name}-{entry}").unlink(missing_ok=True)
 
 
 def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wink_workspace.clock import Clock
@@ -30,16 +30,18 @@ from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
 from .last_seen import load_last_seen
 from .mode_store import ModeStore
+from .overlay_branches import MountedBranch, mount_branch
+from .path_rules import Unrecorded
 from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
-__all__ = ["OpenedFiles", "open_copy", "open_in_place"]
+__all__ = ["OpenedFiles", "open_copy", "open_in_place", "open_overlay"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The parts, which ``close`` closes.
+    """The parts, which ``close`` closes. ``branch`` is the mount of a branch on an overlay.
 
     ``absorb_before_change`` sets the function that commits external edits before a change outside
     of any call.
@@ -53,6 +55,7 @@ class OpenedFiles:
     reserve: Reserve | None = None
     derived: DerivedPaths | None = None
     recorded_tree: DiskTree | None = None
+    branch: MountedBranch | None = None
     absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
@@ -61,6 +64,8 @@ class OpenedFiles:
         if self.recorded_tree is not None:
             self.recorded_tree.close()
         self.tracker.close()
+        if self.branch is not None:
+            self.branch.close()
 
 
 def open_copy(
@@ -70,11 +75,7 @@ def open_copy(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """Open the files of a copy, which only the workspace changes.
-
-    The history and the tracker use a tree of their own, in which derived and excluded paths are
-    hidden. Tools and sandboxes see all files.
-    """
+    """Open the files of a copy, which only the workspace changes."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     unrecorded = folder.info().rules.unrecorded()
     tracker = open_tracker(
@@ -85,11 +86,69 @@ def open_copy(
         hidden=unrecorded,
         clock=clock,
     )
+    return _recorded(
+        folder,
+        writer,
+        folder.files,
+        tracker,
+        root=root,
+        discarded=folder.discarded,
+        unrecorded=unrecorded,
+        config=config,
+        clock=clock,
+    )
+
+
+def open_overlay(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    *,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> OpenedFiles:
+    """Mount a branch on an overlay and open its files; raises as ``mount_branch``."""
+    unrecorded = folder.info().rules.unrecorded()
+    branch = mount_branch(folder, writer, unrecorded=unrecorded, config=config, clock=clock)
+    try:
+        opened = _recorded(
+            folder,
+            writer,
+            branch.tree.root,
+            branch.tracker,
+            root=branch.root,
+            discarded=branch.held,
+            unrecorded=unrecorded,
+            config=config,
+            clock=clock,
+        )
+    except BaseException:
+        branch.close()
+        raise
+    return replace(opened, branch=branch)
+
+
+def _recorded(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    files: Path,
+    tracker: ChangeTracker,
+    *,
+    root: str,
+    discarded: Path,
+    unrecorded: Unrecorded | None,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> OpenedFiles:
+    """The directory *files* with a history that restores all that is recorded.
+
+    The history and the tracker use a tree of their own, in which derived and excluded paths are
+    hidden. Tools and sandboxes see all files.
+    """
     changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
 
     def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
         return DiskTree(
-            folder.files,
+            files,
             tracker=observer,
             make_accessible=True,
             durable=config.durable,
@@ -111,7 +170,7 @@ def open_copy(
         raise
     reserve = Reserve(folder.reserve)
     pending_discards = PendingDiscards(
-        folder.discarded,
+        discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
         hidden=unrecorded,

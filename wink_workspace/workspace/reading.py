@@ -206,7 +206,7 @@ class ReadableHistory:
         if self.head.base:
             return self.head.base
         main = self._ledger.branch(MAIN_BRANCH)
-        if self.info.mode == "copy" or self._branch.ref == main.ref:
+        if self.info.mode != "in_place" or self._branch.ref == main.ref:
             return self._imported().files
         known = {entry.id for entry in main.log()}
         return next((entry for entry in self.log() if entry.id in known), self._imported()).files

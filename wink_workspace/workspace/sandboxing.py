@@ -87,7 +87,7 @@ class WorkspaceSandbox:
             self._folder.sandbox.mkdir(mode=0o700, exist_ok=True)
             self._note.write_text(backend.name, encoding="utf-8")
             place = SandboxContext(
-                files=self._folder.files,
+                files=self._tree.root,
                 notes=self._folder.sandbox,
                 publish=self._publish,
                 changed=self._changed,

@@ -6,8 +6,11 @@
         about.json      what it was made of, and when; written last: a workspace has this file
         owner           locked by the process that makes or removes it
         ledger.git/     its history
-        files/          its files, unless it is in place
+        files/          its files, if it is a copy
         derived/        the last checkpoint of its derived paths
+        base            the name of the base that its files begin with, if it is an overlay
+        upper/          its own layer: files/ has what changed, held/ what rollbacks discarded
+        work/           needed by the kernel
         index           statuses of the files when it was last closed; only a hint
         reserve         reserved disk space for a rollback on a full disk
         discarded/      what rollbacks discarded and the history does not have yet
@@ -18,9 +21,11 @@
         applied.lock    locked during an apply of any branch
         sandbox/        which container runs, and the output of its present command
         runs/<number>/  the task of each run, and the turns of its model
-        forks/<name>/   files/, derived/, index, reserve, discarded/, sandbox/ and runs/ of a fork,
-                        made when it is first opened, derived/ when it is made
+        forks/<name>/   the same for a fork: files/ or base, upper/ and work/, index, reserve,
+                        discarded/, sandbox/ and runs/, made when it is first opened; derived/ is
+                        made with the fork
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
+    <state>/bases/                  the bases; see ``bases``
 """
 
 from __future__ import annotations
@@ -41,14 +46,16 @@ from typing import Any, Final, Literal
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
-from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
+from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.overlay.mounting import OverlaySupport, overlay_support
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 
 from .path_rules import PathRules
 
 __all__ = [
+    "MODE_VARIABLE",
     "TemporaryStorage",
     "WorkspaceFolder",
     "WorkspaceInfo",
@@ -57,14 +64,18 @@ __all__ = [
     "delete_tree",
 ]
 
+MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
+"""The variable that chooses the mode of new workspaces: ``auto``, ``overlay`` or ``copy``."""
+
 _VERSION: Final = 2
-_VERSION_WITHOUT_RULES: Final = 1
-"""What ``about.json`` says of a workspace that records every path: older programs open it, too."""
+_OLDEST_VERSION: Final = 1
+"""What ``about.json`` says of a workspace that older programs can open, too."""
 
 _log = logging.getLogger(__name__)
 
-WorkspaceMode = Literal["copy", "in_place"]
-"""Whether a workspace's files are a copy of its source, or the source itself."""
+WorkspaceMode = Literal["overlay", "copy", "in_place"]
+"""What a workspace's files are: a shared base with a layer of changes over it, a copy of the
+source, or the source itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +116,30 @@ class WorkspaceFolder:
 
     @property
     def files(self) -> Path:
-        """The directory with the files."""
+        """The directory with the files; a branch on an overlay has no such directory."""
         if self.in_place is not None and self.branch == MAIN_BRANCH:
             return self.in_place
         return self.branch_dir / "files"
+
+    @property
+    def state_dir(self) -> Path:
+        """The state directory of the program."""
+        return self.path.parent.parent
+
+    @property
+    def base(self) -> Path:
+        """The file that names the base of a branch on an overlay."""
+        return self.branch_dir / "base"
+
+    @property
+    def upper(self) -> Path:
+        """The branch's own layer, if it is on an overlay."""
+        return self.branch_dir / "upper"
+
+    @property
+    def work(self) -> Path:
+        """The directory beside ``upper`` that the kernel needs."""
+        return self.branch_dir / "work"
 
     @property
     def index(self) -> Path:
@@ -176,8 +207,9 @@ class WorkspaceFolder:
     def _read(self, name: str) -> WorkspaceInfo:
         try:
             fields: dict[str, Any] = json.loads((self.path / name).read_bytes())
-            if fields.pop("version") not in (_VERSION, _VERSION_WITHOUT_RULES):
-                raise ValueError("another version")
+            version = fields.pop("version")
+            if isinstance(version, int) and version > _VERSION:
+                raise _NewerFormatError(self.path, version)
             return WorkspaceInfo(
                 fields["id"],
                 fields["source"],
@@ -186,6 +218,8 @@ class WorkspaceFolder:
                 fields.get("inode"),
                 PathRules.of_json(fields["rules"]) if "rules" in fields else PathRules(),
             )
+        except _NewerFormatError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"there is no workspace in {self.path}", hint="List the existing workspaces."
@@ -193,7 +227,8 @@ class WorkspaceFolder:
 
     def write_intended(self, info: WorkspaceInfo) -> None:
         """Record what the folder will become."""
-        version = _VERSION_WITHOUT_RULES if info.rules.unrecorded() is None else _VERSION
+        is_new = info.mode == "overlay" or info.rules.unrecorded() is not None
+        version = _VERSION if is_new else _OLDEST_VERSION
         about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
         text = json.dumps(about, indent=2) + "\n"
         (self.path / "about.json.new").write_text(text, encoding="utf-8")
@@ -202,6 +237,17 @@ class WorkspaceFolder:
         """Turn the folder into a workspace."""
         self.write_intended(info)
         (self.path / "about.json.new").rename(self.path / "about.json")
+
+
+class _NewerFormatError(UsageError):
+    """A workspace that a newer version of the program made."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        super().__init__(
+            f"the workspace {path.name} has format {version}, and this program knows formats up to "
+            f"{_VERSION}",
+            hint="Update wink-workspace, then open it again.",
+        )
 
 
 class WorkspaceStorage:
@@ -226,6 +272,34 @@ class WorkspaceStorage:
             UsageError: If neither that variable nor a home directory is known.
         """
         return cls(Environment.from_os().state_dir)
+
+    def default_mode(self) -> WorkspaceMode:
+        """The mode of a new workspace whose caller does not choose one.
+
+        Raises:
+            UsageError: If the variable ``WINK_WORKSPACE_MODE`` names no such mode.
+        """
+        wanted = Environment.from_os().variables.get(MODE_VARIABLE, "auto")
+        if wanted == "auto":
+            return "overlay" if self._overlay_support().available else "copy"
+        if wanted not in ("overlay", "copy"):
+            raise UsageError(
+                f"the variable {MODE_VARIABLE} is {wanted!r}", hint="Use auto, overlay or copy."
+            )
+        return wanted
+
+    def require_overlays(self) -> None:
+        """Raise ``MountError`` if workspaces here cannot be overlays."""
+        support = self._overlay_support()
+        if not support.available:
+            raise MountError(
+                f"workspaces in {self._root} cannot be overlays: {support.reason}",
+                hint='Use the mode "copy", or "auto", which chooses it.',
+            )
+
+    def _overlay_support(self) -> OverlaySupport:
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return overlay_support(self._root)
 
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""
@@ -266,6 +340,12 @@ class WorkspaceStorage:
         """Raise ``UsageError`` if the workspace of that id exists but its note is unreadable."""
         folder = WorkspaceFolder(self._root / (which or "claims"))
         if folder.path.parent == self._root and folder.is_workspace:
+            try:
+                folder.info()
+            except _NewerFormatError:
+                raise
+            except UsageError:
+                pass
             raise UsageError(
                 f"cannot read {folder.path / 'about.json'}, which describes this workspace",
                 hint=f"Its files are in {folder.files} unless it was in place, and its history in "

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, get_args
+from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
@@ -85,7 +85,8 @@ from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
-from .opened_files import OpenedFiles, open_copy, open_in_place
+from .opened_files import OpenedFiles, open_copy, open_in_place, open_overlay
+from .overlay_branches import import_overlay, trees_of_bases
 from .reading import ReadableHistory
 from .recovery import recover
 from .reserve import Reserve, is_full
@@ -152,15 +153,13 @@ class Workspace(ReadableHistory):
                     folder.ledger,
                     durable=self.config.durable,
                     clock=clock,
-                    other_trees=lambda: AppliedTrees(self._folder.applied).referenced,
+                    other_trees=self._other_trees,
                 )
             )
             require_branch(ledger, branch)
             self._writer = opened.enter_context(ledger.write(branch))
             super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
             last_output = end_interrupted(self._folder)
-            if not self._is_in_place:
-                check_out(ledger.store, self.head, self._folder)
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
@@ -202,7 +201,15 @@ class Workspace(ReadableHistory):
                 config=self.config,
                 clock=self._clock,
             )
+        elif self.info.mode == "overlay":
+            files = open_overlay(
+                self._folder,
+                self._writer,
+                config=self.config,
+                clock=self._clock,
+            )
         else:
+            check_out(self._ledger.store, self.head, self._folder)
             files = open_copy(
                 self._folder,
                 self._writer,
@@ -224,6 +231,10 @@ class Workspace(ReadableHistory):
     def _is_in_place(self) -> bool:
         return self._folder.files == self._folder.in_place
 
+    def _other_trees(self) -> frozenset[str]:
+        """The trees, beside those of entries, that the ledger has to keep."""
+        return AppliedTrees(self._folder.applied).referenced | trees_of_bases(self._folder)
+
     def _new_session(self, slices: Iterable[type[Any]]) -> Session:
         session = Session(clock=self._clock)
         for slice_type in (*_OWN_SLICES, *slices):
@@ -237,40 +248,47 @@ class Workspace(ReadableHistory):
         source: str | os.PathLike[str],
         *,
         storage: WorkspaceStorage | None = None,
-        mode: WorkspaceMode = "copy",
+        mode: WorkspaceMode | Literal["auto"] = "auto",
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
         progress: Progress = no_progress,
     ) -> Workspace:
-        """Copy a directory, uncommitted and ignored files included, and open the copy.
+        """Import a directory, uncommitted and ignored files included, and open the workspace.
 
         Args:
             source: A directory. Its own ``.git`` is not copied; nested ones are.
             storage: Where workspaces are stored; ``WorkspaceStorage.default()`` when omitted,
                 like the command ``wink-workspace``.
-            mode: With ``"in_place"`` nothing is copied: calls change the directory itself, with
-                file tools only. Its own ``.git`` is never touched.
+            mode: With ``"overlay"``, what did not change since an earlier import is shared, and
+                forks are made at once; the files have no path of their own. With ``"copy"``, they
+                are a plain copy. ``"auto"`` is an overlay where the system supports it, unless
+                the variable ``WINK_WORKSPACE_MODE`` says otherwise. With ``"in_place"`` nothing is
+                copied: calls change the directory itself, with file tools only. Its own ``.git`` is
+                never touched.
             config: The settings.
             clock: The time.
             progress: Called with the number of files and bytes copied so far.
 
         Raises:
-            MountError: If *source* is not a readable directory.
+            MountError: If *source* is not a readable directory, or the system does not support the
+                overlay that was asked for.
             UsageError: If *source* holds, or lies in, the folder of the workspaces. In place, also
                 if another workspace is in it, above it or below it, or if it is a repository.
                 Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
         storage = _storage_or_default(storage)
+        if mode == "auto":
+            mode = storage.default_mode()
         if mode not in _MODES:
             raise UsageError(
-                f"{mode!r} is not a mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
+                f"{mode!r} is not a mode of a workspace", hint=f"Use auto, {' or '.join(_MODES)}."
             )
         if mode == "in_place":
             info = _create_in_place(Path(source).resolve(), storage, clock)
         else:
             imported = (config or WorkspaceConfig()).imported
-            info = _create_copy(Path(source).absolute(), storage, imported, clock, progress)
+            info = _create(Path(source).absolute(), mode, storage, imported, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -1192,18 +1210,22 @@ def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
     return storage
 
 
-def _create_copy(
+def _create(
     source: Path,
+    mode: WorkspaceMode,
     storage: WorkspaceStorage,
     config: ImportConfig,
     clock: Clock,
     progress: Progress,
 ) -> WorkspaceInfo:
     storage.check_outside(source)
+    if mode == "overlay":
+        storage.require_overlays()
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        rules = import_copy(source, folder, clock, config=config, progress=progress)
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), rules=rules)
+        import_files = import_overlay if mode == "overlay" else import_copy
+        rules = import_files(source, folder, clock, config=config, progress=progress)
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode, rules=rules)
 
     return storage.add(fill)
 

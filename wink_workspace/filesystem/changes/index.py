@@ -16,7 +16,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from .dirty import Dirty
 
 __all__ = [
+    "DirectoryForm",
     "EntryKey",
     "FileIndex",
     "IndexedTree",
@@ -41,7 +42,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_SCANS = 5
 
 EntryKey = tuple[Parts, str]
@@ -49,9 +50,19 @@ EntryKey = tuple[Parts, str]
 
 Watch = Callable[[Parts, int], None]
 
+DirectoryForm = Callable[[int], int]
+"""What an open directory of an upper layer does to the base, as a number.
+
+0 if it is merged with the directory of the same name in the base; any other number if it hides it,
+or is merged with another one. A directory whose form changes is another directory.
+"""
+
 
 class Status(NamedTuple):
-    """The part of a status that shows changes; for a directory, only its mode."""
+    """The part of a status that shows changes; for a directory, only its mode.
+
+    In an upper layer of an overlay, the inode of a directory is its form (see ``DirectoryForm``).
+    """
 
     mode: int
     inode: int = 0
@@ -67,8 +78,13 @@ class Status(NamedTuple):
 
 
 def status_of(found: os.stat_result) -> Status:
-    """The part of a status that shows changes."""
-    if stat.S_ISDIR(found.st_mode):
+    """The part of a status that shows changes.
+
+    In an upper layer of an overlay, a character device 0:0 marks a deleted name. All of them may be
+    hard links of one device, whose times then change with every deletion.
+    """
+    is_mark = stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+    if is_mark or stat.S_ISDIR(found.st_mode):
         return Status(found.st_mode)
     return Status(
         found.st_mode,
@@ -153,9 +169,9 @@ class FileIndex:
 
     # Stored
 
-    def save(self, path: Path) -> None:
-        """Store the index in a file, which is replaced as a whole."""
-        content = json.dumps(list(self._records()), separators=(",", ":")).encode()
+    def save(self, path: Path, *, note: Mapping[str, Any] | None = None) -> None:
+        """Store the index in a file, which is replaced as a whole, with a note in JSON."""
+        content = json.dumps([dict(note or {}), *self._records()], separators=(",", ":")).encode()
         unfinished = path.with_name(path.name + ".unfinished")
         unfinished.write_bytes(json.dumps(_header(content)).encode() + b"\n" + content)
         unfinished.replace(path)
@@ -163,6 +179,12 @@ class FileIndex:
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
         """The index stored in a file; ``None`` if it is missing, damaged or of another version."""
+        found = cls.load_noted(path)
+        return None if found is None else found[0]
+
+    @classmethod
+    def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
+        """As ``load``, with the note."""
         try:
             header, _, content = path.read_bytes().partition(b"\n")
             if json.loads(header) != _header(content):
@@ -172,7 +194,14 @@ class FileIndex:
         except (OSError, ValueError) as error:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
-        return cls._of_records(json.loads(content))
+        note, *records = json.loads(content)
+        return cls._of_records(records), note
+
+    @classmethod
+    def load_note(cls, path: Path) -> dict[str, Any] | None:
+        """The note alone."""
+        found = cls.load_noted(path)
+        return None if found is None else found[1]
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, Status], list[str], bool]]:
         """For each directory: its parent's number, its name, its entries, and the uncertain ones.
@@ -213,9 +242,12 @@ class FileIndex:
 
 
 def is_directory_change(before: Status | None, after: Status | None) -> bool:
-    """Whether exactly one of the two is a directory."""
+    """Whether exactly one of the two is a directory, or both are and their forms differ."""
     was = before is not None and stat.S_ISDIR(before.mode)
-    return was != (after is not None and stat.S_ISDIR(after.mode))
+    now = after is not None and stat.S_ISDIR(after.mode)
+    if before is not None and after is not None and was and now:
+        return before.inode != after.inode
+    return was != now
 
 
 def _header(content: bytes) -> dict[str, object]:
@@ -231,11 +263,19 @@ class IndexedTree:
     ``n_visited`` counts the entries whose status was read so far.
     """
 
-    def __init__(self, tree: DiskTree, index: FileIndex | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        tree: DiskTree,
+        index: FileIndex | None,
+        clock: Clock,
+        *,
+        form: DirectoryForm | None = None,
+    ) -> None:
         self.tree = tree
         self.index = index
         self.n_visited = 0
         self._clock = clock
+        self._form = form
 
     def look_at_all(self, watch: Watch | None = None) -> Dirty:
         """Read the status of all entries; the changes since the index, or everything without one.
@@ -283,10 +323,13 @@ class IndexedTree:
         for name in wanted:
             before = known.get(name)
             now = status_of(found[name]) if name in found else None
+            if self._form is not None and now is not None and now.is_directory:
+                with self.tree.entered(directory / name) as entered:
+                    now = now._replace(inode=self._form(entered))
             seen[name] = before, now
             # An entry that is not in the index has nothing below it there
             if before is not None and (
-                now is None or not (stat.S_ISDIR(before.mode) and stat.S_ISDIR(now.mode))
+                now is None or not before.is_directory or is_directory_change(before, now)
             ):
                 index.forget(directory.parts, name)
             if now is not None:
@@ -295,10 +338,16 @@ class IndexedTree:
 
     def _add_below(self, index: FileIndex, top: WorkspacePath, watch: Watch | None) -> None:
         racy_ns = racy_from_ns(self._clock)
+        form = self._form
 
         def before(parts: Parts, descriptor: int) -> None:
+            directory = top.parts + parts
             if watch is not None:
-                watch(top.parts + parts, descriptor)
+                watch(directory, descriptor)
+            if form is not None and directory:
+                entries = index.directories[directory[:-1]]
+                status = entries[directory[-1]]
+                entries[directory[-1]] = status._replace(inode=form(descriptor))
 
         def unreadable(parts: Parts) -> None:
             index.unreadable.add(top.parts + parts)

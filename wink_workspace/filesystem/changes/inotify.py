@@ -58,7 +58,14 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
 from .dirty import NOTHING, Dirty, NotedChanges
-from .index import EntryKey, FileIndex, IndexedTree, Status, is_directory_change
+from .index import (
+    DirectoryForm,
+    EntryKey,
+    FileIndex,
+    IndexedTree,
+    Status,
+    is_directory_change,
+)
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
 
@@ -289,7 +296,7 @@ class _EventSummary:
             self._left.discard(path)
         elif mask & _MOVED_TO and cookie in self._moving_directories:
             self._moving_directories.discard(cookie)
-        elif mask & _MOVED_TO or (mask & _CREATE and not ours):
+        elif mask & (_MOVED_TO | _CREATE) and not ours:
             self.reason = _NEW_DIRECTORY
 
 
@@ -305,6 +312,7 @@ class InotifyTracker:
         max_watches: Most directories to watch (by default, the limit of the system); if the
             tree has more, each drain is a scan.
         hidden: As for ``ScanTracker``; hidden directories are not watched.
+        form: As for ``ScanTracker``.
         clock: Measures the age of files.
     """
 
@@ -316,10 +324,11 @@ class InotifyTracker:
         make_accessible: bool = False,
         max_watches: int | None = None,
         hidden: HiddenPaths | None = None,
+        form: DirectoryForm | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
-        self._seen = IndexedTree(self._tree, index, clock)
+        self._seen = IndexedTree(self._tree, index, clock, form=form)
         self._clock = clock
         self._max_watches = max_watches
         self._noted = NotedChanges()

@@ -30,7 +30,7 @@ from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, Hidden
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .dirty import Dirty, NotedChanges
-from .index import FileIndex, IndexedTree
+from .index import DirectoryForm, FileIndex, IndexedTree
 
 __all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
 
@@ -73,6 +73,7 @@ class ScanTracker:
         make_accessible: Change the mode of directories that deny access to their owner;
             otherwise they count as changed in each drain.
         hidden: Paths that are not tracked.
+        form: The form of directories, if *root* is an upper layer of an overlay.
         clock: Measures the age of files.
     """
 
@@ -84,11 +85,12 @@ class ScanTracker:
         reason: str = "every entry is checked each time",
         make_accessible: bool = False,
         hidden: HiddenPaths | None = None,
+        form: DirectoryForm | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._reason = reason
         self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
-        self._seen = IndexedTree(self._tree, index, clock)
+        self._seen = IndexedTree(self._tree, index, clock, form=form)
         self._noted = NotedChanges()
         self._lock = threading.Lock()
 
@@ -134,6 +136,7 @@ def open_tracker(
     force_scan: bool = False,
     make_accessible: bool = False,
     hidden: HiddenPaths | None = None,
+    form: DirectoryForm | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ChangeTracker:
     """The best tracker for a directory; the arguments are those of ``ScanTracker``.
@@ -149,7 +152,12 @@ def open_tracker(
             _log.warning("%s: %s", Path(root), reason)
         else:
             return InotifyTracker(
-                root, index=index, make_accessible=make_accessible, hidden=hidden, clock=clock
+                root,
+                index=index,
+                make_accessible=make_accessible,
+                hidden=hidden,
+                form=form,
+                clock=clock,
             )
     return ScanTracker(
         root,
@@ -157,5 +165,6 @@ def open_tracker(
         reason=reason,
         make_accessible=make_accessible,
         hidden=hidden,
+        form=form,
         clock=clock,
     )

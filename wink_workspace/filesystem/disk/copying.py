@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -60,10 +60,14 @@ class ContentStore(Protocol[_KeptT_co]):
 
 
 class CopiedEntry(NamedTuple, Generic[_KeptT]):
-    """An entry of the copy; ``kept`` is the result of the store, ``target`` that of a link."""
+    """An entry of the copy, with the status of its original before that was read.
+
+    ``kept`` is the result of the store, ``target`` the target of a link.
+    """
 
     name: str
     status: os.stat_result
+    original: os.stat_result
     kept: _KeptT | None = None
     target: str | None = None
 
@@ -84,7 +88,6 @@ class TreeCopy(Generic[_KeptT]):
         original: The directory to read.
         copy: The directory to fill, as a ``NewTree``.
         store: Receives every content.
-        left_out: Names in the top directory to skip.
     """
 
     def __init__(
@@ -92,13 +95,10 @@ class TreeCopy(Generic[_KeptT]):
         original: DiskTree,
         copy: DiskTree,
         store: ContentStore[_KeptT],
-        *,
-        left_out: Iterable[str] = (),
     ) -> None:
         self._original = original
         self._copy = NewTree(copy)
         self._store = store
-        self._left_out = frozenset(left_out)
 
     def run(self) -> Iterator[CopiedPart[_KeptT]]:
         """Copy while the result is iterated; a directory comes before its entries.
@@ -111,10 +111,6 @@ class TreeCopy(Generic[_KeptT]):
         unreadable: list[Parts] = []
         with ThreadPoolExecutor(_WORKERS, "wink-copy") as workers:
             for listing in self._original.listings(unreadable=unreadable.append):
-                if not listing.parts:
-                    listing.entries[:] = [
-                        entry for entry in listing.entries if entry[0] not in self._left_out
-                    ]
                 large, batches = _batches_of(listing)
                 yield self._create_directories_and_links(listing)
                 for names in batches:
@@ -144,10 +140,10 @@ class TreeCopy(Generic[_KeptT]):
                 with translate_os_error(path):
                     if stat.S_ISDIR(status.st_mode):
                         created = self._copy.make_directory(name, target)
-                        part.entries.append(CopiedEntry(name, created))
+                        part.entries.append(CopiedEntry(name, created, status))
                     elif link is not None:
                         created = self._copy.make_symlink(name, link, target)
-                        part.entries.append(CopiedEntry(name, created, target=link))
+                        part.entries.append(CopiedEntry(name, created, status, target=link))
                     elif not stat.S_ISREG(status.st_mode):
                         part.skipped.append(str(path))
         return part
@@ -155,20 +151,21 @@ class TreeCopy(Generic[_KeptT]):
     # An OSError in reading skips a file; one in writing ends the copying
 
     def _copy_batch(
-        self, directory: Parts, original: Descriptor, copy: Descriptor, names: list[str]
+        self, directory: Parts, from_: Descriptor, to: Descriptor, names: list[str]
     ) -> CopiedPart[_KeptT]:
         """Copy small files; runs in a thread and closes both directories."""
         part: CopiedPart[_KeptT] = CopiedPart(directory)
-        with original as source, copy as target:
+        with from_ as source, to as target:
             for name in names:
                 try:
-                    content, executable = _read(name, source)
+                    content, original = _read(name, source)
                 except OSError:
                     part.skipped.append(str(WorkspacePath((*directory, name))))
                     continue
+                executable = bool(original.st_mode & stat.S_IXUSR)
                 with translate_os_error(WorkspacePath((*directory, name))):
                     status = self._copy.write_file(name, (content,), target, executable=executable)
-                part.entries.append(CopiedEntry(name, status, self._store.keep(content)))
+                part.entries.append(CopiedEntry(name, status, original, self._store.keep(content)))
         return part
 
     def _copy_large(self, listing: Listing, name: str) -> CopiedPart[_KeptT]:
@@ -190,7 +187,7 @@ class TreeCopy(Generic[_KeptT]):
             copy_content(original, file)
             status = self._copy.finish(file, executable=executable)
             os.lseek(file, 0, os.SEEK_SET)
-            part.entries.append(CopiedEntry(name, status, self._store.keep_large(file)))
+            part.entries.append(CopiedEntry(name, status, seen, self._store.keep_large(file)))
         return part
 
 
@@ -221,8 +218,8 @@ def _link_target(name: str, directory: int) -> str | None:
         return None
 
 
-def _read(name: str, source: int) -> tuple[bytes, bool]:
-    """A file's content, and whether its owner may execute it."""
+def _read(name: str, source: int) -> tuple[bytes, os.stat_result]:
+    """A file's content, and its status before the content was read."""
     file, status = open_seen(name, source)
     with Descriptor(file):
         content = os.read(file, status.st_size + 1)
@@ -231,4 +228,4 @@ def _read(name: str, source: int) -> tuple[bytes, bool]:
             while pieces[-1]:
                 pieces.append(os.read(file, _CHUNK_BYTES))
             content = b"".join(pieces)
-        return content, bool(status.st_mode & stat.S_IXUSR)
+        return content, status

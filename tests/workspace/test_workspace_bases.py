@@ -1,0 +1,444 @@
+"""Bases: checkouts of one tree that all workspaces of a state directory share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from workspace_rig import assert_fsck_clean, assert_same, picture
+from workspace_support import make_tree
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
+from wink_workspace.errors import MountError
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.ledger import Ledger, Retention, diff
+from wink_workspace.sandbox.ownership import host_owner
+from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
+from wink_workspace.workspace.checkout import write_files
+from wink_workspace.workspace.importing import begin_history
+
+FILES: dict[str, str | bytes | None] = {
+    "a.txt": "one\n",
+    "run.sh": "#!/bin/sh\n",
+    "d/b.txt": "b\n",
+    "d/sub/large.bin": bytes(range(256)) * 40_000,
+    "d/sub/noise.bin": random.Random(1).randbytes(40_000),
+    "link": "-> a.txt",
+    "empty": None,
+    ".git/HEAD": "ref: refs/heads/main\n",
+    "nested/.git/HEAD": "ref: refs/heads/main\n",
+    "\udcff odd": "not UTF-8\n",
+}
+
+
+class Machine:
+    """A source, a state directory, and ledgers that get the objects."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.source = make_tree(top / "source", FILES)
+        self.clock: Clock = SYSTEM_CLOCK
+        self._numbers = count(1)
+        self.ledger = Path()
+
+    @property
+    def store(self) -> BaseStore:
+        return BaseStore(self.top / "state", self.clock)
+
+    @property
+    def bases(self) -> list[str]:
+        """The names of everything that is kept, without what every state directory has."""
+        root = self.top / "state" / "bases"
+        return sorted({path.name for path in root.iterdir()} - {"claims", "sources"})
+
+    def new_ledger(self) -> Path:
+        self.ledger = self.top / f"ledger-{next(self._numbers)}.git"
+        Ledger.create(self.ledger)
+        return self.ledger
+
+    def imported(self, store: BaseStore | None = None) -> ImportedBase:
+        return (store or self.store).import_source(self.source, self.new_ledger())
+
+    def let_an_hour_pass(self) -> None:
+        """Nothing on disk is racily clean any more."""
+        self.clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))
+
+    def checked_out(self, tree: str) -> dict[bytes, tuple[str, int, bytes]]:
+        """The files of a tree of the newest ledger."""
+        directory = self.top / f"out-{next(self._numbers)}"
+        directory.mkdir()
+        with Ledger(self.ledger) as ledger, DiskTree(directory) as files:
+            write_files(files, ledger.store, tree)
+        found = picture(directory)
+        shutil.rmtree(directory)
+        return found
+
+    def original(self) -> dict[bytes, tuple[str, int, bytes]]:
+        """The files of the source, without its own repository and what cannot be imported."""
+        found = picture(self.source)
+        return {
+            path: entry
+            for path, entry in found.items()
+            if entry[0] != "other" and path.split(b"/")[0] != b".git"
+        }
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The paths of the files whose content is read from now on, after the first import."""
+    found: list[str] = []
+    real = DiskTree.open
+
+    def counted(tree: DiskTree, path: WorkspacePath) -> BinaryIO:
+        found.append(str(path))
+        return real(tree, path)
+
+    monkeypatch.setattr(DiskTree, "open", counted)
+    return found
+
+
+# Making
+
+
+def test_a_base_has_the_files_of_its_source_and_every_ledger_has_its_objects(
+    machine: Machine,
+) -> None:
+    done = machine.imported()
+    assert_same(machine.original(), picture(done.base.files))
+    assert picture(done.base.lower / "held") == {}
+    owner = host_owner()
+    assert {path.lstat().st_uid for path in done.base.files.rglob("*.txt")} == {
+        os.geteuid() if owner is None else owner
+    }
+    assert (done.report.n_files, done.report.skipped) == (7, ())
+    assert done.changed == ()
+    assert done.base.name == machine.bases[0]
+    again = machine.imported()
+    assert (again.tree, again.base.path, again.report) == (done.tree, done.base.path, done.report)
+    assert_same(machine.original(), machine.checked_out(again.tree))
+    assert_fsck_clean(machine.ledger)
+
+
+def test_a_second_import_of_an_unchanged_source_reads_no_file(
+    machine: Machine, reads: list[str]
+) -> None:
+    machine.let_an_hour_pass()
+    machine.imported()
+    machine.imported()
+    assert reads == []
+
+
+def test_files_that_just_changed_are_read_once_more_and_then_trusted(
+    machine: Machine, reads: list[str]
+) -> None:
+    machine.imported()
+    machine.let_an_hour_pass()
+    machine.imported()
+    assert sorted(reads) == sorted(
+        os.fsdecode(path) for path, entry in machine.original().items() if entry[0] == "file"
+    )
+    reads.clear()
+    machine.imported()
+    assert reads == []
+
+
+def test_only_changed_files_are_read_and_reported(machine: Machine, reads: list[str]) -> None:
+    machine.let_an_hour_pass()
+    first = machine.imported()
+    (machine.source / "a.txt").write_text("two\n")
+    (machine.source / "touched").touch()
+    (machine.source / "empty" / "new").write_text("new\n")
+    os.utime(machine.source / "d" / "b.txt")
+    (machine.source / "run.sh").unlink()
+    for _ in range(2):
+        done = machine.imported()
+        assert set(reads) <= {"a.txt", "touched", "empty/new", "d/b.txt"}
+        assert [str(path) for path in done.changed] == ["a.txt", "empty/new", "run.sh", "touched"]
+        assert done.base.path == first.base.path
+        assert done.report.n_files == first.report.n_files + 1
+        assert_same(machine.original(), machine.checked_out(done.tree))
+        assert_fsck_clean(machine.ledger)
+        reads.clear()
+
+
+def test_any_edits_of_a_source_give_the_tree_of_a_new_import(machine: Machine) -> None:
+    """Random edits, also several within one tick of the filesystem's clock."""
+    chosen = random.Random(7)
+    done = machine.imported()
+    for n in range(25):
+        for _ in range(chosen.randint(0, 3)):
+            edit(machine.source, chosen)
+        done = machine.imported()
+        assert_same(machine.original(), machine.checked_out(done.tree))
+        with Ledger(machine.ledger) as ledger:
+            differing = diff(ledger.store, done.base.tree, done.tree)
+            assert done.changed == tuple(change.path for change in differing)
+        fresh = BaseStore(machine.top / f"fresh-{n}")
+        whole = machine.imported(fresh)
+        assert (whole.tree, whole.report) == (done.tree, done.report)
+        shutil.rmtree(machine.top / f"fresh-{n}")
+    assert done.changed
+
+
+def edit(source: Path, chosen: random.Random) -> None:
+    """One change of the kinds that editors and build tools make."""
+    paths = [path for path in source.rglob("*") if ".git" not in path.parts]
+    path = chosen.choice(paths)
+    other = source / chosen.choice(["new", "d/new", "a.txt", "empty", "d/sub"])
+    match chosen.randrange(8):
+        case 0 if path.is_file() and not path.is_symlink():
+            path.write_bytes(path.read_bytes()[:100].swapcase())  # mostly of the same size
+        case 1 if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        case 2 if not path.is_dir():
+            path.unlink()
+        case 3 if path.is_file():
+            path.chmod(path.stat().st_mode ^ 0o111)
+        case 4 if not path.is_dir():
+            path.unlink()
+            path.mkdir()
+            (path / "inside").write_text("x")
+        case 5 if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+            path.symlink_to("a.txt")
+        case 6 if not os.path.lexists(other) and other.parent.is_dir():
+            path.rename(other) if other not in path.parents else None
+        case _ if path.is_file():
+            os.utime(path)
+
+
+def test_a_source_with_many_changes_gets_a_base_of_its_own(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Four changed files in place of a thousand
+    monkeypatch.setattr("wink_workspace.workspace.bases._MAX_CHANGED_FILES", 3)
+    first = machine.imported()
+    for n in range(4):
+        (machine.source / f"new-{n}").write_text("x")
+    second = machine.imported()
+    assert second.changed == ()
+    assert second.base.tree == second.tree != first.tree
+    assert len(machine.bases) == 2
+    third = machine.imported()
+    assert third.base.path == second.base.path
+
+
+def test_paths_that_cannot_be_imported_are_reported_each_time(machine: Machine) -> None:
+    os.mkfifo(machine.source / "pipe")
+    first = machine.imported()
+    assert first.report.skipped == ("pipe",)
+    assert machine.imported().report == first.report
+    machine.let_an_hour_pass()
+    assert machine.imported().report == first.report
+    assert machine.imported().report == first.report
+
+
+def test_a_source_that_is_not_a_directory_is_refused_and_leaves_nothing(machine: Machine) -> None:
+    with pytest.raises(MountError, match="cannot copy"):
+        machine.store.import_source(machine.source / "a.txt", machine.new_ledger())
+    assert not (machine.top / "state").exists()
+
+
+def test_two_sources_with_equal_files_share_a_base(machine: Machine) -> None:
+    first = machine.imported()
+    shutil.copytree(machine.source, machine.top / "clone", symlinks=True)
+    machine.source = machine.top / "clone"
+    second = machine.imported()
+    assert second.base.path == first.base.path
+    assert len(machine.bases) == 1
+    assert_fsck_clean(machine.ledger)
+
+
+def test_processes_that_make_the_same_base_at_once_all_get_it(machine: Machine) -> None:
+    ledgers = [machine.new_ledger() for _ in range(4)]
+    barrier = threading.Barrier(len(ledgers))
+    done: list[ImportedBase] = []
+
+    def make(ledger: Path) -> None:
+        barrier.wait()
+        done.append(machine.store.import_source(machine.source, ledger))
+
+    threads = [threading.Thread(target=make, args=(ledger,)) for ledger in ledgers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({each.base.path for each in done}) == 1
+    assert len(done) == len(ledgers)
+    assert machine.bases == [done[0].base.name]
+    for ledger in ledgers:
+        assert_fsck_clean(ledger)
+
+
+def test_a_base_built_from_a_ledger_equals_one_made_of_the_source(machine: Machine) -> None:
+    tree = machine.imported().tree
+    with Ledger(machine.ledger) as ledger:
+        built = BaseStore(machine.top / "other").build(ledger.store, tree)
+    assert_same(machine.original(), picture(built.files))
+    assert not built.has_objects
+
+
+def test_the_nearest_base_is_the_one_with_the_fewest_differences(machine: Machine) -> None:
+    first = machine.imported()
+    for n in range(5):
+        (machine.source / f"new-{n}").write_text("x")
+    second = machine.imported()
+    (machine.source / "new-4").unlink()
+    third = machine.imported()
+    with Ledger(machine.ledger) as ledger:
+        far = machine.store.nearest(third.tree, ledger.store)
+        assert far is not None
+        assert far.tree == first.tree
+        with Ledger(machine.top / "ledger-2.git") as both:
+            machine.store.build(both.store, second.tree).release()
+        near = machine.store.nearest(third.tree, ledger.store)
+        assert near is not None
+        assert near.tree == first.tree  # this ledger does not have the tree of the second
+
+
+# Garbage collection
+
+
+def test_only_bases_that_no_branch_names_and_no_process_uses_are_collected(
+    machine: Machine,
+) -> None:
+    used = machine.imported().base
+    named = used.name
+    assert machine.store.collect(lambda: {named}) == 0
+    assert machine.store.collect(set) == 0
+    assert machine.bases == [named]
+    used.release()
+    assert machine.store.collect(lambda: {named}) == 0
+    assert machine.store.disk_bytes() > 40_000
+    assert machine.store.collect(set) == 1
+    assert machine.bases == []
+    assert list((machine.top / "state" / "bases" / "sources").iterdir()) == []
+    assert_fsck_clean(machine.ledger)
+    assert_same(machine.original(), machine.checked_out(used.tree))
+    assert machine.imported().base.tree == used.tree
+
+
+def test_collecting_in_a_state_directory_without_bases_does_nothing(machine: Machine) -> None:
+    assert machine.store.collect(set) == 0
+    assert not (machine.top / "state").exists()
+
+
+# Damage
+
+
+def damaged(base: Base, how: str) -> None:
+    match how:
+        case "missing":
+            (base.files / "a.txt").unlink()
+        case "changed":
+            (base.files / "a.txt").write_text("two\n")
+        case "touched":
+            os.utime(base.files / "a.txt")
+        case "mode":
+            (base.files / "d").chmod(0o700)
+        case "index":
+            (base.path / "index").write_bytes((base.path / "index").read_bytes()[:-1])
+        case "note":
+            (base.path / "complete").write_bytes(b"")
+        case "added":
+            (base.files / "d" / "added").touch()
+
+
+@pytest.mark.parametrize("how", ["missing", "changed", "touched", "mode", "index", "note"])
+def test_a_damaged_base_is_not_used_and_is_made_again(
+    machine: Machine, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = machine.imported().base
+    base.release()
+    damaged(base, how)
+    with caplog.at_level(logging.WARNING), Ledger(machine.ledger) as ledger:
+        again = machine.store.build(ledger.store, base.tree)
+    assert "is damaged" in caplog.text
+    assert again.name == base.name
+    assert_same(machine.original(), picture(again.files))
+    machine.store.collect(lambda: {base.name})
+    assert machine.bases == [base.name]
+
+
+@pytest.mark.parametrize("how", ["missing", "changed", "touched", "mode", "index", "added"])
+def test_verifying_finds_every_damage(machine: Machine, how: str) -> None:
+    base = machine.imported().base
+    assert machine.store.verify() == ()
+    damaged(base, how)
+    assert machine.store.verify() == (base.name,)
+    assert machine.store.find(base.tree) is None
+
+
+def test_a_base_of_which_a_process_uses_the_damaged_files_stays_for_that_process(
+    machine: Machine,
+) -> None:
+    base = machine.imported().base
+    with (base.files / "d" / "b.txt").open("rb") as used:
+        damaged(base, "missing")
+        machine.store.verify()
+        machine.store.collect(set)
+        (old,) = machine.bases
+        assert old.startswith("old-")
+        assert used.read() == b"b\n"
+    base.release()
+    machine.store.collect(set)
+    assert machine.bases == []
+
+
+def test_the_first_use_after_a_restart_checks_every_file(machine: Machine) -> None:
+    for n in range(200):  # more than a sample
+        (machine.source / "many").mkdir(exist_ok=True)
+        (machine.source / "many" / f"{n}").write_text("x")
+    base = machine.imported().base
+    base.release()
+    note = base.path / "complete"
+    note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
+    found = machine.store.find(base.tree)
+    assert found is not None
+    assert "an earlier one" not in note.read_text()
+    found.release()
+    (base.files / "many" / "7").write_text("y")
+    note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
+    assert machine.store.find(base.tree) is None
+
+
+# Objects
+
+
+def test_shared_packs_are_not_counted_and_survive_the_maintenance_of_the_history(
+    machine: Machine,
+) -> None:
+    """Deleting history cannot free them, so they must not use up the history's budget."""
+    done = machine.imported()
+    (pack,) = (done.base.objects / "objects" / "pack").glob("*.pack")
+    shared = machine.ledger / "objects" / "pack" / pack.name
+    assert pack.samefile(shared)
+    with Ledger(machine.ledger) as ledger:
+        entry = begin_history(ledger, done.tree, done.report, SYSTEM_CLOCK)
+        n_bytes = ledger.disk_bytes()
+        assert n_bytes < 10_000 < done.report.n_bytes
+        assert ledger.maintain(Retention(budget_bytes=n_bytes)).n_entries_forgotten == 0
+        assert [each.id for each in ledger.branch().log()] == [entry.id]
+    assert pack.samefile(shared)
+    assert_fsck_clean(machine.ledger)
+    done.base.release()
+    assert machine.store.collect(set) == 1
+    with Ledger(machine.ledger) as ledger:
+        assert ledger.maintain(Retention()).ran
+    assert_fsck_clean(machine.ledger)
+    assert_same(machine.original(), machine.checked_out(done.tree))

@@ -1,0 +1,373 @@
+"""The client of the program that makes overlay mounts.
+
+Rule 1: a mount has no mount point on the host. It is one descriptor, and ends with its last
+descriptor, also when this process is killed.
+Rule 2: the program runs while this process does. If it dies, the mounts stay usable, and the next
+request starts another one.
+Rule 3: a forked child has neither the program nor a mount: both are closed there.
+Rule 4: two mounts on one upper layer are undefined behaviour, but the kernel allows them. The
+caller has a lock for each upper layer, and ends every container that may hold an earlier mount.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess  # noqa: TID251 - a threaded process must not fork or enter namespaces itself
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, cast
+
+from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
+    INotify,
+    flags,
+)
+
+from wink_workspace.errors import MountError, UsageError
+
+__all__ = ["FILES", "Mounter", "OverlayMount", "OverlaySupport", "overlay_support"]
+
+FILES: Final = "files"
+"""The directory of a mount that has the files of a workspace."""
+
+_PROGRAM = Path(__file__).with_name("mounter.py")
+_MAX_BYTES = 65_536
+_TIMEOUT_S = 60.0
+_COPY_HINT = 'Use a workspace with a plain copy of the files: mode "copy".'
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaySupport:
+    """Whether branches can be overlays in a directory; *reason* says why, or why not.
+
+    ``privileged`` is whether root makes the mounts. Otherwise a user namespace is used, and a
+    directory of the base cannot be renamed (``EXDEV``). ``reports_changes`` is whether inotify
+    reports writes for the upper layer (since Linux 6.5); otherwise it is scanned.
+    """
+
+    available: bool
+    reason: str
+    privileged: bool = False
+    reports_changes: bool = False
+
+
+class OverlayMount:
+    """A mounted branch; ``close`` ends it, unless a container has it too."""
+
+    def __init__(self, mounter: Mounter, descriptor: int) -> None:
+        self._mounter = mounter
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+        _mounts.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def privileged(self) -> bool:
+        """Whether directories of the base can be renamed; see ``OverlaySupport``."""
+        return self._mounter.privileged
+
+    @property
+    def path(self) -> Path:
+        """The mounted directory, for this process only."""
+        return Path(f"/proc/self/fd/{self._opened()}")
+
+    def subtree(self, path: str) -> int:
+        """A descriptor of a mount of the directory *path* alone; the caller closes it."""
+        request = {"do": "subtree", "path": path}
+        made = self._mounter.request(request, [self._opened()], f"the directory {path} of a branch")
+        if made is None:
+            raise MountError("the program that makes mounts answered without a mount")
+        return made
+
+    def attach(self, pid: int, target: str) -> None:
+        """Mount ``files`` on the directory *target* in the mount namespace of a process.
+
+        Raises:
+            MountError: If the process or the directory does not exist, or its user namespace is
+                neither ours nor below ours.
+        """
+        request = {"do": "attach", "pid": pid, "path": FILES, "target": target}
+        self._mounter.request(request, [self._opened()], f"{target} in process {pid}")
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        self._descriptor = -1
+        self._close()
+
+    def _opened(self) -> int:
+        if self._descriptor < 0:
+            raise UsageError(
+                "this mount is closed", hint="Open the workspace again, and use its new mount."
+            )
+        return self._descriptor
+
+
+class Mounter:
+    """A running program that makes mounts. Methods may be called by any thread.
+
+    Raises:
+        MountError: If the program does not start, or has no right to make mounts.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: _Program | None = _Program()
+        self.privileged = self._running.privileged
+
+    @classmethod
+    def shared(cls) -> Mounter:
+        """The one of this process, started on its first use."""
+        global _shared
+        with _shared_lock:
+            if _shared is None:
+                _shared = cls()
+            return _shared
+
+    def abandon(self) -> None:
+        """Close the connection and leave the program to its owner: for a forked child."""
+        if self._running is not None:
+            self._running.end.detach()
+            self._running.channel.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the program's process, if it runs."""
+        return None if self._running is None else self._running.pid
+
+    def mount(self, lower: Path, upper: Path, work: Path) -> OverlayMount:
+        """Mount *upper* over *lower*; *work* is an empty directory beside *upper*.
+
+        The owner of *upper* should own the files of *lower*: the mount writes with that owner's
+        rights.
+
+        Raises:
+            MountError: If the kernel refuses; the message has its reason.
+        """
+        paths = {"lower": lower, "upper": upper, "work": work}
+        request = {"do": "mount"} | {name: os.fspath(path) for name, path in paths.items()}
+        made = self.request(request, [], f"the branch in {upper.parent}")
+        if made is None:
+            raise MountError("the program that makes mounts answered without a mount")
+        return OverlayMount(self, made)
+
+    def request(
+        self, request: Mapping[str, object], descriptors: list[int], what: str
+    ) -> int | None:
+        """The descriptor that the program answers with.
+
+        Raises:
+            MountError: If the program failed, or does not answer.
+        """
+        with self._lock:
+            try:
+                answer, made = self._exchanged(request, descriptors)
+            except (EOFError, OSError) as error:
+                raise MountError(
+                    f"cannot mount {what}: the program that makes mounts ended: {error}",
+                    hint=_COPY_HINT,
+                ) from error
+        if "errno" in answer:
+            number: int = answer["errno"] or 0
+            raise MountError(
+                f"cannot mount {what}: {answer['text']} ({errno.errorcode.get(number, number)})",
+                hint=_COPY_HINT,
+            )
+        return made
+
+    def _exchanged(
+        self, request: Mapping[str, object], descriptors: list[int]
+    ) -> tuple[dict[str, Any], int | None]:
+        """The answer of the program, or of a new one if it died since the last request."""
+        program, self._running = self._running, None  # unless it answers; also after an interrupt
+        if program is not None:
+            try:
+                answered = program.exchange(request, descriptors)
+            except (EOFError, ConnectionError):
+                program.end()  # it was killed; an unfinished request had no effect
+            except BaseException:
+                program.end()
+                raise
+            else:
+                self._running = program
+                return answered
+        program = _Program()
+        answered = program.exchange(request, descriptors)
+        self._running = program
+        return answered
+
+
+class _Program:
+    """The process, and our end of the pair of sockets."""
+
+    def __init__(self) -> None:
+        if os.geteuid() == 0:
+            self._start()
+            return
+        try:  # Podman's user namespace is that of its containers, so it allows to attach
+            self._start("podman", "unshare")
+        except (OSError, MountError):
+            self._start(own_namespace=True)
+
+    def _start(self, *before: str, own_namespace: bool = False) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        number = str(theirs.fileno())
+        command = [*before, sys.executable, "-I", "-S", str(_PROGRAM), number]
+        with theirs, tempfile.TemporaryFile() as messages:
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+                    [*command, "own"] if own_namespace else command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=messages,
+                    start_new_session=True,  # Ctrl-C in a terminal is not for it
+                    cwd="/",
+                )
+            except BaseException:
+                ours.close()
+                raise
+            theirs.close()
+            self.channel = ours
+            self.end = weakref.finalize(self, _end, self.process, ours)
+            ours.settimeout(_TIMEOUT_S)
+            try:
+                answer, _ = self._received()
+            except (EOFError, OSError, ValueError) as error:
+                self.end()
+                messages.seek(0)
+                said = messages.read(2_000).decode(errors="replace").strip().rpartition("\n")[2]
+                raise MountError(
+                    f"the program that makes mounts did not start: {said or error}",
+                    hint=_COPY_HINT,
+                ) from error
+        if "errno" in answer:
+            self.end()
+            raise MountError(
+                f"this user may not make mounts in a user namespace: {answer['text']}",
+                hint=_COPY_HINT,
+            )
+        self.pid = int(answer["pid"])
+        self.privileged = bool(answer["privileged"])
+
+    def exchange(
+        self, request: Mapping[str, object], descriptors: list[int]
+    ) -> tuple[dict[str, Any], int | None]:
+        """The answer to a request; ``EOFError`` or ``OSError`` if the program died."""
+        socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
+        return self._received()
+
+    def _received(self) -> tuple[dict[str, Any], int | None]:
+        flags = socket.MSG_CMSG_CLOEXEC
+        packet, descriptors, _, _ = socket.recv_fds(self.channel, _MAX_BYTES, 1, flags)
+        if not packet:
+            raise EOFError("it closed the connection")
+        return json.loads(packet), descriptors[0] if descriptors else None
+
+
+def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    """End the program: it does so by itself when the connection is closed."""
+    channel.close()
+    try:
+        process.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+
+
+_shared: Mounter | None = None
+_shared_lock = threading.Lock()
+_mounts: weakref.WeakSet[OverlayMount] = weakref.WeakSet()
+_support: dict[int, OverlaySupport] = {}
+
+
+def overlay_support(directory: Path) -> OverlaySupport:
+    """Whether branches in the existing *directory* can be overlays, found out by a real mount.
+
+    The answer is remembered for each filesystem while the process runs.
+    """
+    device = directory.stat().st_dev
+    if device not in _support:
+        _support[device] = _probed(directory)
+    return _support[device]
+
+
+def _probed(directory: Path) -> OverlaySupport:
+    try:
+        with tempfile.TemporaryDirectory(prefix=".wink-overlay-", dir=directory) as folder:
+            lower, upper, work = (Path(folder, name) for name in ("lower", "upper", "work"))
+            for path in (lower / FILES / "emptied", upper / FILES, work):
+                path.mkdir(parents=True)
+            for name in ("changed", "emptied/old"):
+                (lower / FILES / name).write_bytes(b"before")
+            mounter = Mounter.shared()
+            with mounter.mount(lower, upper, work) as mount:
+                os.close(mount.subtree(FILES))
+                files = mount.path / FILES
+                reports = _reports(files / "changed", upper / FILES)
+                (files / "emptied/old").unlink()
+                (files / "emptied").rmdir()
+                (files / "emptied").mkdir()
+                if any((files / "emptied").iterdir()):
+                    return OverlaySupport(False, "a deleted directory kept its entries")
+    except (OSError, MountError) as error:
+        return OverlaySupport(False, str(error))
+    who = "by root" if mounter.privileged else "in a user namespace"
+    reason = f"the kernel mounts overlays here, {who}"
+    return OverlaySupport(True, reason, mounter.privileged, reports)
+
+
+def _reports(changed: Path, upper: Path) -> bool:
+    """Whether inotify reports a write to *changed*, in a mount, for its directory in the layer."""
+    changed.write_bytes(b"copied up")
+    try:
+        queue = cast("_Inotify", INotify(nonblocking=True))
+    except OSError:
+        return False
+    try:
+        queue.add_watch(str(upper), flags.MODIFY)
+        changed.write_bytes(b"after")
+        return bool(queue.read(timeout=0))
+    finally:
+        queue.close()
+
+
+class _Inotify(Protocol):
+    """The part of ``inotify_simple.INotify`` that is used, which has no types."""
+
+    def add_watch(self, path: str, mask: int) -> int: ...
+    def read(self, timeout: int) -> list[object]: ...
+    def close(self) -> None: ...
+
+
+def _forget() -> None:
+    """Close what a forked child has of its parent."""
+    global _shared, _shared_lock
+    _shared_lock = threading.Lock()  # another thread of the parent may have held it
+    if _shared is not None:
+        _shared.abandon()
+    _shared = None
+    for mount in list(_mounts):
+        mount.close()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,764 @@
+"""Bases: immutable checkouts of one tree each, shared by the workspaces of a state directory.
+
+::
+
+    <state>/bases/
+        <format>-<owner>-<tree>/    a base: complete from the moment it has this name
+            root/files/             the files; root/ is the lower layer of every mount
+            root/held/              empty; in a mount, the place for what is moved aside
+            objects.git/            the objects of the tree, if it was made from a source
+            index                   the statuses of the files as of their creation
+            complete                what is known of it; written last
+            lock                    locked, shared, by every process that uses it
+        new-<random>/               one that a process is making
+        old-<random>/               one that lost its name and is to be deleted
+        sources/<key>               the statuses of a source's files when a base was made of it
+        claims                      locked for an instant when a base is found, named or retired
+
+Rule 1: a base never changes, and no container can write it: containers see it through a mount.
+Rule 2: a base appears and disappears by one rename, so a crash leaves only directories with other
+names. ``collect`` deletes those, unless the process that makes them is alive.
+Rule 3: a base that a process uses is not deleted. The process has its lock until it releases the
+``Base``. From then on the ``base`` file of a branch must name it.
+Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
+and made again from the ledger under the same name. Each use checks some statuses; the first use
+after a restart of the machine, and ``verify``, check all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import secrets
+import sys
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.changes.index import IndexedTree, Status, status_of
+from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    Ledger,
+    ObjectStore,
+    TreeChange,
+    TreeEntry,
+    build,
+    diff,
+    entry_at,
+    link_objects,
+    walk,
+)
+from wink_workspace.ledger.disk import sync, write_whole
+from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
+
+from .checkout import write_files
+from .contents import UNKNOWN_CONTENT, content_of, same_content
+from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
+from .storage import delete_tree
+
+__all__ = ["Base", "BaseStore", "ImportedBase"]
+
+_log = logging.getLogger(__name__)
+
+_FORMAT: Final = 1
+_NEW, _OLD = "new-", "old-"
+_SAMPLE: Final = 64
+_MAX_CHANGED_FILES: Final = 1_000
+_MAX_CHANGED_BYTES: Final = 64 * 1_048_576
+_MAX_COMPARED: Final = 8
+_MAX_DIFFERENCES: Final = 10_000
+_MANY: Final = 50
+_Changes = dict[WorkspacePath, TreeEntry | None]
+
+
+class Base:
+    """A base that this process uses; it is not deleted before ``release``.
+
+    Attributes:
+        tree: The id of its tree.
+        path: Its directory.
+    """
+
+    def __init__(self, tree: str, path: Path, lock: int) -> None:
+        self.tree = tree
+        self.path = path
+        self._finalizer = weakref.finalize(self, os.close, lock)
+
+    @property
+    def name(self) -> str:
+        """The line with which the ``base`` file of a branch names it."""
+        return self.path.name
+
+    @property
+    def lower(self) -> Path:
+        """The lower layer for a mount, with the directories ``files`` and ``held``."""
+        return self.path / "root"
+
+    @property
+    def files(self) -> Path:
+        """The directory with its files."""
+        return self.lower / "files"
+
+    @property
+    def objects(self) -> Path:
+        """The git directory with the objects of its tree."""
+        return self.path / "objects.git"
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether there is one: a base that was built from a ledger has none."""
+        return self.objects.is_dir()
+
+    def index(self) -> FileIndex | None:
+        """The statuses of its files; ``None`` if it is damaged."""
+        return FileIndex.load(self.path / "index")
+
+    def release(self) -> None:
+        """Stop using it; may be called again."""
+        self._finalizer()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedBase:
+    """A source that was read, and a base that equals it or is near it.
+
+    ``tree`` is the source's tree. ``changed`` are the paths in which it differs from the base: the
+    caller writes them into the branch's own layer.
+    """
+
+    base: Base
+    tree: str
+    report: Imported
+    changed: tuple[WorkspacePath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownSource:
+    """The statuses of a source's files when they were those of the tree of a base."""
+
+    base: Base
+    index: FileIndex
+    report: Imported
+
+
+class BaseStore:
+    """The bases of a state directory.
+
+    Args:
+        state_dir: The state directory of the program.
+        clock: The time, to compare with change times.
+        durable: Whether a base survives a loss of power from the moment it is returned.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        durable: bool = False,
+    ) -> None:
+        self._root = Path(state_dir) / "bases"
+        self._clock = clock
+        self._durable = durable
+
+    # Finding
+
+    def find(self, tree: str) -> Base | None:
+        """The base of *tree*; ``None`` if there is none, or if it is damaged."""
+        with self._claimed():
+            base = next(filter(None, (_hold(tree, path) for path in self._paths_of(tree))), None)
+        if base is None or self._is_sound(base):
+            return base
+        _log.warning("%s is damaged; it is made again when it is needed", base.path)
+        base.release()
+        return None
+
+    def named(self, name: str) -> Base | None:
+        """The base that a ``base`` file names; ``None`` as for ``find``."""
+        return self.find(name.strip().rpartition("-")[2])
+
+    def nearest(self, tree: str, store: ObjectStore) -> Base | None:
+        """The base from which *tree* differs least, of those whose tree *store* has.
+
+        Only some bases are compared, the newest ones first.
+        """
+        if (found := self.find(tree)) is not None:
+            return found
+        newest = sorted(self._all(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        trees = (_tree_of(path) for path in newest)
+        known = islice((each for each in trees if each in store.repository), _MAX_COMPARED)
+        n_differences = {
+            each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
+            for each in known
+        }
+        by_distance = sorted(n_differences, key=n_differences.__getitem__)
+        return next(filter(None, map(self.find, by_distance)), None)
+
+    # Making
+
+    def import_source(
+        self,
+        source: Path,
+        ledger_dir: Path,
+        *,
+        progress: Progress = no_progress,
+        hidden: HiddenPaths = OWN_REPOSITORY,
+        rules: str = "",
+    ) -> ImportedBase:
+        """A base for the directory *source*; its objects are in the ledger afterwards.
+
+        If a base was made of this source before and few files differ, only those are read.
+
+        Args:
+            source: A directory.
+            ledger_dir: The directory of a ledger that is not open.
+            progress: Called with the number of files and bytes copied so far.
+            hidden: The paths that are not imported.
+            rules: Distinguishes the values of *hidden*.
+
+        Raises:
+            MountError: If *source* is not a readable directory.
+            FilesystemError: If the base cannot be written; nothing is left then.
+            LedgerError: If objects cannot be written; no base is left then.
+        """
+        with open_source(source, hidden) as original:
+            remembered = _Remembered(self._root / "sources" / _key(source, rules))
+            known = remembered.load(self)
+            if known is not None:
+                reused = self._reused(original, known, remembered, ledger_dir)
+                if reused is not None:
+                    return reused
+                known.base.release()
+            return self._copied(original, source, remembered, ledger_dir, progress)
+
+    def _reused(
+        self, original: DiskTree, known: _KnownSource, remembered: _Remembered, ledger_dir: Path
+    ) -> ImportedBase | None:
+        """The result for a source that was imported before; ``None`` if too much changed."""
+        changes = _SourceChanges(original, known)
+        if not changes.find(self._clock):
+            return None
+        link_objects(known.base.objects, ledger_dir, durable=self._durable)
+        with Ledger(ledger_dir, durable=self._durable) as ledger:
+            tree = changes.write(ledger.store)
+            ledger.store.sync()
+            changed = tuple(diff(ledger.store, known.base.tree, tree))
+            report = changes.report(changed, ledger.store)
+        if changes.newer is not None:
+            remembered.save(changes.newer, known.base, known.report)
+        return ImportedBase(known.base, tree, report, tuple(change.path for change in changed))
+
+    def _copied(
+        self,
+        original: DiskTree,
+        source: Path,
+        remembered: _Remembered,
+        ledger_dir: Path,
+        progress: Progress,
+    ) -> ImportedBase:
+        racy_ns = racy_from_ns(self._clock)
+        with self._making() as made:
+            Ledger.create(made.objects)
+            with DiskTree(made.files) as copy, Ledger(made.objects) as ledger:
+                copied = SourceCopy(original, copy, ledger.store, progress)
+                made.tree = copied.run()
+            made.keep_index(copied.seen.since(sys.maxsize))
+            base = self._place(made)
+        link_objects(base.objects, ledger_dir, durable=self._durable)
+        report = copied.report(source)
+        remembered.save(copied.originals.since(racy_ns), base, report)
+        return ImportedBase(base, base.tree, report)
+
+    def build(self, store: ObjectStore, tree: str) -> Base:
+        """The base of *tree*, written from the ledger unless there is one that is not damaged.
+
+        Raises:
+            FilesystemError: If it cannot be written; nothing is left then.
+            LedgerError: If an object cannot be read; nothing is left then.
+        """
+        if (found := self.find(tree)) is not None:
+            return found
+        with self._making() as made:
+            made.tree = tree
+            with DiskTree(made.files) as files:
+                seen = write_files(files, store, tree)
+            made.keep_index(seen.since(sys.maxsize))
+            return self._place(made)
+
+    @contextmanager
+    def _making(self) -> Generator[_Unfinished]:
+        """A new directory for a base; deleted if it was not placed."""
+        with self._claimed():
+            path = self._root / f"{_NEW}{secrets.token_hex(8)}"
+            path.mkdir(mode=0o755)
+            lock = _open_lock(path)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        made = _Unfinished(path, lock)
+        try:
+            made.prepare()
+            yield made
+        finally:
+            if not made.is_placed:
+                os.close(lock)
+                with suppress(FilesystemError):  # otherwise ``collect`` deletes it
+                    delete_tree(path)
+
+    def _place(self, made: _Unfinished) -> Base:
+        """Give a finished base its name, or return the one of a process that was faster."""
+        passed(KillPoint.BASE_FILLED)
+        if self._durable:
+            _sync_filesystem(made.path)
+        made.complete(is_synced=self._durable)
+        path = self._root / f"{_FORMAT}-{made.owner}-{made.tree}"
+        with self._claimed():
+            existing = _hold(made.tree, path)
+            if existing is not None:
+                if self._is_sound(existing):
+                    if not existing.has_objects and made.objects.is_dir():
+                        made.objects.rename(existing.objects)
+                    return existing
+                existing.release()
+            if path.exists():
+                self._retire(path)
+            made.path.rename(path)
+            made.is_placed = True
+        if self._durable:
+            sync(self._root)
+        passed(KillPoint.BASE_PLACED)
+        return Base(made.tree, path, made.lock)
+
+    # Damage
+
+    def _is_sound(self, base: Base) -> bool:
+        """Whether it seems undamaged; all of it is checked once after each start of the machine."""
+        about, index = _about(base.path), base.index()
+        if index is None or not about:
+            return False
+        boot = _boot_id()
+        if about.get("boot") != boot:
+            if _n_differences(base, index):
+                return False
+            _write_about(base.path, about | {"boot": boot})
+        elif not all(_is_unchanged(base, *each) for each in _sample(index)):
+            return False
+        if self._durable and not about.get("is_synced"):
+            _sync_filesystem(base.path)
+            _write_about(base.path, about | {"boot": boot, "is_synced": True})
+        return True
+
+    def verify(self) -> tuple[str, ...]:
+        """Check the status of every file of every base; the names of the damaged ones.
+
+        A damaged base loses its name, so that it is made again when it is needed.
+        """
+        damaged: list[str] = []
+        for path in self._all():
+            with self._claimed():
+                base = _hold(_tree_of(path), path)
+            if base is None:
+                continue
+            index = base.index()
+            if index is None or _n_differences(base, index):
+                damaged.append(path.name)
+                with self._claimed(), suppress(FileNotFoundError):  # another process was faster
+                    self._retire(path)
+            base.release()
+        return tuple(damaged)
+
+    # Garbage collection
+
+    def collect(self, in_use: Callable[[], set[str]]) -> int:
+        """Delete what no branch uses and what dead processes left; the number of bases deleted.
+
+        A base that a process uses stays.
+
+        Args:
+            in_use: The names of the bases that branches name; called when no other process can
+                find or make a base.
+        """
+        if not self._root.is_dir():
+            return 0
+        n_retired = 0
+        with self._claimed():
+            named = in_use()
+            for path in [path for path in self._all() if path.name not in named]:
+                lock = _try_lock(path)
+                if lock >= 0:
+                    self._retire(path)
+                    os.close(lock)
+                    n_retired += 1
+            locked = [(path, _try_lock(path)) for path in self._unnamed()]
+        for path, lock in locked:
+            if lock >= 0:
+                try:
+                    delete_tree(path)
+                except FilesystemError as error:
+                    _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
+                finally:
+                    os.close(lock)
+        for path in (self._root / "sources").glob("*"):
+            _Remembered(path).drop_without_base(self._root)
+        return n_retired
+
+    def named_by_branches(self) -> set[str]:
+        """The names in the ``base`` files of all workspaces, also of unfinished ones.
+
+        Raises:
+            OSError: If such a file cannot be read; then nothing may be deleted.
+        """
+        workspaces = self._root.with_name("workspaces")
+        files = (*workspaces.glob("*/base"), *workspaces.glob("*/forks/*/base"))
+        return {path.read_text().strip() for path in files}
+
+    def disk_bytes(self) -> int:
+        """The size of the files and objects of all bases, as of their creation."""
+        return sum(int(_about(path).get("disk_bytes", 0)) for path in self._all())
+
+    def _retire(self, path: Path) -> None:
+        """Take its name from a base; it is deleted when no process uses it."""
+        path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
+        passed(KillPoint.BASE_RETIRED)
+
+    # Names
+
+    def _paths_of(self, tree: str) -> Iterator[Path]:
+        """Where the base of *tree* may be: the system may not let us change the owner of files."""
+        owners = (host_owner(), os.geteuid())
+        for owner in dict.fromkeys(owner for owner in owners if owner is not None):
+            yield self._root / f"{_FORMAT}-{owner}-{tree}"
+
+    def _all(self) -> Iterator[Path]:
+        """The directories of all bases of this format."""
+        return self._root.glob(f"{_FORMAT}-*-*")
+
+    def _unnamed(self) -> Iterator[Path]:
+        for prefix in (_NEW, _OLD):
+            yield from self._root.glob(f"{prefix}*")
+
+    @contextmanager
+    def _claimed(self) -> Generator[None]:
+        """Exclude other processes that find, name or retire bases; for a few system calls only."""
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._root / "claims").open("wb") as claims:
+            fcntl.flock(claims, fcntl.LOCK_EX)
+            yield
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """A base that this process makes, under a temporary name."""
+
+    path: Path
+    lock: int
+    tree: str = ""
+    n_bytes: int = 0
+    is_placed: bool = False
+
+    @property
+    def files(self) -> Path:
+        return self.path / "root" / "files"
+
+    @property
+    def objects(self) -> Path:
+        return self.path / "objects.git"
+
+    @property
+    def owner(self) -> int:
+        return self.files.stat().st_uid
+
+    def prepare(self) -> None:
+        """Make the directories of the lower layer."""
+        for path in (self.path / "root", self.files, self.path / "root" / "held"):
+            path.mkdir()
+            path.chmod(0o755)  # whatever the umask is
+            give_to_sandbox(path)
+
+    def keep_index(self, index: FileIndex) -> None:
+        """Store the statuses of everything written."""
+        index.save(self.path / "index")
+        self.n_bytes = sum(
+            at.size_bytes for entries in index.directories.values() for at in entries.values()
+        )
+        if self.objects.is_dir():
+            self.n_bytes += sum(path.lstat().st_size for path in self.objects.rglob("*"))
+
+    def complete(self, *, is_synced: bool) -> None:
+        """Store what is known of it."""
+        about = {"boot": _boot_id(), "is_synced": is_synced, "disk_bytes": self.n_bytes}
+        _write_about(self.path, about)
+
+
+class _SourceChanges:
+    """The paths of a source that differ from the base that was made of it.
+
+    Attributes:
+        found: The paths with their present entries; the ids are not in any ledger yet.
+        newer: The statuses to remember, if some changed though the content did not.
+    """
+
+    def __init__(self, original: DiskTree, known: _KnownSource) -> None:
+        self._original = original
+        self._known = known
+        self._skipped: set[WorkspacePath] = set()
+        self.found: _Changes = {}
+        self.newer: FileIndex | None = None
+
+    def find(self, clock: Clock) -> bool:
+        """Look for them; ``False`` if there are so many that a new base is better."""
+        indexed = IndexedTree(self._original, self._known.index, clock)
+        dirty = indexed.look_at_all()
+        if dirty.everything or indexed.index is None:
+            return False
+        if not dirty:
+            return True
+        n_bytes = 0
+        with Ledger(self._known.base.objects) as ledger:
+            candidates = set(dirty.paths)
+            for prefix in dirty.prefixes:
+                candidates.update(self._below(ledger.store, prefix))
+            for path in sorted(candidates):
+                n_bytes += self._compare(ledger.store, path)
+                if len(self.found) > _MAX_CHANGED_FILES or n_bytes > _MAX_CHANGED_BYTES:
+                    return False
+        if candidates - self.found.keys() - self._skipped:
+            self.newer = indexed.index
+            for path in self.found.keys() | self._skipped:
+                self._keep_old_status(self.newer, path)
+        return True
+
+    def _below(self, store: ObjectStore, prefix: WorkspacePath) -> Iterator[WorkspacePath]:
+        """*prefix* and everything that is or was below it."""
+        yield prefix
+        before = entry_at(store, self._known.base.tree, prefix)
+        if before is not None and before.kind is FileKind.DIRECTORY:
+            yield from (path for path, _ in walk(store, before.id, prefix))
+        listings = self._original.listings(
+            prefix, unreadable=lambda parts: self._skipped.add(WorkspacePath(prefix.parts + parts))
+        )
+        with suppress(FileMissingError, DirectoryExpectedError):
+            for listing in listings:
+                for name, _ in listing.entries:
+                    yield WorkspacePath((*prefix.parts, *listing.parts, name))
+
+    def _compare(self, store: ObjectStore, path: WorkspacePath) -> int:
+        """Add *path* if it differs; the bytes that are to be written."""
+        before = entry_at(store, self._known.base.tree, path)
+        n_bytes, now = self._now(path)
+        if same_content(before, now):
+            return 0
+        self.found[path] = now
+        return n_bytes
+
+    def _now(self, path: WorkspacePath) -> tuple[int, TreeEntry | None]:
+        """The size and the entry of a path; no entry if it cannot be imported."""
+        try:
+            there = self._original.entry(path)
+            now = content_of(self._original, there)
+        except FilesystemError:
+            there, now = None, UNKNOWN_CONTENT
+        if now == UNKNOWN_CONTENT:
+            self._skipped.add(path)
+            now = None
+        return 0 if there is None else there.size_bytes, now
+
+    def _keep_old_status(self, newer: FileIndex, path: WorkspacePath) -> None:
+        """Let the next import look at *path* again."""
+        directory, name = path.parts[:-1], path.name
+        newer.forget(directory, name)
+        before = self._known.index.get(directory, name)
+        if before is not None:
+            newer.put(directory, {name: before}, sys.maxsize)
+
+    def write(self, store: ObjectStore) -> str:
+        """Write the objects; the tree of the source."""
+        with store.bulk() if len(self.found) > _MANY else nullcontext():
+            for path, entry in self.found.items():
+                self.found[path] = self._written(store, path, entry)
+        return build(store, self._known.base.tree, self.found)
+
+    def _written(
+        self, store: ObjectStore, path: WorkspacePath, entry: TreeEntry | None
+    ) -> TreeEntry | None:
+        try:
+            there = self._original.entry(path)
+            if entry is None or there is None or there.kind is not entry.kind:
+                return None  # it was deleted, or replaced since it was compared
+            match entry.kind:
+                case FileKind.DIRECTORY:
+                    return SOME_DIRECTORY
+                case FileKind.SYMLINK:
+                    target = (there.target or "").encode("utf-8", "surrogateescape")
+                    return TreeEntry(FileKind.SYMLINK, store.write_blob(target))
+                case FileKind.FILE:
+                    with self._original.open(path) as file:
+                        blob = store.write_blob_from(file.fileno())
+                    return TreeEntry(FileKind.FILE, blob, there.executable)
+        except FilesystemError:
+            self._skipped.add(path)
+            return None
+
+    def report(self, changes: Iterable[TreeChange], store: ObjectStore) -> Imported:
+        """What was imported, given the differences from the base."""
+        before, n_files, n_bytes = self._known.report, 0, 0
+        for change in changes:
+            for entry, sign in ((change.before, -1), (change.after, 1)):
+                if entry is not None and entry.kind is FileKind.FILE:
+                    n_files += sign
+                    n_bytes += sign * store.size_bytes(entry.id)
+        return Imported(
+            before.source,
+            before.n_files + n_files,
+            before.n_bytes + n_bytes,
+            tuple(sorted(map(str, self._skipped))),
+        )
+
+
+class _Remembered:
+    """The file with the statuses of a source's files when a base was made of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self, bases: BaseStore) -> _KnownSource | None:
+        """What it says; ``None`` if there is none, or if its base is not usable."""
+        found = FileIndex.load_noted(self._path)
+        if found is None:
+            return None
+        index, note = found
+        base = bases.named(note["base"])
+        if base is None or not base.has_objects:
+            return None
+        report = Imported(note["source"], note["n_files"], note["n_bytes"])
+        return _KnownSource(base, index, report)
+
+    def save(self, index: FileIndex, base: Base, report: Imported) -> None:
+        """Replace it; a failure is logged, as it costs only time."""
+        note = {"base": base.name, **asdict(report)}
+        try:
+            self._path.parent.mkdir(exist_ok=True, mode=0o700)
+            index.save(self._path, note=note)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", self._path, error)
+        passed(KillPoint.SOURCE_INDEXED)
+
+    def drop_without_base(self, bases: Path) -> None:
+        """Delete it if its base does not exist."""
+        note = FileIndex.load_note(self._path)
+        if note is None or not (bases / str(note.get("base"))).is_dir():
+            self._path.unlink(missing_ok=True)
+
+
+def _key(source: Path, rules: str) -> str:
+    """The name of the file with the statuses of *source*."""
+    about = "\0".join((str(source.absolute()), rules, str(host_owner()), str(_FORMAT)))
+    return hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+# Damage
+
+
+def _n_differences(base: Base, index: FileIndex) -> int:
+    """How many statuses are not those of the index."""
+    try:
+        with DiskTree(base.files) as files:
+            dirty = IndexedTree(files, index, SYSTEM_CLOCK).look_at_all()
+    except FilesystemError:
+        return 1
+    return len(dirty.paths) + len(dirty.prefixes)
+
+
+def _sample(index: FileIndex) -> Iterator[tuple[Parts, str, Status]]:
+    """Some entries, others each time."""
+    sizes = {parts: len(entries) for parts, entries in index.directories.items()}
+    n_entries = sum(sizes.values())
+    chosen = secrets.SystemRandom().sample(range(n_entries), min(_SAMPLE, n_entries))
+    for parts, size in sizes.items():
+        inside = [n for n in chosen if 0 <= n < size]
+        chosen = [n - size for n in chosen if n >= size]
+        if inside:
+            entries = list(index.directories[parts].items())
+            yield from ((parts, *entries[n]) for n in inside)
+
+
+def _is_unchanged(base: Base, parts: Parts, name: str, status: Status) -> bool:
+    try:
+        return status_of(base.files.joinpath(*parts, name).lstat()) == status
+    except OSError:
+        return False
+
+
+# Locks and notes
+
+
+def _open_lock(path: Path) -> int:
+    return os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _hold(tree: str, path: Path) -> Base | None:
+    """Use the base at *path*, for a caller that has the claims; ``None`` if there is none."""
+    if not (path / "complete").is_file():
+        return None
+    lock = _open_lock(path)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return Base(tree, path, lock)
+
+
+def _try_lock(path: Path) -> int:
+    """A descriptor with the lock of a directory that no process uses; -1 if one does."""
+    try:
+        lock = _open_lock(path)
+    except FileNotFoundError:  # another process deleted it
+        return -1
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return -1
+    return lock
+
+
+def _tree_of(path: Path) -> str:
+    return path.name.rpartition("-")[2]
+
+
+def _boot_id() -> str:
+    """Distinguishes the starts of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _about(path: Path) -> dict[str, Any]:  # Any: read back as it was written
+    """What is known of the base at *path*; empty if it is damaged."""
+    try:
+        about: dict[str, Any] = json.loads((path / "complete").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return about
+
+
+def _write_about(path: Path, about: Mapping[str, Any]) -> None:
+    write_whole(path / "complete", json.dumps(about).encode(), durable=bool(about["is_synced"]))
+
+
+def _sync_filesystem(path: Path) -> None:
+    """Wait until everything written to the filesystem of *path* would survive a loss of power."""
+    import ctypes
+
+    with Descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+        system = ctypes.CDLL(None, use_errno=True)
+        if system.syncfs(directory):
+            code = ctypes.get_errno()
+            raise FilesystemError(f"{path} cannot be synced: {os.strerror(code)}")

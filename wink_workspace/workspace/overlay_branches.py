@@ -1,0 +1,402 @@
+"""Branches on overlays: a base that branches share, and a layer of changes for each branch.
+
+::
+
+    base            names the base; written before the first mount
+    upper/files/    what this branch changed
+    upper/held/     what rollbacks discarded and the history does not have yet
+    upper.new/      the layer of a branch that is being made
+    work/           needed by the kernel
+    index           statuses of the upper layer when the branch was last closed; only a hint
+
+Rule 1: a branch exists when it has an ``upper``, which appears by one rename. Without one, the
+branch begins again with its newest entry: a crash while it is made or folded does no harm.
+Rule 2: the caller holds the writer lock of the branch, which is the lock of its upper layer, and
+has ended every container that may have mounted it. Two mounts on one layer are undefined behaviour.
+Rule 3: the files differ from the tree of the base only where the upper layer has an entry. So an
+index of the upper layer is enough, and without one all of the upper layer counts as changed.
+Rule 4: a large layer is *folded*: its branch begins again on a new base of its newest entry. That
+is done only while the files are those of this entry, and no restore or discard is unfinished.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.clock import Clock
+from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.overlay.mounting import (
+    FILES,
+    Mounter,
+    OverlayMount,
+    overlay_support,
+)
+from wink_workspace.filesystem.overlay.tracking import OverlayTracker
+from wink_workspace.ledger import (
+    MAIN_BRANCH,
+    BranchWriter,
+    Ledger,
+    LogEntry,
+    ObjectStore,
+    diff,
+    lost_ref,
+)
+from wink_workspace.ledger.disk import write_whole
+from wink_workspace.processes import OwnProcess
+
+from .bases import Base, BaseStore
+from .config import ImportConfig, WorkspaceConfig
+from .derived_paths import copy_checkpoint
+from .histories import CopyHistory
+from .importing import (
+    NotImported,
+    Progress,
+    begin_history,
+    copy_derived_of,
+    no_progress,
+    open_source,
+)
+from .last_seen import forget_last_seen, load_last_seen, save_last_seen
+from .path_rules import PathRules, Unrecorded
+from .source_survey import survey
+from .storage import WorkspaceFolder, delete_tree
+
+__all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
+
+_log = logging.getLogger(__name__)
+
+HELD: Final = "held"
+"""The directory of a mount for what rollbacks discard."""
+
+_MOST_DIFFERENCES: Final = 2_000
+"""A branch with more differences from the nearest base gets a base of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountedBranch:
+    """A mounted branch. ``root`` is the tree from which it differs where ``tracker`` reports."""
+
+    base: Base
+    mount: OverlayMount
+    tracker: OverlayTracker
+    tree: DiskTree
+    root: str
+
+    @property
+    def held(self) -> Path:
+        """The folder of pending discards; a path of ``files`` can be renamed into it."""
+        return self.mount.path / HELD
+
+    def close(self) -> None:
+        """Unmount it."""
+        self.tree.close()
+        self.tracker.close()
+        self.mount.close()
+        self.base.release()
+
+
+def mount_branch(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    *,
+    unrecorded: Unrecorded | None = None,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> MountedBranch:
+    """Mount the branch, which is made or folded before if it has to be.
+
+    What is *unrecorded* stays in its layer, and is hidden from its tracker and its tree.
+
+    Raises:
+        MountError: If the system refuses the mount.
+        LedgerError: If the newest entry cannot be read, and the branch has to begin with it.
+        FilesystemError: If something cannot be written.
+    """
+    head = _newest(writer)
+    bases = BaseStore(folder.state_dir, clock, durable=config.durable)
+    base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
+    begins = base is None and not _old(folder).is_dir()
+    if base is None:
+        base = _begin(folder, writer.store, head, bases, config=config, clock=clock)
+    mounted = _mounted(
+        folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
+    )
+    if mounted.tracker.n_visited <= config.fold_above or not _is_finished(mounted, writer):
+        return mounted
+    mounted.close()
+    _set_aside(folder)
+    passed(KillPoint.FOLD_BEGUN)
+    base = _begin(
+        folder,
+        writer.store,
+        head,
+        bases,
+        base=bases.build(writer.store, head.files),
+        config=config,
+        clock=clock,
+    )
+    return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
+
+
+def import_overlay(
+    source: Path,
+    folder: WorkspaceFolder,
+    clock: Clock,
+    *,
+    config: ImportConfig | None = None,
+    progress: Progress = no_progress,
+) -> PathRules:
+    """Begin a history with the files of *source*, and its main branch on a base of them.
+
+    Derived paths are copied into the branch's own layer: bases are shared, also between sources
+    that have other secrets. Raises as ``import_copy``.
+    """
+    wanted = config or ImportConfig()
+    with open_source(source) as whole:
+        found = survey(source, whole, wanted)
+    bases = BaseStore(folder.state_dir, clock)
+    Ledger.create(folder.ledger)
+    imported = bases.import_source(
+        source,
+        folder.ledger,
+        progress=progress,
+        hidden=NotImported(found.rules.unrecorded()),
+        rules=repr(found.rules),
+    )
+    try:
+        with Ledger(folder.ledger, clock=clock) as ledger:
+            entry = begin_history(ledger, imported.tree, imported.report, clock)
+            _begin(
+                folder,
+                ledger.store,
+                entry,
+                bases,
+                base=imported.base,
+                config=WorkspaceConfig(),
+                clock=clock,
+            )
+        with DiskTree(folder.upper / FILES) as upper:
+            copy_derived_of(source, folder.checkpoint, upper, found, wanted)
+    finally:
+        imported.base.release()
+    return found.rules
+
+
+def trees_of_bases(folder: WorkspaceFolder) -> set[str]:
+    """The trees of the bases of all branches: their files are known relative to them."""
+    files = (folder.path / "base", *folder.path.glob("forks/*/base"))
+    trees: set[str] = set()
+    for file in files:
+        with suppress(FileNotFoundError):
+            trees.add(_tree_in(file))
+    return trees
+
+
+def _tree_in(base: Path) -> str:
+    """The tree of the base that a file names."""
+    return base.read_text(encoding="utf-8").strip().rpartition("-")[2]
+
+
+def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> Base | None:
+    """The base of an existing branch, made again if it is damaged; ``None`` if it is lost."""
+    try:
+        name = folder.base.read_text(encoding="utf-8").strip()
+        return bases.named(name) or bases.build(store, _tree_in(folder.base))
+    except (OSError, LedgerError) as error:
+        _log.warning(
+            "The base of %s is lost, so the branch begins again with its newest entry: %s",
+            folder.branch_dir,
+            error,
+        )
+        _set_aside(folder)
+        return None
+
+
+def _begin(
+    folder: WorkspaceFolder,
+    store: ObjectStore,
+    entry: LogEntry,
+    bases: BaseStore,
+    *,
+    base: Base | None = None,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> Base:
+    """Make the layer of a branch whose files are those of *entry*; the base, still in use."""
+    folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = folder.upper.with_name("upper.new")
+    for left in (unfinished, folder.work):
+        delete_tree(left)
+    forget_last_seen(folder.index)
+    base = base or _near(bases, store, entry.files)
+    with ExitStack() as on_error:
+        on_error.callback(base.release)
+        write_whole(folder.base, f"{base.name}\n".encode(), durable=config.durable)
+        passed(KillPoint.BASE_NAMED)
+        owner = base.files.stat()
+        for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
+            directory.mkdir(mode=0o755)
+            os.chown(directory, owner.st_uid, owner.st_gid)
+        if base.tree != entry.files:
+            _write_difference(folder, base, store, entry, unfinished, clock)
+        passed(KillPoint.UPPER_FILLED)
+        unfinished.rename(folder.upper)
+        passed(KillPoint.UPPER_IN_PLACE)
+        on_error.pop_all()
+    return base
+
+
+def _near(bases: BaseStore, store: ObjectStore, tree: str) -> Base:
+    """A base near *tree*, or else a new one of it."""
+    near = bases.nearest(tree, store)
+    if near is None:
+        return bases.build(store, tree)
+    differences = islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1)
+    if near.tree == tree or sum(1 for _ in differences) <= _MOST_DIFFERENCES:
+        return near
+    near.release()
+    return bases.build(store, tree)
+
+
+def _write_difference(
+    folder: WorkspaceFolder,
+    base: Base,
+    store: ObjectStore,
+    entry: LogEntry,
+    upper: Path,
+    clock: Clock,
+) -> None:
+    """Write the difference of *entry* from its base through a mount of the unfinished layer."""
+    with Mounter.shared().mount(base.lower, upper, folder.work) as mount:
+        tracker = OverlayTracker(base.files, upper / FILES, clock=clock)
+        try:
+            tree = DiskTree(mount.path / FILES, tracker=tracker)
+            history = CopyHistory(tree, tracker, store, root=base.tree)
+            history.check_out(entry.files, kept=entry.files)
+            tracker.drain()
+            if tracker.index is not None:
+                save_last_seen(folder.index, tracker.index, entry)
+            tree.close()
+        finally:
+            tracker.close()
+
+
+def _mounted(
+    folder: WorkspaceFolder,
+    base: Base,
+    writer: BranchWriter,
+    *,
+    unrecorded: Unrecorded | None,
+    begins: bool = False,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> MountedBranch:
+    with ExitStack() as opened:
+        opened.callback(base.release)
+        _take_over(folder, base, unrecorded)
+        folder.work.mkdir(mode=0o755, exist_ok=True)
+        mount = Mounter.shared().mount(base.lower, folder.upper, folder.work)
+        opened.callback(mount.close)
+        if begins:
+            with DiskTree(mount.path / FILES) as whole:
+                copy_checkpoint(folder.checkpoint, whole)
+        index, root = load_last_seen(folder.index, writer) or (None, base.tree)
+        reports = overlay_support(folder.state_dir).reports_changes
+        tracker = OverlayTracker(
+            base.files,
+            folder.upper / FILES,
+            index=index,
+            force_scan=config.force_scan or not reports,
+            hidden=unrecorded,
+            clock=clock,
+        )
+        opened.callback(tracker.close)
+        tree = DiskTree(
+            mount.path / FILES,
+            tracker=tracker,
+            make_accessible=True,
+            durable=config.durable,
+            hidden=unrecorded,
+            process=OwnProcess(f"the workspace {folder.path.name}"),
+        )
+        opened.pop_all()
+    return MountedBranch(base, mount, tracker, tree, root)
+
+
+def _is_finished(mounted: MountedBranch, writer: BranchWriter) -> bool:
+    """Whether the files are those of the newest entry, and nothing is to be recovered."""
+    head = _newest(writer)
+    if writer.pending() is not None or any(mounted.held.iterdir()):
+        return False
+    history = CopyHistory(mounted.tree, mounted.tracker, writer.store, root=mounted.root)
+    try:
+        dirty = history.changed_paths()
+        is_same = history.snapshot().root == head.files
+    except (LedgerError, FilesystemError) as error:
+        _log.warning("%s is not folded: %s", mounted.tree.root, error)
+        return False
+    for path in dirty.paths:
+        mounted.tracker.note(path)
+    for path in dirty.prefixes:
+        mounted.tracker.note(path, below=True)
+    return is_same
+
+
+def _newest(writer: BranchWriter) -> LogEntry:
+    if writer.head is None:
+        raise lost_ref(MAIN_BRANCH, "the history cannot be continued")
+    return writer.head
+
+
+def _old(folder: WorkspaceFolder) -> Path:
+    return folder.upper.with_name("upper.old")
+
+
+def _set_aside(folder: WorkspaceFolder) -> None:
+    """Take the name of the layer away; ``_take_over`` deletes it."""
+    old = _old(folder)
+    if folder.upper.is_dir():
+        delete_tree(old)
+        folder.upper.rename(old)
+
+
+def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | None) -> None:
+    """Rename the unrecorded paths of a layer that was set aside into the present one; delete it.
+
+    The history cannot write them again. Each step may be repeated.
+    """
+    old = _old(folder)
+    if not old.is_dir():
+        return
+    if unrecorded is not None:
+        with (
+            DiskTree(old / FILES, make_accessible=True) as before,
+            DiskTree(folder.upper / FILES) as now,
+            DiskTree(base.files) as below,
+        ):
+            for listing in before.listings():
+                directory = WorkspacePath(listing.parts)
+                there = now.entry(directory) or below.entry(directory)
+                if there is None or there.kind is not FileKind.DIRECTORY:
+                    listing.entries.clear()  # it was deleted, with everything below it
+                    continue
+                tops = [
+                    name for name, _ in listing.entries if unrecorded.hides((*listing.parts, name))
+                ]
+                if tops and directory.parts:
+                    now.put_directory(directory)
+                for name in tops:
+                    if now.entry(directory / name) is None:
+                        with now.entered(directory) as into:
+                            os.rename(name, name, src_dir_fd=listing.fd, dst_dir_fd=into)
+                listing.entries[:] = [at for at in listing.entries if at[0] not in tops]
+    delete_tree(old)
