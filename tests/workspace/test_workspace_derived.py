@@ -307,11 +307,11 @@ def test_change_through_a_hard_link_in_a_derived_path_is_found_at_the_next_openi
 
 
 def test_workspace_with_rules_has_a_format_that_older_programs_refuse(tmp_path: Path) -> None:
-    made(tmp_path, PROJECT).close()
+    made(tmp_path, PROJECT, mode="copy").close()
     assert json.loads((folder(tmp_path).path / "about.json").read_bytes())["version"] == 2
     everything = tmp_path / "everything"
     everything.mkdir()
-    made(everything, PROJECT, config=config(propose_derived=False)).close()
+    made(everything, PROJECT, mode="copy", config=config(propose_derived=False)).close()
     assert json.loads((folder(everything).path / "about.json").read_bytes())["version"] == 1
 
 
@@ -437,7 +437,7 @@ def test_sparse_file_stays_sparse_through_import_undo_and_fork(tmp_path: Path) -
         assert copy.stat().st_blocks * 512 < 3_000_000
         workspace.fork("try")
     with reopened(tmp_path, branch="try"):
-        forked = folder(tmp_path).path / "forks/try/files/disk.img"
+        forked = folder(tmp_path).of_branch("try").files / "disk.img"
         assert forked.read_bytes() == content
         assert forked.stat().st_blocks * 512 < 3_000_000
     assert sum(path.stat().st_size for path in folder(tmp_path).ledger.rglob("*")) < 300_000
