@@ -14,7 +14,7 @@ Rule 4: links are not followed, and a directory with unknown entries is not dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -466,8 +466,10 @@ class _NotImported:
             self._unrecorded is not None and self._unrecorded.hides(parts)
         )
 
-    def may_be_in(self, directory: Parts) -> bool:
-        return not directory or self._unrecorded is not None
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        own = (".git",) if not directory and ".git" in names else ()
+        unrecorded = self._unrecorded
+        return own if unrecorded is None else {*own, *unrecorded.hidden_in(directory, names)}
 
 
 @contextmanager
