@@ -306,46 +306,58 @@ class PathPatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         names: set[str] = set()
         suffixes: set[str] = set()
-        paths: set[Parts] = set()
+        prefixes: set[str] = set()
+        paths: dict[Parts, set[str]] = {}
         name_expressions: list[bytes] = []
         path_expressions: list[bytes] = []
         for pattern in patterns:
-            rule = (
-                None
-                if pattern[:1] in ("", "!", "#")
-                else _rule(pattern.encode("utf-8", "surrogateescape"))
-            )
+            rule = None if pattern[:1] in ("", "!", "#") else _rule(_encoded(pattern))
             if rule is None:
                 raise ValueError(pattern)
+            beginning = rule.text[:-1]
+            if rule.is_name and rule.text[-1:] == b"*" and not _SPECIAL.intersection(beginning):
+                prefixes.add(beginning.decode("utf-8", "surrogateescape"))
+                continue
             if rule.expression is not None:
                 found = name_expressions if rule.is_name else path_expressions
                 found.append(rule.expression.pattern)
                 continue
             text = rule.text.decode("utf-8", "surrogateescape")
             if not rule.is_name:
-                paths.add(tuple(text.split("/")))
+                *directory, name = text.split("/")
+                paths.setdefault(tuple(directory), set()).add(name)
             elif rule.is_suffix:
                 suffixes.add(text)
             else:
                 names.add(text)
-        self._names, self._suffixes = frozenset(names), tuple(suffixes)
-        self._paths = frozenset(paths)
+        self._names, self._paths = frozenset(names), paths
+        self._prefixes, self._suffixes = tuple(prefixes), tuple(suffixes)
         self._in_names = _any_of(name_expressions)
         self._in_paths = _any_of(path_expressions)
 
     def match(self, parts: Parts) -> bool:
         """Whether a pattern matches this path itself; a pattern for a parent does not count."""
-        name = parts[-1]
-        if name in self._names or name.endswith(self._suffixes) or parts in self._paths:
-            return True
+        return bool(self.matching(parts[:-1], parts[-1:]))
+
+    def matching(self, directory: Parts, names: Sequence[str]) -> set[str]:
+        """Those of the *names* in *directory* that match; fast for many names."""
+        found = self._names.intersection(names).union(
+            name
+            for name in names
+            if name.endswith(self._suffixes) or name.startswith(self._prefixes)
+        )
+        if directory in self._paths:
+            found |= self._paths[directory].intersection(names)
         if self._in_names is not None:
-            found = self._in_names.fullmatch(name.encode("utf-8", "surrogateescape"))
-            if found is not None:
-                return True
-        if self._in_paths is None:
-            return False
-        path = "/".join(parts).encode("utf-8", "surrogateescape")
-        return self._in_paths.fullmatch(path) is not None
+            found |= {name for name in names if self._in_names.fullmatch(_encoded(name))}
+        if self._in_paths is not None:
+            above = "".join(f"{part}/" for part in directory)
+            found |= {name for name in names if self._in_paths.fullmatch(_encoded(above + name))}
+        return set(found)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _any_of(expressions: Sequence[bytes]) -> re.Pattern[bytes] | None:

@@ -8,7 +8,7 @@ process knows of the copy before the import has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -92,9 +92,11 @@ class NotImported:
             self._unrecorded is not None and self._unrecorded.hides(parts)
         )
 
-    def may_be_in(self, directory: Parts) -> bool:
-        """Whether an entry of *directory* may be one."""
-        return not directory or self._unrecorded is not None
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are not imported."""
+        own = (".git",) if not directory and ".git" in names else ()
+        unrecorded = self._unrecorded
+        return own if unrecorded is None else {*own, *unrecorded.hidden_in(directory, names)}
 
 
 OWN_REPOSITORY: Final[HiddenPaths] = NotImported()

@@ -13,6 +13,7 @@ sandbox do.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -174,10 +175,12 @@ class Unrecorded:
             known = self._hidden[parts] = self.top(parts) is not None
         return known
 
-    def may_be_in(self, directory: Parts) -> bool:
-        """Whether an entry of *directory* may be unrecorded: always."""
-        del directory
-        return True
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are not recorded."""
+        if self.hides(directory):
+            return names
+        found = self._any.matching(directory, names)
+        return [name for name in found if self.hides((*directory, name))]
 
     def top(self, parts: Parts) -> Parts | None:
         """The topmost unrecorded path at or above *parts*; ``None`` if it is recorded."""

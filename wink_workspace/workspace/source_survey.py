@@ -105,7 +105,9 @@ class _Walk:
                 self._tops.append(WorkspacePath(listing.parts))
                 listing.entries.clear()
                 continue
-            listing.entries[:] = [at for at in listing.entries if self._is_recorded(listing, *at)]
+            hidden = self._unrecorded(listing)
+            if hidden:
+                listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
             sizes = [st.st_size for _, st in listing.entries if stat.S_ISREG(st.st_mode)]
             self._sizes[listing.parts] = sum(sizes)
             self._counts[listing.parts] = len(sizes)
@@ -124,19 +126,21 @@ class _Walk:
             rules = replace(rules, content=())
         return Survey(rules, sorted(self._tops), n_files, n_bytes)
 
-    def _is_recorded(self, listing: Listing, name: str, status: object) -> bool:
-        """Whether an entry is neither excluded nor derived nor the repository at the top."""
-        del status
-        parts = (*listing.parts, name)
-        if parts == (_GIT,) or self._excluded.match(parts):
-            return False
-        if not self._derived.match(parts) or self._public.match(parts):
-            return True
-        if self._git.tracks(parts):
-            self._content.append(anchored(parts))
-            return True
-        self._tops.append(WorkspacePath(parts))
-        return False
+    def _unrecorded(self, listing: Listing) -> set[str]:
+        """The names that are excluded or derived, or the repository at the top."""
+        directory, names = listing.parts, [name for name, _ in listing.entries]
+        hidden = self._excluded.matching(directory, names)
+        derived = self._derived.matching(directory, names) - hidden
+        if not directory:
+            hidden.add(_GIT)
+        for name in sorted(derived - self._public.matching(directory, names)):
+            parts = (*directory, name)
+            if self._git.tracks(parts):
+                self._content.append(anchored(parts))
+            else:
+                self._tops.append(WorkspacePath(parts))
+                hidden.add(name)
+        return hidden
 
     def _is_cache(self, listing: Listing) -> bool:
         """Whether a directory has a ``CACHEDIR.TAG``; the source itself does not count."""

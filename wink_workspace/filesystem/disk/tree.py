@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
@@ -150,8 +150,8 @@ class HiddenPaths(Protocol):
         """Whether a path is hidden, or lies below a hidden one."""
         ...
 
-    def may_be_in(self, directory: Parts) -> bool:
-        """Whether an entry of *directory* may be hidden; called for each listed directory."""
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are hidden; called for each listed directory."""
         ...
 
 
@@ -290,9 +290,11 @@ class DiskTree:
 
     def _hide(self, directory: Parts, listing: Listing) -> None:
         """Remove hidden entries from *listing*, so that the walk does not enter them."""
-        if self.hidden is not None and self.hidden.may_be_in(directory):
-            hides = self.hidden.hides
-            listing.entries[:] = [at for at in listing.entries if not hides((*directory, at[0]))]
+        if self.hidden is None or not listing.entries:
+            return
+        hidden = self.hidden.hidden_in(directory, [name for name, _ in listing.entries])
+        if hidden:
+            listing.entries[:] = [entry for entry in listing.entries if entry[0] not in hidden]
 
     def entered(self, path: WorkspacePath) -> Descriptor:
         """A descriptor for entering the directory *path*; for a ``with`` block."""
