@@ -521,7 +521,7 @@ class SandboxUnavailableError(SandboxError):
 class IsolationError(SandboxError):
     """An isolation layer of the sandbox is missing; nothing was run."""
 
-    code = "sandbox-wall"
+    code = "sandbox-isolation"
     default_hint = "Run `wink-workspace doctor` to see which isolation layers are missing."
 
 

@@ -2,6 +2,9 @@
 
 A forked child has copies of everything that its parent has open. If it used a workspace, it would
 consume the parent's change events, and write without the parent's lock.
+
+The id of this process is read once, and again in a forked child: ``check`` runs many times in each
+call, and needs no system call.
 """
 
 from __future__ import annotations
@@ -11,6 +14,16 @@ import os
 from wink_workspace.errors import ForkedProcessError
 
 __all__ = ["OwnProcess"]
+
+_pid = os.getpid()
+
+
+def _read_pid() -> None:
+    global _pid  # changed by a fork only
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_read_pid)
 
 
 class OwnProcess:
@@ -24,14 +37,14 @@ class OwnProcess:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._pid = os.getpid()
+        self._pid = _pid
 
     @property
     def is_present(self) -> bool:
         """Whether this is that process."""
-        return os.getpid() == self._pid
+        return self._pid == _pid
 
     def check(self) -> None:
         """Raise ``ForkedProcessError`` in any other process."""
-        if os.getpid() != self._pid:
+        if self._pid != _pid:
             raise ForkedProcessError(f"{self._what} was opened by process {self._pid}, not by this")

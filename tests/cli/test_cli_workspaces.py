@@ -174,6 +174,7 @@ def test_fork_diff_and_rm_print_json(shell: Shell) -> None:
         "not_shown": [],
         "changes": [],
         "left_out": [],
+        "derived": [],
     }
     assert json.loads(shell("rm", forked["name"], "--json")) == {"removed": forked["name"]}
     assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}

@@ -134,6 +134,38 @@ def test_ctrl_c_in_the_block_undoes_it(workspace: Workspace) -> None:
     assert not workspace.files.exists("a.py")
 
 
+def test_calls_of_two_workspaces_on_one_loop_may_end_in_any_order(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    async def main(one: Workspace, other: Workspace) -> None:
+        overlapping, first_ended = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            async with one.call("first") as call:
+                await overlapping.wait()
+                call.files.delete("a.py")
+            first_ended.set()
+
+        task = asyncio.create_task(first())
+        await asyncio.sleep(0)
+        async with other.call("second") as call:
+            overlapping.set()
+            await first_ended.wait()
+            call.files.delete("a.py")
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.Event().wait()
+        await task
+
+    with Workspace.temporary(tmp_path / "source") as other:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(main(workspace, other))
+        assert workspace.head.outcome is Outcome.COMMITTED
+        assert not workspace.files.exists("a.py")
+        assert other.head.outcome is Outcome.ROLLED_BACK
+        assert other.files.exists("a.py")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_cancellation_fails_the_block_at_its_end(workspace: Workspace) -> None:
     async def body() -> None:
         cancellation = Cancellation()

@@ -20,8 +20,10 @@ from wink_workspace.filesystem.changes.inotify import InotifyTracker
 from wink_workspace.filesystem.changes.scan import ScanTracker
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
+from wink_workspace.workspace import Workspace
 
-MOST_CALLS = 715
+MOST_CALLS = 700
+MOST_CALLS_OF_A_READ = 390
 MOST_READS = 2
 LOOKS_BEFORE = 1
 EDITED = "src/main.py"
@@ -80,6 +82,12 @@ def traced(act: Callable[[], object]) -> CallPath:
     return path
 
 
+def make_prefixes(workspace: Workspace) -> None:
+    """Make the directories of objects: the first object with a new prefix costs more."""
+    for prefix in range(256):
+        (workspace._folder.ledger / "objects" / f"{prefix:02x}").mkdir(exist_ok=True)
+
+
 def edit(call: Call, n: int) -> None:
     edits = {"old_string": f"x = {n}\n", "new_string": f"x = {n + 1}\n"}
     assert call("edit_file", file_path=EDITED, **edits).result.success
@@ -91,8 +99,7 @@ def test_warm_edit_stays_within_its_budget_of_calls_reads_and_drains(
     clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that no file is racily clean
     files = {**FILES, EDITED: b"import sys\n\nx = 0\n"}
     with made(tmp_path, files, clock=clock) as workspace, calls(workspace) as call:
-        for prefix in range(256):  # else the first object with a new prefix costs more
-            (workspace._folder.ledger / "objects" / f"{prefix:02x}").mkdir(exist_ok=True)
+        make_prefixes(workspace)
         assert call("read_file", file_path=EDITED).result.success
         for n in range(5):
             edit(call, n)
@@ -105,17 +112,26 @@ def test_warm_edit_stays_within_its_budget_of_calls_reads_and_drains(
     assert path.functions.total() <= MOST_CALLS, report
 
 
-def test_warm_read_opens_the_file_once(tmp_path: Path) -> None:
+def test_warm_read_stays_within_its_budget_of_calls_and_opens_the_file_once(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))
     with (
         made(tmp_path, {**FILES, EDITED: b"import sys\n"}, clock=clock) as workspace,
         calls(workspace) as call,
     ):
+        make_prefixes(workspace)
 
         def read() -> None:
             assert call("read_file", file_path=EDITED).result.success
 
-        read()
-        path = traced(read)
+        for _ in range(5):
+            read()
+        paths = [traced(read) for _ in range(3)]
+    path = min(paths, key=lambda path: path.functions.total())
+    report = str(path)
+    record_property("read_path", report)
     assert path.functions[ToolExecutor.execute.__code__] == 1
-    assert path.n_reads == 1, str(path)
+    assert path.n_reads == 1, report
+    assert path.looks_before == LOOKS_BEFORE + 1, report  # and one after the handler
+    assert path.functions.total() <= MOST_CALLS_OF_A_READ, report

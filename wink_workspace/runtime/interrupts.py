@@ -6,11 +6,13 @@ the handler runs. The first one that is delivered starts to defer again, so that
 cannot interrupt the rollback.
 
 Only the main thread receives signals. On other threads, and where code outside of Python handles
-SIGINT, deferring does nothing. Changing a signal's handler costs more than the rest of a small
-call, so a run of many calls uses ``installed`` once around all of them.
+SIGINT, deferring does nothing.
+
+The process has one handler, ``_SharedHandler``. The first block installs it and the last one
+restores the previous one. Calls of two workspaces on one event loop may end in any order.
 """
 
-# ruff: noqa: SLF001 - the class and its two blocks are one unit
+# ruff: noqa: SLF001 - the classes of this module are one unit
 
 from __future__ import annotations
 
@@ -20,20 +22,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import signal as _signal
+else:  # The functions of ``signal`` look for enum members, which takes 10 µs per change of handler
+    import _signal
 
 __all__ = ["DeferSigint", "GuardedBlock"]
 
+_SIGINT = int(signal.SIGINT)
+
 
 class DeferSigint:
-    """Defers SIGINT; its blocks nest, for calls inside calls."""
+    """Defers SIGINT for one session; its blocks nest, for calls inside calls."""
 
     def __init__(self) -> None:
         self._n_deferring: int = 0
         self._delivers: bool = True
         self._is_leaving: bool = False
-        self._pending: bool = False
-        self._previous: Callable[[int, FrameType | None], Any] | int | None = None
         self._installed: bool = False
 
     @contextmanager
@@ -61,41 +68,73 @@ class DeferSigint:
         Python checks for signals after a call and at the start of a function, never between two
         assignments: so related assignments follow each other.
         """
+        is_user = self._installed
         try:
-            if self._installed and not was_installed:
-                self._uninstall()
+            if is_user and not was_installed:
+                self._installed = False
+                _handler.remove(self)
         finally:
             self._is_leaving = False
-            is_due = self._pending and self._delivers
-            self._pending = self._pending and not is_due
+            is_due = is_user and _handler.is_pending and self._delivers
+            _handler.is_pending = _handler.is_pending and not is_due
         if is_due:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(_SIGINT)
 
     def _install(self) -> None:
-        if self._installed or threading.get_ident() != threading.main_thread().ident:
-            return
-        previous = signal.getsignal(signal.SIGINT)
-        if previous is None or previous is signal.SIG_IGN:
-            return
-        self._previous, self._installed = (
-            previous,
-            True,
-        )  # first, so that ``_leave`` always undoes it
-        signal.signal(signal.SIGINT, self._on_signal)
+        if not self._installed and threading.get_ident() == threading.main_thread().ident:
+            _handler.add(self)
 
-    def _uninstall(self) -> None:
-        self._installed = False
-        signal.signal(signal.SIGINT, self._previous)
+    def _deliver(self) -> None:
+        self._delivers = True
+        if _handler.is_pending and self._installed:
+            _handler.is_pending = False
+            signal.raise_signal(_SIGINT)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._delivers or self._is_leaving or (frame and frame.f_code in _GUARDED_ENDS):
-            self._pending = True
+
+class _SharedHandler:
+    """The SIGINT handler of the process, while it has users; only the main thread changes them.
+
+    A signal is pending while one of the users defers it. A user that stops to defer it raises it
+    again, and the next user may defer it further.
+    """
+
+    def __init__(self) -> None:
+        self.is_pending = False
+        self._users: tuple[DeferSigint, ...] = ()
+        self._previous: Callable[[int, FrameType | None], Any] | int | None = None
+
+    def add(self, user: DeferSigint) -> None:
+        if self._users:
+            self._users, user._installed = (*self._users, user), True
             return
-        self._delivers = self._n_deferring == 0  # in a call, defer from now on
+        previous = _signal.getsignal(_SIGINT)
+        if previous is None or previous == _signal.SIG_IGN:
+            return
+        # First, so that ``_leave`` always undoes it
+        self._previous, self._users, user._installed = previous, (user,), True
+        _signal.signal(_SIGINT, self)
+
+    def remove(self, user: DeferSigint) -> None:
+        self._users = tuple([each for each in self._users if each is not user])
+        if not self._users:
+            _signal.signal(_SIGINT, self._previous)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        users, is_end = self._users, frame is not None and frame.f_code in _GUARDED_ENDS
+        for user in users:
+            if is_end or user._is_leaving or not user._delivers:
+                self.is_pending = True
+                return
+        for user in users:
+            user._delivers = user._n_deferring == 0  # in a call, defer from now on
         if not callable(self._previous):  # SIG_DFL would end the process without a rollback
             raise KeyboardInterrupt
         self._previous(number, frame)
-        self._delivers = True  # it did not raise, so the body is still running
+        for user in users:
+            user._delivers = True  # it did not raise, so the body is still running
+
+
+_handler = _SharedHandler()
 
 
 # These two cannot use ``contextmanager``: a generator that is interrupted just before its block
@@ -144,11 +183,7 @@ class _Delivered(AbstractContextManager[None]):
         self._was_delivering = sigint._delivers
 
     def __enter__(self) -> None:
-        sigint = self._sigint
-        sigint._delivers = True
-        if sigint._pending:
-            sigint._pending = False
-            signal.raise_signal(signal.SIGINT)
+        self._sigint._deliver()
 
     def __exit__(self, *_: object) -> None:
         self._sigint._delivers = self._was_delivering
@@ -158,7 +193,7 @@ class GuardedBlock(AbstractContextManager[Any]):
     """A block whose end is never interrupted, not even before its first step.
 
     A signal that arrives as ``__exit__`` begins would otherwise skip all of it, since no ``try`` of
-    the block is entered yet. ``DeferSigint`` knows these two functions and defers the signal.
+    the block is entered yet. The handler knows these two functions and defers the signal.
     """
 
     def __init__(self, sigint: DeferSigint) -> None:
@@ -166,11 +201,7 @@ class GuardedBlock(AbstractContextManager[Any]):
 
     def deliver_sigint(self) -> None:
         """Deliver a deferred SIGINT now, and others until the end of the block."""
-        sigint = self.__sigint
-        sigint._delivers = True
-        if sigint._pending:
-            sigint._pending = False
-            signal.raise_signal(signal.SIGINT)
+        self.__sigint._deliver()
 
     def __exit__(
         self,

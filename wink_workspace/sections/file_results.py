@@ -178,10 +178,10 @@ class FileWindow:
         if not self.lines:
             return "(empty file)"
         return _lines(
-            *(
-                f"{number:>{_NUMBER_WIDTH}}\t{line}"
+            *[  # in each call that reads; a generator or a nested format takes twice as long
+                str(number).rjust(_NUMBER_WIDTH) + "\t" + line
                 for number, line in enumerate(self.lines, start=self.first_line)
-            ),
+            ],
             f"(more lines follow; continue with offset={self.last_line + 1})" if self.more else "",
             f"({counted(self.n_cut_lines, 'long line')} cut)" if self.n_cut_lines else "",
             self._not_utf_8(),

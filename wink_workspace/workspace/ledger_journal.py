@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from wink_workspace.errors import FilesystemError, LedgerError
-from wink_workspace.ledger import BranchWriter, Draft, EntryKind, SessionStore, diff
+from wink_workspace.ledger import BranchWriter, Draft, EntryKind, LogEntry, SessionStore, diff
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
@@ -78,8 +78,7 @@ class LedgerJournal:
         paths = self._commit_external_edits()
         self._run_maintenance()
         # Only the snapshot of a call that begins now may reuse this scan.
-        begins_call = any(each is self._files for each in participants)
-        self._history.reuse_snapshot(not paths and begins_call)
+        self._history.reuse_snapshot(not paths and self._files in participants)
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -92,6 +91,12 @@ class LedgerJournal:
         del saved
         self._append(event)
         self.finish_pending()
+
+    def commit_move(self, draft: Draft) -> LogEntry:
+        """Append *draft* with the session's STATE; the new entry."""
+        entry = self._writer.append(replace(draft, session=self._sessions.write(self._session)))
+        self.finish_pending()
+        return entry
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call that was rolled back."""

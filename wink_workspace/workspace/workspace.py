@@ -28,7 +28,6 @@ from wink_workspace.errors import (
     FilesystemError,
     LedgerDamagedError,
     LedgerError,
-    RollbackError,
     UsageError,
     WinkError,
 )
@@ -70,7 +69,7 @@ from wink_workspace.prompt import (
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
-from wink_workspace.session import Outcome, Session, SliceKind, WorkspaceRestored
+from wink_workspace.session import Outcome, Session, WorkspaceRestored
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
@@ -85,6 +84,7 @@ from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
+from .moves import HistoryMove
 from .opened_files import OpenedFiles, open_copy, open_in_place, open_overlay
 from .overlay_branches import import_overlay, trees_of_bases
 from .reading import ReadableHistory
@@ -639,7 +639,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such entry.
             FileMissingError: If one of *paths* is neither in the workspace nor in that entry.
         """
-        with self._turn():
+        with self._turn() as move:
             entry = self._writer.find(which)
             head = self.head
             root, session, base = entry.files, entry.session, entry.base
@@ -652,11 +652,12 @@ class Workspace(ReadableHistory):
                             f"{path} is neither in the workspace nor in entry {entry.number}"
                         )
                 root = with_paths_from(store, head.files, entry.files, wanted)
-                session, base = head.session, head.base
+                session, base = self._present_state(), head.base
             draft = self._draft(
                 EntryKind.RESTORE, f"restore of entry {entry.number}", root, session
             )
-            return self._move(replace(draft, base=base))
+            move.make(replace(draft, base=base))
+        return move.entry
 
     def restore_discarded(
         self, which: int | str, *, paths: Sequence[str] | None = None
@@ -675,14 +676,16 @@ class Workspace(ReadableHistory):
             FileMissingError: If one of *paths* is not in the discard; the message says if it
                 was too large to keep.
         """
-        with self._turn():
+        with self._turn() as move:
             found, head = self.find_discarded(which), self.head
             wanted = [parse_path(path) for path in paths or ()]
             chosen = _chosen(found, list(self._discarded_tree_changes(found)), wanted)
             root = build(self._ledger.store, head.files, chosen)
             name = str(found.discard or found.id[:12])
-            draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, head.session)
-            return self._move(replace(draft, outcome=Outcome.COMMITTED))
+            state = self._present_state()
+            draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, state)
+            move.make(replace(draft, outcome=Outcome.COMMITTED))
+        return move.entry
 
     def _changed_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
@@ -694,13 +697,13 @@ class Workspace(ReadableHistory):
         return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
 
     def _revert(self, kind: EntryKind, choose: Callable[[], LogEntry | None]) -> LogEntry:
-        with self._turn():
+        with self._turn() as move:
             entry = choose()
             if entry is None:
                 raise EntryMissingError(
                     f"there is nothing to {kind}", hint="List the history to see its entries."
                 )
-            reverted = self._writer.reverted(entry)
+            reverted = self._writer.reverted(entry, session=self._present_state())
             if reverted.files.tree is None:
                 raise ConflictError(
                     f"the {kind} of entry {entry.number} conflicts with later edits: "
@@ -713,16 +716,17 @@ class Workspace(ReadableHistory):
             reason = f"{kind} of entry {target}: {what}"
             before = self._writer.before(entry)
             draft = self._draft(kind, reason, reverted.files.tree, reverted.session.tree)
-            return self._move(
+            move.make(
                 replace(
                     draft,
                     target=target,
                     base=None if entry.base == before.base else before.base,
                 )
             )
+        return move.entry
 
-    def _turn(self, *, needs_room: bool = True) -> ExitStack:
-        """Lock the session for a move, after external edits are committed.
+    def _turn(self, *, needs_room: bool = True) -> HistoryMove:
+        """The boundary of a move; without a move, it commits external edits and locks the session.
 
         Without *needs_room*, these edits may be left out if the disk is full.
 
@@ -731,23 +735,29 @@ class Workspace(ReadableHistory):
                 workspace is closed.
         """
         self._check_open()
-        stack = ExitStack()
-        transactions = transactions_of(self.session)
-        with ExitStack() as entered:
-            entered.enter_context(transactions.turn())
-            if transactions.depth:
-                raise UsageError(
-                    "a call is running, which can change only its own files and state",
-                    hint="Repeat this when the call has ended.",
-                )
+
+        def absorb() -> tuple[str, ...]:
             try:
-                self._with_reserve(lambda: self._journal.absorb_external(()))
+                return self._with_reserve(lambda: self._journal.absorb_external(()))
             except (LedgerError, FilesystemError) as error:
                 if needs_room:
                     raise
                 self._ignore_edits_on_full_disk(error)
-            stack.push(entered.pop_all())
-        return stack
+                return ()
+
+        return HistoryMove(
+            self.session,
+            self.files,
+            history=self._history,
+            sessions=self._sessions,
+            journal=self._journal,
+            absorb=absorb,
+            head=lambda: self.head,
+        )
+
+    def _present_state(self) -> str:
+        """The root of STATE as it is, with what changed outside of calls."""
+        return self._sessions.write(self.session)
 
     def _ignore_edits_on_full_disk(self, error: WinkError) -> None:
         """Continue with the newest entry if *error* says that the disk is full."""
@@ -780,46 +790,6 @@ class Workspace(ReadableHistory):
             at=at,
             call_id=f"{kind}-{head.number + 1}",
         )
-
-    def _move(self, draft: Draft) -> LogEntry:
-        """Set files and STATE to those of *draft*, as one entry.
-
-        It shares the turn, the transaction and the pending mark with ``CallBoundary``, but is not a
-        call. A boundary runs code that it does not know: it delivers Ctrl-C to the code, runs the
-        reducers on its result, and keeps a record when it fails. Here the result is known before
-        the first effect: Ctrl-C is deferred throughout, STATE is loaded and not reduced, and a
-        failure leaves no entry.
-        """
-        head, event = self.head, draft.record
-        try:
-            entry = self._commit_move(head, draft)
-        except RollbackError:
-            raise  # the mark stays: the next process that opens the workspace recovers it
-        except BaseException:
-            self._journal.finish_pending()
-            raise
-        self._journal.finish_pending()
-        self.session.reduce(event, kind=SliceKind.LOG)
-        self.session.notify(event)
-        return entry
-
-    def _commit_move(self, head: LogEntry, draft: Draft) -> LogEntry:
-        """Append *draft* with its effects and the resulting session, or leave no trace."""
-        self._writer.begin(draft.call_id, draft.kind.value, draft.at)
-        participants = (self.session, self.files)
-        transactions = transactions_of(self.session)
-        with transactions.transaction(participants, discard=lambda: None) as transaction:
-            try:
-                self._history.check_out(draft.files, kept=head.files)
-                self._sessions.load(self.session, draft.session)
-                self.session.reduce(draft.record, kind=SliceKind.STATE)
-                session = self._sessions.write(self.session)
-                entry = self._writer.append(replace(draft, session=session))
-            except BaseException:
-                self._sessions.load(self.session, head.session)
-                raise
-            transaction.commit()
-        return entry
 
     # Forks, merges and apply
 
@@ -858,7 +828,7 @@ class Workspace(ReadableHistory):
         require_branch(self._ledger, branch)
         if branch == self._folder.branch:
             raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
-        with self._turn():
+        with self._turn() as move:
             store, head = self._ledger.store, self.head
             other = self._ledger.branch(branch).head
             base = other and merge_base(store, head, other)
@@ -874,9 +844,10 @@ class Workspace(ReadableHistory):
             reason = f"merge of {branch}, entry {other.number}"
             if merged.tree is None:
                 raise _merge_conflict(reason, merged, ("this branch", branch))
-            draft = self._draft(EntryKind.MERGE, reason, merged.tree, head.session)
+            draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
             source = self._merged_base(base, other)
-            return self._move(replace(draft, merged=other, base=source))
+            move.make(replace(draft, merged=other, base=source))
+        return move.entry
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
         """The base of this branch after a merge: what both branches synced."""
@@ -904,7 +875,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another process is applying to the source.
         """
         self._refuse_in_place("synced with", "External edits are committed before each call.")
-        with self._turn():
+        with self._turn() as move:
             head = self.head
             update = self._source_update()
             note, branch = self._folder.applied, self._folder.branch
@@ -917,8 +888,9 @@ class Workspace(ReadableHistory):
             reason = f"sync with {self.info.source}"
             if merged.tree is None:
                 raise _merge_conflict(reason, merged, ("workspace", "source"))
-            draft = self._draft(EntryKind.SYNC, reason, merged.tree, head.session)
-            return self._move(replace(draft, base=source.foreign))
+            draft = self._draft(EntryKind.SYNC, reason, merged.tree, self._present_state())
+            move.make(replace(draft, base=source.foreign))
+        return move.entry
 
     def _refuse_in_place(self, what: str, hint: str) -> None:
         if self._is_in_place:
