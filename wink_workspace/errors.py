@@ -45,6 +45,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- PatternError (ValueError)     an invalid glob or regular expression
      |    +-- SearchTimeoutError (TimeoutError)
      |    +-- MountError
+     |    |    +-- SourceTooLargeError      ... because it exceeds a limit
      +-- LedgerError                        history that cannot be read or written
      |    +-- LedgerBusyError               another process is writing it
      |    +-- LedgerMovedError              it grew since it was last read
@@ -132,6 +133,7 @@ __all__ = [
     "SessionError",
     "SnapshotError",
     "SnapshotVersionError",
+    "SourceTooLargeError",
     "ToolValidationError",
     "UnboundResourceError",
     "UsageError",
@@ -455,6 +457,16 @@ class MountError(FilesystemError):
     """Something that cannot be mounted into the workspace."""
 
     code = "mount"
+
+
+class SourceTooLargeError(MountError):
+    """A directory that is larger than a workspace may be."""
+
+    code = "source-too-large"
+    default_hint = (
+        "Leave paths out with --exclude, keep them out of the history with --derived, or raise"
+        " the limit with --max-size or --max-files."
+    )
 
 
 class LedgerError(WinkError):

@@ -162,7 +162,8 @@ def test_list_names_every_workspace_until_rm_removes_it(shell: Shell) -> None:
 def test_fork_diff_and_rm_print_json(shell: Shell) -> None:
     workspace = shell.new()
     forked = json.loads(shell("fork", workspace, "try", "--json"))
-    assert forked == {"workspace": workspace, "fork": "try", "name": f"{workspace}/try"}
+    name = f"{workspace}/try"
+    assert forked == {"workspace": workspace, "fork": "try", "name": name, "without": []}
     shell.play(forked["name"], *FIXING)
     differing = json.loads(shell("diff", forked["name"], "--json"))
     assert differing["paths"] == ["a.py"]
@@ -173,6 +174,7 @@ def test_fork_diff_and_rm_print_json(shell: Shell) -> None:
         "not_shown": [],
         "changes": [],
         "left_out": [],
+        "derived": [],
     }
     assert json.loads(shell("rm", forked["name"], "--json")) == {"removed": forked["name"]}
     assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}
@@ -500,3 +502,54 @@ def test_merge_and_sync_are_one_entry_each(shell: Shell) -> None:
         "merge", f"{workspace}/bold", "--into", other, fails=2
     )
     assert shell("sync", other) == "already up to date\n"
+
+
+def test_new_names_derived_paths_and_leaves_out_excluded_ones(shell: Shell) -> None:
+    (shell.source / "node_modules").mkdir()
+    (shell.source / "node_modules/x.js").write_text("1\n")
+    (shell.source / "gen.txt").write_text("made\n")
+    (shell.source / "clip.mp4").write_text("video\n")
+    (shell.source / ".env").write_text("KEY=1\n")
+    options = ("--exclude", "*.mp4", "--derived", "/gen.txt")
+    printed = shell("new", shell.source, *options)
+    assert "derived, so copied and not recorded: .env, gen.txt, node_modules" in printed
+    workspace = printed.split(":")[0]
+    shell.play(workspace, call("write_file", file_path=".env.local", content="X"), {"text": "."})
+    assert shell("diff", workspace) == ""
+    assert "derived paths changed and are not part of this: .env.local" in shell.err
+    assert json.loads(shell("apply", workspace, "--json"))["preview"]["derived"] == [".env.local"]
+    undone = json.loads(shell("restore", workspace, "1", "--json"))
+    assert undone["derived"] == [".env.local"]
+    files = shell.storage.folder(workspace).files
+    assert (files / "node_modules/x.js").exists()
+    assert not (files / "clip.mp4").exists()
+    assert "4 derived paths kept" in shell("checkpoint", workspace)
+    shell("fork", workspace, "try")
+    assert shell("diff", f"{workspace}/try") == ""
+    forked = shell.storage.folder(workspace).of_branch("try").files
+    assert (forked / ".env.local").read_text() == "X"
+
+
+def test_new_with_no_derived_records_everything(shell: Shell) -> None:
+    (shell.source / ".env").write_text("KEY=1\n")
+    workspace = json.loads(shell("new", shell.source, "--no-derived", "--json"))
+    assert workspace["derived"] == []
+    imported = json.loads(shell("show", workspace["id"], 1, "--json"))
+    assert imported["record"]["n_files"] == 3
+
+
+def test_new_refuses_a_source_over_the_limit_and_names_the_largest_path(shell: Shell) -> None:
+    (shell.source / "data").mkdir()
+    (shell.source / "data/big.bin").write_bytes(b"x" * 20_000)
+    refused = shell("new", shell.source, "--max-size", "10K", fails=2)
+    assert "data/big.bin (20 KiB)" in refused
+    assert "--exclude" in refused
+    assert "is not a size" in shell("new", shell.source, "--max-size", "much", fails=2)
+    assert "more than 1 file" in shell("new", shell.source, "--max-files", 1, fails=2)
+    assert shell("list") == ""
+    shell("new", shell.source, "--max-size", "10K", "--exclude", "data")
+
+
+def test_new_in_place_refuses_excluded_paths(shell: Shell) -> None:
+    refused = shell("new", shell.source, "--in-place", "--exclude", "data", fails=2)
+    assert "copies nothing" in refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ class Hidden:
     def hides(self, parts: tuple[str, ...]) -> bool:
         return parts[:1] == ("secret",) or parts[:2] == ("sub", "own")
 
-    def may_be_in(self, directory: tuple[str, ...]) -> bool:
-        return directory in ((), ("sub",))
+    def hidden_in(self, directory: tuple[str, ...], names: Sequence[str]) -> Collection[str]:
+        return [name for name in names if self.hides((*directory, name))]
+
+    def may_change_in(self, directory: tuple[str, ...]) -> bool:
+        return False
 
 
 @pytest.fixture

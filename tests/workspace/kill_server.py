@@ -188,6 +188,38 @@ def work_trim(directory: Path, killer: Killer) -> None:
             call("damage")
 
 
+def work_derived(directory: Path, killer: Killer) -> None:
+    """One failing call that changes, deletes and adds derived paths."""
+    copy = folder(directory)
+    root = copy.files
+
+    def damage() -> None:
+        (root / "a.txt").write_bytes(b"spoilt")
+        (root / ".env").write_bytes(b"spoilt")
+        (root / "node_modules/a/index.js").unlink()
+        (root / "node_modules/b/index.js").write_bytes(b"spoilt")
+        (root / "node_modules/c").mkdir()
+        (root / "node_modules/c/index.js").write_bytes(b"new")
+        (root / ".venv/bin/python").unlink()
+        (root / ".venv/bin").rmdir()
+        (root / ".venv").rmdir()
+        workspace.files.write_text(".env.local", "new")
+        killer("damage")
+
+    with calling(killer), Workspace(copy) as workspace:
+        with calls(workspace, doing(damage, name="damage-derived", fails=True)) as call:
+            call("damage-derived")
+
+
+def work_checkpoint(directory: Path, killer: Killer) -> None:
+    """Change a derived path, and keep it."""
+    with Workspace(folder(directory)) as workspace:
+        workspace.files.write_text(".env", "CHANGED\n")
+        with calling(killer):
+            killer("begin")
+            workspace.checkpoint()
+
+
 def work_apply(directory: Path, killer: Killer) -> None:
     """Apply everything to the source."""
     with calling(killer), Workspace(folder(directory)) as workspace:

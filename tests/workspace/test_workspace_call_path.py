@@ -22,7 +22,7 @@ from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
 from wink_workspace.workspace import Workspace
 
-MOST_CALLS = 702
+MOST_CALLS = 714
 MOST_CALLS_OF_A_READ = 390
 MOST_READS = 2
 LOOKS_BEFORE = 1

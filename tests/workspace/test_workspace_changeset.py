@@ -28,14 +28,14 @@ FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\ntwo\n",
     "gone.txt": "gone\n",
     "run.sh": "#!/bin/sh\n",
-    ".gitignore": "*.log\n/build/\n",
+    ".gitignore": "*.log\n/made/\n",
     "old.log": "imported\n",
     "d/e": "e\n",
 }
 NEW = {
     "new.txt": "new\n",
     "noise.log": "noise\n",
-    "build/out/x.o": "object\n",
+    "made/out/x.o": "object\n",
     "cache/deep/y.log": "only ignored files in a new directory\n",
     ".wink-output/stdout.txt": "ours\n",
     "old.log": "changed\n",
@@ -94,8 +94,8 @@ def test_left_out_paths_are_named_once_with_their_reason(tmp_path: Path) -> None
     assert left_out(changes) == {
         ".git": LeftOutReason.REPOSITORY,
         ".wink-output": LeftOutReason.OWN_OUTPUT,
-        "build": LeftOutReason.IGNORED,
         "cache/deep/y.log": LeftOutReason.IGNORED,
+        "made": LeftOutReason.IGNORED,
         "noise.log": LeftOutReason.IGNORED,
     }
     assert all(each.n_files == 1 for each in changes.left_out)
@@ -105,13 +105,13 @@ def test_ignored_files_and_our_own_output_never_reach_the_source(tmp_path: Path)
     with changed(tmp_path) as workspace:
         workspace.apply()
     after = tree_of(tmp_path / "source")
-    assert not {"noise.log", "build", "cache", ".wink-output"} & after.keys()
+    assert not {"noise.log", "made", "cache", ".wink-output"} & after.keys()
     assert (tmp_path / "source/old.log").read_text() == "changed\n", "it was imported"
 
 
 def test_ignored_files_are_included_on_request(tmp_path: Path) -> None:
     with changed(tmp_path) as workspace:
-        with_ignored = ("a.txt", "build/out/x.o", "cache/deep/y.log", "gone.txt", "new.txt",
+        with_ignored = ("a.txt", "cache/deep/y.log", "gone.txt", "made/out/x.o", "new.txt",
                         "noise.log", "old.log", "run.sh")  # fmt: skip
         assert workspace.changeset(include_ignored=True).paths == with_ignored
         assert workspace.apply("patch", include_ignored=True).paths == with_ignored
@@ -125,15 +125,15 @@ def test_ignored_files_are_included_on_request(tmp_path: Path) -> None:
 
 
 def test_an_ignored_file_without_a_commit_is_not_published_by_a_branch(tmp_path: Path) -> None:
-    source = make_tree(tmp_path / "source", {"a.txt": "a\n", ".gitignore": ".env\n"})
+    source = make_tree(tmp_path / "source", {"a.txt": "a\n", ".gitignore": "own.cfg\n"})
     repository(source)
-    (source / ".env").write_text("KEY=secret\n")
+    (source / "own.cfg").write_text("KEY=secret\n")
     with Workspace.create(source, storage=state(tmp_path)) as workspace:
-        (files_of(workspace, tmp_path) / ".env").write_text("KEY=other\n")
-        assert workspace.changeset().paths == (".env",)
+        (files_of(workspace, tmp_path) / "own.cfg").write_text("KEY=other\n")
+        assert workspace.changeset().paths == ("own.cfg",)
         applied = workspace.apply("branch", branch="b")
-        assert (applied.paths, applied.left_out) == ((), (".env",))
-        assert workspace.apply().paths == (".env",)
+        assert (applied.paths, applied.left_out) == ((), ("own.cfg",))
+        assert workspace.apply().paths == ("own.cfg",)
 
 
 def test_a_rule_that_crashes_libgit2_does_not_crash_apply(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_a_linked_working_tree_has_the_exclusions_of_its_repository(tmp_path: Pa
 
 
 def test_a_part_of_a_repository_has_the_rules_above_it(tmp_path: Path) -> None:
-    make_tree(tmp_path, {".gitignore": "/source/out\n*.log\n", ".git/info/exclude": "mine\n"})
-    new = {"out": "", "a.log": "", "mine": "", "b": ""}
-    assert ignored_by(tmp_path, {}, new) == {"out", "a.log", "mine"}
+    make_tree(tmp_path, {".gitignore": "/source/made\n*.log\n", ".git/info/exclude": "mine\n"})
+    new = {"made": "", "a.log": "", "mine": "", "b": ""}
+    assert ignored_by(tmp_path, {}, new) == {"made", "a.log", "mine"}
 
 
 def test_new_files_of_an_ignored_source_are_included(tmp_path: Path) -> None:
@@ -205,11 +205,11 @@ def test_the_git_configuration_of_the_user_has_no_effect(
 
 
 def test_a_cache_that_ignores_itself_is_left_out(tmp_path: Path) -> None:
-    new = {".pytest_cache/.gitignore": "*\n", ".pytest_cache/v/x": "", "a": "",
+    new = {".own_cache/.gitignore": "*\n", ".own_cache/v/x": "", "a": "",
            ".gitignore": "*.pyc\n", "m.pyc": ""}  # fmt: skip
     found = ignored_by(tmp_path, {}, new)
-    assert found == {".pytest_cache/.gitignore", ".pytest_cache/v", "m.pyc"}
-    assert not (tmp_path / "source/.pytest_cache").exists()
+    assert found == {".own_cache/.gitignore", ".own_cache/v", "m.pyc"}
+    assert not (tmp_path / "source/.own_cache").exists()
 
 
 def test_a_rule_that_the_run_removes_still_counts(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "new": workspaces.create,
         "list": workspaces.list_all,
         "fork": workspaces.fork,
+        "checkpoint": workspaces.checkpoint,
         "apply": workspaces.apply,
         "merge": workspaces.merge,
         "sync": workspaces.sync,

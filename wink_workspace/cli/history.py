@@ -36,7 +36,7 @@ from .context import (
     print_json,
 )
 from .display import MARKS, diff_text, print_diff, print_table, printable, warn_of_left_out
-from .preview import preview_fields, print_left_out, print_preview
+from .preview import preview_fields, print_derived, print_left_out, print_preview
 
 if TYPE_CHECKING:
     from wink_workspace.ledger import Discarded, LogEntry, Record
@@ -161,6 +161,7 @@ def diff(context: CommandContext, options: DiffOptions) -> None:
         if full and not json:
             print_diff(context.out, partial(changes.review().write_to, full=True))
             print_left_out(context.err, changes.left_out)
+            print_derived(context.err, changes.derived)
             return
         text, not_shown = ("", ()) if stat else diff_text(changes.review(), full=full)
         preview: Mapping[str, object] = preview_fields(changes) if json else {}
@@ -172,6 +173,7 @@ def diff(context: CommandContext, options: DiffOptions) -> None:
     print_diff(context.out, lambda write: write(text.encode("utf-8", "surrogateescape")))
     warn_of_left_out(context.err, not_shown)
     print_left_out(context.err, changes.left_out)
+    print_derived(context.err, changes.derived)
 
 
 def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack) -> ChangeSet:
@@ -202,13 +204,13 @@ def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack)
 def undo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
     """Undo the newest call in force; later edits stay."""
     with context.open(workspace) as opened:
-        _print_new_entry(context, opened.undo(), json=json)
+        _print_new_entry(context, opened, opened.undo(), json=json)
 
 
 def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
     """Revert the newest undo."""
     with context.open(workspace) as opened:
-        _print_new_entry(context, opened.redo(), json=json)
+        _print_new_entry(context, opened, opened.redo(), json=json)
 
 
 def restore(
@@ -222,14 +224,20 @@ def restore(
 ) -> None:
     """Restore files to their state after an entry, as a new entry."""
     with context.open(workspace) as opened:
-        _print_new_entry(context, opened.restore(entry, paths=paths or None), json=json)
+        restored = opened.restore(entry, paths=paths or None)
+        _print_new_entry(context, opened, restored, json=json)
 
 
-def _print_new_entry(context: CommandContext, entry: LogEntry, *, json: bool) -> None:
+def _print_new_entry(
+    context: CommandContext, workspace: Workspace, entry: LogEntry, *, json: bool
+) -> None:
+    """Print the entry and, as they are not in it, the derived paths that changed."""
+    derived = workspace.derived_changes()
     if json:
-        print_json(entry_fields(entry))
+        print_json({**entry_fields(entry), "derived": [str(path) for path in derived]})
     else:
         context.out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+        print_derived(context.err, derived)
 
 
 # Discarded files
@@ -356,7 +364,7 @@ def _restore_discard(context: CommandContext, options: DiscardedOptions, which: 
     with context.open(options.workspace) as workspace:
         entry = workspace.restore_discarded(which, paths=options.paths or None)
         found = workspace.find_discarded(which)
-    _print_new_entry(context, entry, json=options.json)
+        _print_new_entry(context, workspace, entry, json=options.json)
     if options.paths:
         return
     if found.removed:

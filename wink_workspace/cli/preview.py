@@ -17,9 +17,10 @@ from wink_workspace.wording import counted, sized
 from .display import printable
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.workspace import ChangeSet, FileChanges, LeftOut, PathChange
 
-__all__ = ["preview_fields", "print_left_out", "print_not_kept", "print_preview"]
+__all__ = ["preview_fields", "print_derived", "print_left_out", "print_not_kept", "print_preview"]
 
 _LETTERS: Final = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", "red")}
 _MAX_PATHS: Final = 200
@@ -61,6 +62,15 @@ def print_preview(
             Text(f"{n_marked:,} can run something on your machine (!)", style="bold yellow")
         )
     print_left_out(console, preview.left_out)
+    print_derived(console, preview.derived)
+
+
+def print_derived(console: Console, paths: Sequence[WorkspacePath]) -> None:
+    """Print which derived paths changed; they are in no diff, and neither applied nor undone."""
+    if paths:
+        shown = ", ".join(_name(str(path)) for path in paths[:_MAX_LEFT_OUT])
+        more = ", …" if len(paths) > _MAX_LEFT_OUT else ""
+        console.print(Text(f"derived paths changed and are not part of this: {shown}{more}"))
 
 
 def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
@@ -113,6 +123,7 @@ def preview_fields(preview: ChangeSet | FileChanges) -> Mapping[str, object]:
             {"path": str(each.path), "reason": each.reason.value, "n_files": each.n_files}
             for each in preview.left_out
         ],
+        "derived": [str(path) for path in preview.derived],
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -34,12 +35,21 @@ from .preview import preview_fields, print_not_kept, print_preview
 from .sandboxes import sweep_sandboxes
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.ledger import LogEntry
-    from wink_workspace.workspace import Applied, ApplyTarget, ChangeSet, Workspace
+    from wink_workspace.workspace import (
+        Applied,
+        ApplyTarget,
+        ChangeSet,
+        Workspace,
+        WorkspaceConfig,
+    )
 
 __all__ = [
     "ApplyOptions",
+    "NewOptions",
     "apply",
+    "checkpoint",
     "create",
     "fork",
     "gc",
@@ -64,13 +74,50 @@ class NewMode(StrEnum):
     COPY = "copy"
 
 
-def create(
-    context: CommandContext,
-    source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOptions:
+    """The options of ``new``."""
+
+    source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")]
     in_place: Annotated[
         bool,
         typer.Option("--in-place", help="Copy nothing: work in the directory itself, beside you."),
-    ] = False,
+    ] = False
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB",
+            help="Do not copy these paths, such as data or '*.mp4', as in .gitignore; repeatable.",
+        ),
+    ] = None
+    derived: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB", help="Copy these paths, but do not record their changes; repeatable."
+        ),
+    ] = None
+    no_derived: Annotated[
+        bool,
+        typer.Option(
+            "--no-derived",
+            help="Record everything else: also node_modules, .venv, caches, .env and key files.",
+        ),
+    ] = False
+    restore_derived: Annotated[
+        bool,
+        typer.Option(
+            "--restore-derived",
+            help="Keep a second copy of derived paths, so that rollbacks restore them.",
+        ),
+    ] = False
+    max_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Refuse a larger source, such as 500M; 10G by default."),
+    ] = None
+    max_files: Annotated[
+        int | None,
+        typer.Option(min=1, help="Refuse a source with more files; 500,000 by default."),
+    ] = None
     mode: Annotated[
         NewMode,
         typer.Option(
@@ -78,18 +125,60 @@ def create(
             help="What the files are: an overlay over a shared base, or a plain copy. By default "
             "an overlay where the system supports it.",
         ),
-    ] = NewMode.AUTO,
-    json: JsonOption = False,
-) -> None:
-    """Create a workspace of a directory, uncommitted and ignored files included."""
+    ] = NewMode.AUTO
+    json: JsonOption = False
+
+    def config(self) -> WorkspaceConfig:
+        """The settings that only the import uses.
+
+        Raises:
+            UsageError: If a value cannot be used.
+        """
+        from wink_workspace.workspace import ImportConfig, WorkspaceConfig
+
+        if self.in_place and (self.exclude or self.derived or self.restore_derived):
+            raise UsageError(
+                "a workspace in place copies nothing, so no path is excluded or derived",
+                hint="Leave these options out, or leave out --in-place.",
+            )
+        if self.in_place and self.mode is not NewMode.AUTO:
+            raise UsageError(
+                "a workspace in place has no other mode", hint="Omit --mode, or omit --in-place."
+            )
+        default = ImportConfig()
+        imported = ImportConfig(
+            exclude=tuple(self.exclude or ()),
+            derived=tuple(self.derived or ()),
+            propose_derived=not self.no_derived,
+            on_rollback="restore" if self.restore_derived else "drop",
+            most_bytes=default.most_bytes if self.max_size is None else _bytes(self.max_size),
+            most_files=self.max_files or default.most_files,
+        )
+        return WorkspaceConfig(imported=imported)
+
+
+_SIZE = re.compile(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def _bytes(text: str) -> int:
+    """The number of bytes in a size such as ``500M`` or ``20GiB``, in powers of 1,024."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise UsageError(f"{text!r} is not a size", hint="Write a size such as 500M or 20G.")
+    return int(found[1]) * 1_024 ** " KMGT".index(found[2].upper() or " ")
+
+
+def create(context: CommandContext, options: NewOptions) -> None:
+    """Create a workspace of a directory, uncommitted and ignored files included.
+
+    Derived paths are copied, but not recorded: node_modules, .venv, caches, ignored build
+    directories, and secrets such as .env and key files. A path that git tracks is always recorded.
+    """
     from rich.progress import TextColumn
 
     from wink_workspace.workspace import Workspace
 
-    if in_place and mode is not NewMode.AUTO:
-        raise UsageError(
-            "a workspace in place has no other mode", hint="Omit --mode, or omit --in-place."
-        )
+    source, in_place, json = options.source, options.in_place, options.json
     column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")
     what = f"{'reading' if in_place else 'copying'} {source}"
     with (
@@ -99,13 +188,16 @@ def create(
         Workspace.create(
             source,
             storage=context.storage,
-            mode="in_place" if in_place else mode.value,
+            mode="in_place" if in_place else options.mode.value,
+            config=options.config(),
             progress=lambda n_files, n_bytes: update(n_files=n_files, n_bytes=n_bytes),
         ) as workspace,
     ):
         info, record = workspace.info, workspace.record(workspace.entry(1))
+        derived = workspace.derived_paths()
     if json:
-        print_json({**asdict(info), "created_at": info.created_at.isoformat()})
+        fields = {**asdict(info), "created_at": info.created_at.isoformat()}
+        print_json({**fields, "derived": [str(path) for path in derived]})
         return
     imported = record.data if isinstance(record.data, dict) else {}
     n_files, skipped = imported.get("n_files"), imported.get("skipped")
@@ -117,6 +209,12 @@ def create(
         + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
+    if derived:
+        shown = ", ".join(map(str, derived[:_MAX_NAMES]))
+        more = ", …" if len(derived) > _MAX_NAMES else ""
+        context.out.print(
+            f"derived, so copied and not recorded: {printable(shown)}{more}", markup=False
+        )
 
 
 def mount(
@@ -191,18 +289,40 @@ def fork(
     json: JsonOption = False,
 ) -> None:
     """Create a branch of a workspace, with files of its own; its name is WORKSPACE/NAME."""
+    without: Sequence[WorkspacePath] = ()
     try:
         with context.open(workspace) as opened:
-            opened.fork(name)
+            without = opened.fork(name)
             forked = opened.info.id
     except LedgerBusyError:  # the newest entry can be forked; this is the advice of that error
         with context.read(workspace) as reader:
             reader.fork(name)
             forked = reader.info.id
     if json:
-        print_json({"workspace": forked, "fork": name, "name": f"{forked}/{name}"})
+        fields = {"workspace": forked, "fork": name, "name": f"{forked}/{name}"}
+        print_json({**fields, "without": [str(path) for path in without]})
+        return
+    context.out.print(f"{forked}/{name}", markup=False)
+    if without:
+        shown = ", ".join(map(str, without[:_MAX_NAMES]))
+        more = ", …" if len(without) > _MAX_NAMES else ""
+        message = f"the fork begins without derived paths that are large: {printable(shown)}{more}"
+        context.err.print(message, markup=False)
+
+
+def checkpoint(
+    context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False
+) -> None:
+    """Keep the present derived paths, such as node_modules, for later rollbacks.
+
+    A rollback then restores them instead of deleting what the failed call changed.
+    """
+    with context.open(workspace) as opened:
+        kept = opened.checkpoint()
+    if json:
+        print_json({"kept": [str(path) for path in kept]})
     else:
-        context.out.print(f"{forked}/{name}", markup=False)
+        context.out.print(f"{counted(len(kept), 'derived path')} kept", markup=False)
 
 
 def remove(

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["RULES_NAME", "IgnoreRules", "Parts"]
+__all__ = ["RULES_NAME", "IgnoreRules", "Parts", "PathPatterns"]
 
 Parts: TypeAlias = tuple[str, ...]
 
@@ -290,3 +290,75 @@ class IgnoreRules:
             content = self._read(key) if read is None else read()
             self._files[key] = () if content is None else _parsed(content)
         return self._files[key]
+
+
+class PathPatterns:
+    """A fixed list of patterns, without exceptions; the kind of an entry does not matter.
+
+    Args:
+        patterns: In the syntax of one line of a ``.gitignore``: ``*.pem`` matches at any depth,
+            ``/dist`` and ``docs/build`` are relative to the root.
+
+    Raises:
+        ValueError: If a pattern is empty, is an exception or a comment, or can match nothing.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        names: set[str] = set()
+        suffixes: set[str] = set()
+        prefixes: set[str] = set()
+        paths: dict[Parts, set[str]] = {}
+        name_expressions: list[bytes] = []
+        path_expressions: list[bytes] = []
+        for pattern in patterns:
+            rule = None if pattern[:1] in ("", "!", "#") else _rule(_encoded(pattern))
+            if rule is None:
+                raise ValueError(pattern)
+            beginning = rule.text[:-1]
+            if rule.is_name and rule.text[-1:] == b"*" and not _SPECIAL.intersection(beginning):
+                prefixes.add(beginning.decode("utf-8", "surrogateescape"))
+                continue
+            if rule.expression is not None:
+                found = name_expressions if rule.is_name else path_expressions
+                found.append(rule.expression.pattern)
+                continue
+            text = rule.text.decode("utf-8", "surrogateescape")
+            if not rule.is_name:
+                *directory, name = text.split("/")
+                paths.setdefault(tuple(directory), set()).add(name)
+            elif rule.is_suffix:
+                suffixes.add(text)
+            else:
+                names.add(text)
+        self._names, self._paths = frozenset(names), paths
+        self._prefixes, self._suffixes = tuple(prefixes), tuple(suffixes)
+        self._in_names = _any_of(name_expressions)
+        self._in_paths = _any_of(path_expressions)
+
+    def match(self, parts: Parts) -> bool:
+        """Whether a pattern matches this path itself; a pattern for a parent does not count."""
+        return bool(self.matching(parts[:-1], parts[-1:]))
+
+    def matching(self, directory: Parts, names: Sequence[str]) -> set[str]:
+        """Those of the *names* in *directory* that match; fast for many names."""
+        found = self._names.intersection(names).union(
+            name
+            for name in names
+            if name.endswith(self._suffixes) or name.startswith(self._prefixes)
+        )
+        if directory in self._paths:
+            found |= self._paths[directory].intersection(names)
+        if self._in_names is not None:
+            found |= {name for name in names if self._in_names.fullmatch(_encoded(name))}
+        if self._in_paths is not None:
+            above = "".join(f"{part}/" for part in directory)
+            found |= {name for name in names if self._in_paths.fullmatch(_encoded(above + name))}
+        return set(found)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _any_of(expressions: Sequence[bytes]) -> re.Pattern[bytes] | None:
+    return re.compile(b"(?:" + b")|(?:".join(expressions) + b")") if expressions else None

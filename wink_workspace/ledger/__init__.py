@@ -10,7 +10,7 @@ from .collection import Steps, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
 from .effects import Effect, EffectJournal
-from .foreign import ForeignHead
+from .foreign import ForeignHead, tracked_names
 from .git_discovery import (
     DirectoryView,
     DiskView,
@@ -145,6 +145,7 @@ __all__ = [
     "paths_left_behind",
     "repositories_in",
     "run_steps",
+    "tracked_names",
     "tree_diff",
     "tree_steps",
     "try_read_lock",

@@ -33,7 +33,7 @@ from .trees import SOME_DIRECTORY, TreeChange, TreeEntry, build, entry_at
 if TYPE_CHECKING:
     import pygit2
 
-__all__ = ["ForeignHead"]
+__all__ = ["ForeignHead", "tracked_names"]
 
 _NAME: Final = "wink_workspace"
 _ADDRESS: Final = "wink_workspace@localhost"
@@ -276,3 +276,19 @@ def _mode(entry: TreeEntry) -> int:
     if entry.kind is FileKind.SYMLINK:
         return _LINK
     return _EXECUTABLE if entry.executable else _PLAIN
+
+
+def tracked_names(index_file: Path) -> list[str] | None:
+    """The paths in a repository's index, sorted; ``None`` if it cannot be read.
+
+    Only the file is read: no configuration, and no repository is opened.
+    """
+    import pygit2
+
+    if not index_file.is_file():
+        return []
+    try:
+        index = pygit2.Index(str(index_file))
+        return sorted(str(index[n].path) for n in range(len(index)))
+    except (pygit2.GitError, OSError, ValueError):  # split or sparse, or damaged
+        return None

@@ -14,6 +14,7 @@ is moved.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -23,9 +24,10 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, TypeVar, cast
+from typing import BinaryIO, Final, Literal, TypeVar, cast
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
@@ -186,18 +188,19 @@ class LooseObjects:
         """As ``write_blob_from``, one piece for each step; other objects may be written between."""
         header = object_header("blob", size_bytes)
         digest = git_hash(header)
-        piece = os.read(fd, piece_bytes)
-        compressor = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
+        pieces = _pieces(fd, piece_bytes)
+        piece = next(pieces, b"")
+        stream = _ZlibStream(worth=is_worth_compressing(piece))
         n_bytes = 0
         with ledger_failures("an object cannot be written"), self._unfinished() as file:
-            file.write(compressor.compress(header))
+            file.write(stream.add(header))
             while piece:
                 n_bytes += len(piece)
                 digest.update(piece)
-                file.write(compressor.compress(piece))
+                file.write(stream.add(piece))
                 yield
-                piece = os.read(fd, piece_bytes)
-            file.write(compressor.flush())
+                piece = next(pieces, b"")
+            file.write(stream.end())
             if n_bytes != size_bytes:
                 raise LedgerError(
                     f"a file of {size_bytes} bytes returned {n_bytes}",
@@ -296,6 +299,68 @@ class LooseObjects:
             os.rename(name, path)  # noqa: PTH104 - as above
         if self._durable:
             self._unsynced |= {path, path.rpartition("/")[0], self._directory}
+
+
+_ZEROS: Final = bytes(CHUNK_BYTES)
+_ADLER_MODULUS: Final = 65_521
+
+
+@cache
+def _deflated_zeros() -> bytes:
+    """One chunk of zeros in the deflate format, ending at a byte, without a reference back."""
+    compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    return compressor.compress(_ZEROS) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+def _pieces(fd: int, piece_bytes: int) -> Iterator[bytes]:
+    """*fd* from its position to its end; the zeros of holes are not read."""
+    data_from = 0
+    at = os.lseek(fd, 0, os.SEEK_CUR)
+    while True:
+        if at >= data_from:
+            try:
+                data_from = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as error:  # only a hole is left, or the filesystem knows of none
+                data_from = os.fstat(fd).st_size if error.errno == errno.ENXIO else at
+        is_hole = data_from - at >= CHUNK_BYTES
+        piece = _ZEROS if is_hole else os.pread(fd, piece_bytes, at)
+        if not piece:
+            return
+        at += len(piece)
+        yield piece
+
+
+class _ZlibStream:
+    """Compresses a long content in zlib's format [RFC 1950], with the holes of sparse files.
+
+    A chunk of zeros is the same 1 KiB each time, so it is compressed only once for each process.
+    The holes of a sparse file then cost little more than their SHA-1, also between contents that
+    are not *worth* compressing.
+    """
+
+    def __init__(self, *, worth: bool) -> None:
+        self._compressor = zlib.compressobj(1 if worth else 0, wbits=-zlib.MAX_WBITS)
+        self._adler = 1
+        self._start = b"\x78\x01"
+        self._is_flushed = True
+
+    def add(self, piece: bytes) -> bytes:
+        """The next bytes of the stream; may be empty."""
+        start, self._start = self._start, b""
+        if piece == _ZEROS:
+            if not self._is_flushed:
+                start += self._compressor.flush(zlib.Z_FULL_FLUSH)
+                self._is_flushed = True
+            low, high = self._adler & 0xFFFF, self._adler >> 16  # as adler32 of the zeros
+            self._adler = (high + len(piece) * low) % _ADLER_MODULUS << 16 | low
+            return start + _deflated_zeros()
+        self._adler = zlib.adler32(piece, self._adler)
+        self._is_flushed = False
+        return start + self._compressor.compress(piece)
+
+    def end(self) -> bytes:
+        """The last bytes of the stream."""
+        return self._start + self._compressor.flush() + self._adler.to_bytes(4, "big")
 
 
 class _Unfinished(AbstractContextManager["_Unfinished"]):

@@ -125,6 +125,13 @@ class PendingMarks:
         except (ValueError, TypeError, KeyError, AttributeError):
             return PendingMark("", "", None, datetime.fromtimestamp(0, UTC))
 
+    def written_ns(self) -> int | None:
+        """When the mark was written, by the clock of its filesystem; ``None`` if there is none."""
+        try:
+            return os.stat(self._path).st_mtime_ns  # noqa: PTH116 - as above
+        except OSError:
+            return None
+
     def remove(self) -> None:
         """Remove the mark, if there is one.
 

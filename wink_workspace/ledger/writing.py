@@ -257,6 +257,10 @@ class BranchWriter(Branch):
         """The mark of an unfinished call, by this process or a dead one."""
         return self._marks.read()
 
+    def pending_since_ns(self) -> int | None:
+        """When the pending mark was written, by the clock of the filesystem."""
+        return self._marks.written_ns()
+
     def is_recorded(self, mark: PendingMark) -> bool:
         """Whether the head is the entry of the call of *mark*.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
     from .calls import WorkspaceCall
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
-    from .config import WorkspaceConfig
+    from .config import ImportConfig, WorkspaceConfig
     from .importing import Imported
     from .reading import WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
@@ -26,6 +26,7 @@ __all__ = [
     "ApplyTarget",
     "ChangeSet",
     "FileChanges",
+    "ImportConfig",
     "Imported",
     "LeftOut",
     "PathChange",

@@ -33,7 +33,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     DiskView,
@@ -55,7 +55,7 @@ from .applied_trees import AppliedChange, AppliedTrees
 from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 from .changeset import is_empty_directory, reported
 from .contents import Captured, capture_all, captured, same_content
-from .importing import OWN_REPOSITORY
+from .importing import NotImported
 from .in_place.call_effects import CallEffects
 from .in_place.checkout import Checkout
 from .in_place.tree import InPlaceTree
@@ -132,13 +132,22 @@ class SourceUpdate:
         base: The root of the branch's base.
         head: The root of its files.
         choose: Decides which of its changes are applied.
+        hidden: Paths that the branch does not record; ``read_source`` leaves them out.
 
     Every method raises ``UsageError`` if the source is missing.
     """
 
     def __init__(
-        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: SelectChanges
+        self,
+        store: ObjectStore,
+        source: Path,
+        *,
+        base: str,
+        head: str,
+        choose: SelectChanges,
+        hidden: HiddenPaths | None = None,
     ) -> None:
+        self._hidden = hidden
         self._store = store
         self._source = source
         self._base = base
@@ -216,7 +225,7 @@ class SourceUpdate:
                 )
             trees.check(self._store)
             with _opening(self._source):
-                tree = DiskTree(self._source, hidden=OWN_REPOSITORY)
+                tree = DiskTree(self._source, hidden=NotImported(self._hidden))
             with tree:
                 source = capture_all(tree, self._store, known=self._base)
             base = self._changes(trees, branch).base_for(source)

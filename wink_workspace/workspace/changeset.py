@@ -146,6 +146,7 @@ class ChangeSet:
         wanted: The root after, including what is left out.
         trees: The included changes with their directories, in path order.
         left_out: The changes that are not included.
+        derived: The derived paths that changed since the import; this does not include them.
     """
 
     store: ObjectStore
@@ -154,6 +155,7 @@ class ChangeSet:
     trees: tuple[TreeChange, ...]
     left_out: tuple[LeftOut, ...]
     _emptied: frozenset[WorkspacePath] = frozenset()
+    derived: tuple[WorkspacePath, ...] = ()
 
     @classmethod
     def between(
@@ -211,10 +213,12 @@ class FileChanges:
     Attributes:
         reported: The included files, links and empty directories.
         left_out: The other changes.
+        derived: As in ``ChangeSet``; files that are not in a ledger have none.
     """
 
     reported: tuple[FileChange, ...]
     left_out: tuple[LeftOut, ...] = ()
+    derived: tuple[WorkspacePath, ...] = ()
 
     @classmethod
     def of(cls, changes: Iterable[FileChange], source_filter: SourceFilter) -> FileChanges:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from wink_workspace.filesystem import FilesystemLimits
 from wink_workspace.ledger import Retention
 
-__all__ = ["WorkspaceConfig"]
+from .path_rules import ImportConfig
+
+__all__ = ["ImportConfig", "WorkspaceConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class WorkspaceConfig:
         fold_above: Number of entries in the own layer of a branch on an overlay; above it, opening
             the branch makes a new base of its newest entry.
         force_scan: Scan all files after each call, without change events of the system.
+        imported: Which paths a new copy takes from its source, and which of them it records.
     """
 
     limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared
@@ -29,3 +32,4 @@ class WorkspaceConfig:
     durable: bool = False
     force_scan: bool = False
     fold_above: int = 10_000
+    imported: ImportConfig = ImportConfig()  # noqa: RUF009 - likewise

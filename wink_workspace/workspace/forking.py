@@ -16,6 +16,7 @@ from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
 from .checkout import write_files
+from .derived_paths import copy_checkpoint
 from .last_seen import save_last_seen
 from .storage import WorkspaceFolder, delete_tree
 
@@ -74,5 +75,6 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
         seen = write_files(tree, store, entry.files)
+        copy_checkpoint(folder.checkpoint, tree)
     save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
     unfinished.rename(folder.files)

@@ -7,7 +7,8 @@ process knows of the copy before the import has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -33,20 +34,27 @@ from wink_workspace.ledger import (
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
+from .derived_paths import copy_derived, import_checkpoint
 from .forking import IMPORTED_BRANCH
 from .last_seen import NewFileIndex, save_last_seen
+from .path_rules import ImportConfig, PathRules
+from .source_survey import Survey, survey
 from .storage import WorkspaceFolder
 
 __all__ = [
     "OWN_REPOSITORY",
     "Imported",
+    "NotImported",
     "Progress",
     "SourceCopy",
     "begin_history",
+    "copy_derived_of",
     "import_copy",
     "no_progress",
     "open_source",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +80,66 @@ def no_progress(n_files: int, n_bytes: int) -> None:
     del n_files, n_bytes
 
 
-class _OwnRepository:
-    """See ``OWN_REPOSITORY``."""
+class NotImported:
+    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
+
+    def __init__(self, unrecorded: HiddenPaths | None = None) -> None:
+        self._unrecorded = unrecorded
 
     def hides(self, parts: Parts) -> bool:
-        return parts[:1] == (".git",)
+        """Whether a path is not imported."""
+        return parts[:1] == (".git",) or (
+            self._unrecorded is not None and self._unrecorded.hides(parts)
+        )
 
-    def may_be_in(self, directory: Parts) -> bool:
-        return not directory
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are not imported."""
+        own = (".git",) if not directory and ".git" in names else ()
+        unrecorded = self._unrecorded
+        return own if unrecorded is None else {*own, *unrecorded.hidden_in(directory, names)}
+
+    def may_change_in(self, directory: Parts) -> bool:
+        """Never: the rules of an import are fixed."""
+        del directory
+        return False
 
 
-OWN_REPOSITORY: Final[HiddenPaths] = _OwnRepository()
+OWN_REPOSITORY: Final[HiddenPaths] = NotImported()
 """The source's own ``.git``, which is not imported; nested ones are."""
 
 
 def import_copy(
-    source: Path, folder: WorkspaceFolder, clock: Clock, *, progress: Progress = no_progress
-) -> None:
-    """Copy the files and begin the history with them."""
+    source: Path,
+    folder: WorkspaceFolder,
+    clock: Clock,
+    *,
+    config: ImportConfig | None = None,
+    progress: Progress = no_progress,
+) -> PathRules:
+    """Copy the files and begin the history with them; which paths it does not record.
+
+    Raises:
+        SourceTooLargeError: If the source exceeds a limit of *config*; nothing was copied.
+        MountError: If it cannot be read.
+    """
+    config = config or ImportConfig()
+    with open_source(source) as whole:
+        found = survey(source, whole, config)
+    unrecorded = found.rules.unrecorded()
     folder.files.mkdir()
     give_to_sandbox(folder.files)
     Ledger.create(folder.ledger)
     with (
-        open_source(source) as original,
+        open_source(source, NotImported(unrecorded)) as original,
         DiskTree(folder.files) as copy,
         Ledger(folder.ledger, clock=clock) as ledger,
     ):
         copied = SourceCopy(original, copy, ledger.store, progress)
         root = copied.run()
         entry = begin_history(ledger, root, copied.report(source), clock)
+        copy_derived_of(source, folder.checkpoint, copy, found, config)
         save_last_seen(folder.index, copied.seen.finished(folder.path), entry)
+    return found.rules
 
 
 def begin_history(ledger: Ledger, root: str, report: Imported, clock: Clock) -> LogEntry:
@@ -119,6 +157,24 @@ def begin_history(ledger: Ledger, root: str, report: Imported, clock: Clock) -> 
         )
         ledger.fork(IMPORTED_BRANCH, entry)
     return entry
+
+
+def copy_derived_of(
+    source: Path, checkpoint: Path, copy: DiskTree, found: Survey, config: ImportConfig
+) -> None:
+    """Copy the derived paths of *source* into *copy*, and make the first checkpoint of them.
+
+    Raises:
+        FilesystemError: If they cannot be written.
+    """
+    if not found.derived:
+        return
+    with open_source(source) as whole:
+        skipped = copy_derived(whole, copy, found.derived)
+    if skipped:
+        _log.warning("derived paths that could not be copied: %s", ", ".join(skipped[:20]))
+    everything = config.on_rollback == "restore"
+    import_checkpoint(checkpoint, copy, found.derived, everything=everything)
 
 
 def open_source(source: Path, hidden: HiddenPaths = OWN_REPOSITORY) -> DiskTree:

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from wink_workspace.errors import LedgerError
+from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.ledger import BranchWriter, Draft, EntryKind, LogEntry, SessionStore, diff
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
 from wink_workspace.wording import counted
 
+from .derived_paths import DerivedPaths
 from .discards import Discards
 from .histories import FilesHistory
 from .reserve import is_full
@@ -38,6 +39,7 @@ class LedgerJournal:
         session: The session.
         files: The participant whose snapshot *history* takes.
         discards: Keeps the files that restores discard.
+        derived: The derived paths, which the history does not restore.
         run_maintenance: Called between calls, when every kept object is referenced by the branch.
     """
 
@@ -50,6 +52,7 @@ class LedgerJournal:
         *,
         files: Snapshotable,
         discards: Discards,
+        derived: DerivedPaths | None = None,
         run_maintenance: Callable[[], None],
     ) -> None:
         self._writer = writer
@@ -58,6 +61,7 @@ class LedgerJournal:
         self._sessions = sessions
         self._session = session
         self._discards = discards
+        self._derived = derived
         self._run_maintenance = run_maintenance
         self._call_id = ""
         self._is_finished = True
@@ -97,12 +101,24 @@ class LedgerJournal:
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call that was rolled back."""
         del saved
-        event = replace(event, notes=(*event.notes, *self._discards.pop_notes()))
+        notes = (*self._discards.pop_notes(), *self._roll_back_derived())
+        event = replace(event, notes=(*event.notes, *notes))
         try:
             self._append_or_free_space(event)
         finally:
             self.finish_pending()
         self._discards.record_small()
+
+    def _roll_back_derived(self) -> tuple[str, ...]:
+        """Drop or restore what the call changed in derived paths; what was done, in sentences."""
+        since_ns = None if self._derived is None else self._writer.pending_since_ns()
+        if self._derived is None or since_ns is None:
+            return ()
+        try:
+            return self._derived.roll_back(since_ns)
+        except (FilesystemError, OSError) as error:  # they are not part of what must be restored
+            _log.warning("Derived paths of the failed call stay: %s", error)
+            return (f"Some derived paths of this call could not be rolled back: {error}",)
 
     def _append_or_free_space(self, event: ToolInvoked) -> None:
         """Append the record of a failed call; if the disk is full, delete pending discards."""

@@ -11,7 +11,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
@@ -22,6 +22,7 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
+from .derived_paths import DerivedPaths, RecordedChanges
 from .histories import CopyHistory, FilesHistory
 from .in_place.call_effects import CallEffects
 from .in_place.filesystem import InPlaceFilesystem
@@ -31,6 +32,7 @@ from .in_place.user_repository import UserRepository, refuse_repository
 from .last_seen import load_last_seen
 from .mode_store import ModeStore
 from .overlay_branches import MountedBranch, mount_branch
+from .path_rules import Unrecorded
 from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
@@ -52,6 +54,8 @@ class OpenedFiles:
     filesystem: DiskFilesystem
     pending_discards: PendingDiscards | None = None
     reserve: Reserve | None = None
+    derived: DerivedPaths | None = None
+    recorded_tree: DiskTree | None = None
     branch: MountedBranch | None = None
     absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
 
@@ -63,6 +67,8 @@ class OpenedFiles:
     def close(self) -> None:
         """Close the directory and the tracker."""
         self.tree.close()
+        if self.recorded_tree is not None:
+            self.recorded_tree.close()
         self.tracker.close()
         if self.branch is not None:
             self.branch.close()
@@ -77,21 +83,26 @@ def open_copy(
 ) -> OpenedFiles:
     """Open the files of a copy, which only the workspace changes."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
+    unrecorded = folder.info().rules.unrecorded()
     tracker = open_tracker(
-        folder.files, index=index, force_scan=config.force_scan, make_accessible=True, clock=clock
+        folder.files,
+        index=index,
+        force_scan=config.force_scan,
+        make_accessible=True,
+        hidden=unrecorded,
+        clock=clock,
     )
-    try:
-        tree = DiskTree(
-            folder.files,
-            tracker=tracker,
-            make_accessible=True,
-            durable=config.durable,
-            process=OwnProcess(f"the workspace {folder.path.name}"),
-        )
-    except BaseException:
-        tracker.close()
-        raise
-    return _recorded(folder, writer, tree, tracker, root, folder.discarded, config, clock)
+    return _recorded(
+        folder,
+        writer,
+        folder.files,
+        tracker,
+        root=root,
+        discarded=folder.discarded,
+        unrecorded=unrecorded,
+        config=config,
+        clock=clock,
+    )
 
 
 def open_overlay(
@@ -102,10 +113,19 @@ def open_overlay(
     clock: Clock,
 ) -> OpenedFiles:
     """Mount a branch on an overlay and open its files; raises as ``mount_branch``."""
-    branch = mount_branch(folder, writer, config=config, clock=clock)
+    unrecorded = folder.info().rules.unrecorded()
+    branch = mount_branch(folder, writer, unrecorded=unrecorded, config=config, clock=clock)
     try:
         opened = _recorded(
-            folder, writer, branch.tree, branch.tracker, branch.root, branch.held, config, clock
+            folder,
+            writer,
+            branch.tree.root,
+            branch.tracker,
+            root=branch.root,
+            discarded=branch.held,
+            unrecorded=unrecorded,
+            config=config,
+            clock=clock,
         )
     except BaseException:
         branch.close()
@@ -116,27 +136,65 @@ def open_overlay(
 def _recorded(
     folder: WorkspaceFolder,
     writer: BranchWriter,
-    tree: DiskTree,
+    files: Path,
     tracker: ChangeTracker,
+    *,
     root: str,
     discarded: Path,
+    unrecorded: Unrecorded | None,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """The files in *tree* with a history that restores all of them."""
+    """The directory *files* with a history that restores all that is recorded.
+
+    The history and the tracker use a tree of their own, in which derived and excluded paths are
+    hidden. Tools and sandboxes see all files.
+    """
+    changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
+
+    def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
+        return DiskTree(
+            files,
+            tracker=observer,
+            make_accessible=True,
+            durable=config.durable,
+            hidden=hidden,
+            process=OwnProcess(f"the workspace {folder.path.name}"),
+        )
+
+    try:
+        tree = opened_tree(changes or tracker, None)
+        recorded = tree if unrecorded is None else opened_tree(tracker, unrecorded)
+        derived = None
+        if unrecorded is not None and changes is not None:
+            created = folder.path / "about.json"
+            derived = DerivedPaths(
+                tree, unrecorded, folder.checkpoint, created=created, changes=changes
+            )
+    except BaseException:
+        tracker.close()
+        raise
     reserve = Reserve(folder.reserve)
     pending_discards = PendingDiscards(
         discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
         clock=clock,
+        hidden=unrecorded,
     )
     history = CopyHistory(
-        tree, tracker, writer.store, root=root, reserve=reserve, pending_discards=pending_discards
+        recorded,
+        tracker,
+        writer.store,
+        root=root,
+        reserve=reserve,
+        pending_discards=pending_discards,
     )
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
     history.fingerprints = filesystem.fingerprints
-    return OpenedFiles(tree, tracker, history, filesystem, pending_discards, reserve)
+    return OpenedFiles(
+        tree, tracker, history, filesystem, pending_discards, reserve, derived, recorded
+    )
 
 
 def open_in_place(

@@ -32,6 +32,7 @@ from typing import Final
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     FILES,
@@ -53,10 +54,20 @@ from wink_workspace.ledger.disk import write_whole
 from wink_workspace.processes import OwnProcess
 
 from .bases import Base, BaseStore
-from .config import WorkspaceConfig
+from .config import ImportConfig, WorkspaceConfig
+from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
-from .importing import Progress, begin_history, no_progress
+from .importing import (
+    NotImported,
+    Progress,
+    begin_history,
+    copy_derived_of,
+    no_progress,
+    open_source,
+)
 from .last_seen import forget_last_seen, load_last_seen, save_last_seen
+from .path_rules import PathRules, Unrecorded
+from .source_survey import survey
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
@@ -94,9 +105,16 @@ class MountedBranch:
 
 
 def mount_branch(
-    folder: WorkspaceFolder, writer: BranchWriter, *, config: WorkspaceConfig, clock: Clock
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    *,
+    unrecorded: Unrecorded | None = None,
+    config: WorkspaceConfig,
+    clock: Clock,
 ) -> MountedBranch:
     """Mount the branch, which is made or folded before if it has to be.
+
+    What is *unrecorded* stays in its layer, and is hidden from its tracker and its tree.
 
     Raises:
         MountError: If the system refuses the mount.
@@ -106,9 +124,12 @@ def mount_branch(
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
+    begins = base is None and not _old(folder).is_dir()
     if base is None:
         base = _begin(folder, writer.store, head, bases, config=config, clock=clock)
-    mounted = _mounted(folder, base, writer, config=config, clock=clock)
+    mounted = _mounted(
+        folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
+    )
     if mounted.tracker.n_visited <= config.fold_above or not _is_finished(mounted, writer):
         return mounted
     mounted.close()
@@ -123,25 +144,51 @@ def mount_branch(
         config=config,
         clock=clock,
     )
-    return _mounted(folder, base, writer, config=config, clock=clock)
+    return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
 
 
 def import_overlay(
-    source: Path, folder: WorkspaceFolder, clock: Clock, *, progress: Progress = no_progress
-) -> None:
-    """Begin a history with the files of *source*, and its main branch on a base of them."""
+    source: Path,
+    folder: WorkspaceFolder,
+    clock: Clock,
+    *,
+    config: ImportConfig | None = None,
+    progress: Progress = no_progress,
+) -> PathRules:
+    """Begin a history with the files of *source*, and its main branch on a base of them.
+
+    Derived paths are copied into the branch's own layer: bases are shared, also between sources
+    that have other secrets. Raises as ``import_copy``.
+    """
+    wanted = config or ImportConfig()
+    with open_source(source) as whole:
+        found = survey(source, whole, wanted)
     bases = BaseStore(folder.state_dir, clock)
     Ledger.create(folder.ledger)
-    imported = bases.import_source(source, folder.ledger, progress=progress)
+    imported = bases.import_source(
+        source,
+        folder.ledger,
+        progress=progress,
+        hidden=NotImported(found.rules.unrecorded()),
+        rules=repr(found.rules),
+    )
     try:
         with Ledger(folder.ledger, clock=clock) as ledger:
             entry = begin_history(ledger, imported.tree, imported.report, clock)
-            config = WorkspaceConfig()
             _begin(
-                folder, ledger.store, entry, bases, base=imported.base, config=config, clock=clock
+                folder,
+                ledger.store,
+                entry,
+                bases,
+                base=imported.base,
+                config=WorkspaceConfig(),
+                clock=clock,
             )
+        with DiskTree(folder.upper / FILES) as upper:
+            copy_derived_of(source, folder.checkpoint, upper, found, wanted)
     finally:
         imported.base.release()
+    return found.rules
 
 
 def trees_of_bases(folder: WorkspaceFolder) -> set[str]:
@@ -248,14 +295,20 @@ def _mounted(
     base: Base,
     writer: BranchWriter,
     *,
+    unrecorded: Unrecorded | None,
+    begins: bool = False,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> MountedBranch:
     with ExitStack() as opened:
         opened.callback(base.release)
+        _take_over(folder, base, unrecorded)
         folder.work.mkdir(mode=0o755, exist_ok=True)
         mount = Mounter.shared().mount(base.lower, folder.upper, folder.work)
         opened.callback(mount.close)
+        if begins:
+            with DiskTree(mount.path / FILES) as whole:
+                copy_checkpoint(folder.checkpoint, whole)
         index, root = load_last_seen(folder.index, writer) or (None, base.tree)
         reports = overlay_support(folder.state_dir).reports_changes
         tracker = OverlayTracker(
@@ -264,6 +317,7 @@ def _mounted(
             index=index,
             forget_names=mount.forget_names,
             force_scan=config.force_scan or not reports,
+            hidden=unrecorded,
             clock=clock,
         )
         opened.callback(tracker.close)
@@ -272,6 +326,7 @@ def _mounted(
             tracker=tracker,
             make_accessible=True,
             durable=config.durable,
+            hidden=unrecorded,
             process=OwnProcess(f"the workspace {folder.path.name}"),
         )
         opened.pop_all()
@@ -303,10 +358,46 @@ def _newest(writer: BranchWriter) -> LogEntry:
     return writer.head
 
 
+def _old(folder: WorkspaceFolder) -> Path:
+    return folder.upper.with_name("upper.old")
+
+
 def _set_aside(folder: WorkspaceFolder) -> None:
-    """Take the name of the layer away, and delete it."""
-    old = folder.upper.with_name("upper.old")
-    delete_tree(old)
+    """Take the name of the layer away; ``_take_over`` deletes it."""
+    old = _old(folder)
     if folder.upper.is_dir():
+        delete_tree(old)
         folder.upper.rename(old)
+
+
+def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | None) -> None:
+    """Rename the unrecorded paths of a layer that was set aside into the present one; delete it.
+
+    The history cannot write them again. Each step may be repeated.
+    """
+    old = _old(folder)
+    if not old.is_dir():
+        return
+    if unrecorded is not None:
+        with (
+            DiskTree(old / FILES, make_accessible=True) as before,
+            DiskTree(folder.upper / FILES) as now,
+            DiskTree(base.files) as below,
+        ):
+            for listing in before.listings():
+                directory = WorkspacePath(listing.parts)
+                there = now.entry(directory) or below.entry(directory)
+                if there is None or there.kind is not FileKind.DIRECTORY:
+                    listing.entries.clear()  # it was deleted, with everything below it
+                    continue
+                tops = [
+                    name for name, _ in listing.entries if unrecorded.hides((*listing.parts, name))
+                ]
+                if tops and directory.parts:
+                    now.put_directory(directory)
+                for name in tops:
+                    if now.entry(directory / name) is None:
+                        with now.entered(directory) as into:
+                            os.rename(name, name, src_dir_fd=listing.fd, dst_dir_fd=into)
+                listing.entries[:] = [at for at in listing.entries if at[0] not in tops]
     delete_tree(old)

@@ -41,7 +41,7 @@ from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerDamagedError, LedgerError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAX_TREE_DEPTH,
@@ -161,7 +161,14 @@ class PendingDiscard:
     ``n_bytes`` and ``n_files`` are ``None`` until they are measured.
     """
 
-    def __init__(self, folder: Path, plan: DiscardPlan, cause: DiscardCause) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: DiscardPlan,
+        cause: DiscardCause,
+        hidden: HiddenPaths | None = None,
+    ) -> None:
+        self._hidden = hidden
         self.folder = folder
         self.plan = plan
         self.cause = cause
@@ -187,6 +194,13 @@ class PendingDiscard:
         """Where a path in the folder was before."""
         return WorkspacePath((*self.plan.moves[int(parts[0])].parts, *parts[1:]))
 
+    def entries(self, tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
+        """Everything in the folder as ``_walk``, but no hidden path: those enter no history."""
+        hidden = self._hidden
+        if hidden is None:
+            return _walk(tree)
+        return _walk(tree, lambda parts: not hidden.hides(self.original(parts).parts))
+
     def dropped_parts(self) -> Iterator[Parts]:
         """The paths in the folder that the plan does not keep."""
         numbers = {path: k for k, path in enumerate(self.plan.moves)}
@@ -201,7 +215,7 @@ class PendingDiscard:
         dropped = set(self.dropped_parts())
         found: list[_File] = []
         with self.opened() as tree:
-            for parts, entry, _ in _walk(tree):
+            for parts, entry, _ in self.entries(tree):
                 if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
                     size_bytes = entry.stat(follow_symlinks=False).st_size
                     found.append(_File(size_bytes, (*parts, entry.name)))
@@ -212,7 +226,7 @@ class PendingDiscard:
         """Whether recording it takes no noticeable time; looks at some of its entries only."""
         if self.n_bytes is None or self.n_files is None:
             with self.opened() as tree:
-                if len(list(islice(_walk(tree), _SMALL_FILES + 1))) > _SMALL_FILES:
+                if len(list(islice(self.entries(tree), _SMALL_FILES + 1))) > _SMALL_FILES:
                     return False
             self.files()
         return (self.n_bytes or 0) <= _SMALL_BYTES and (self.n_files or 0) <= _SMALL_FILES
@@ -226,9 +240,19 @@ class PendingDiscards:
         store: The history.
         limit_bytes: The most that they hold together.
         clock: Limits the time of ``advance``.
+        hidden: Paths that do not enter the history.
     """
 
-    def __init__(self, folder: Path, store: ObjectStore, *, limit_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: ObjectStore,
+        *,
+        limit_bytes: int,
+        clock: Clock,
+        hidden: HiddenPaths | None = None,
+    ) -> None:
+        self._hidden = hidden
         self._folder = folder
         self._store = store
         self._limit_bytes = limit_bytes
@@ -263,7 +287,7 @@ class PendingDiscards:
             except (OSError, FilesystemError, LedgerDamagedError) as error:
                 _log.warning("%s, left by a restore, is not touched: %s", folder, error)
             else:
-                found.append(PendingDiscard(folder, plan, cause))
+                found.append(PendingDiscard(folder, plan, cause, self._hidden))
         return found
 
     # During a restore
@@ -278,7 +302,7 @@ class PendingDiscards:
         names = [path.name.rstrip("~") for path in self._folder.iterdir()]
         numbers = [int(name) for name in names if name.isdecimal()]
         folder = self._folder / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
-        discard = PendingDiscard(folder, plan, cause)
+        discard = PendingDiscard(folder, plan, cause, self._hidden)
         discard.directory.mkdir(mode=0o700, parents=True)
         discard.write_plan()
         passed(KillPoint.HELD_PLANNED)
@@ -478,7 +502,7 @@ class PendingDiscards:
     ) -> Generator[None, None, dict[str, TreeEntry]]:
         """Write all moved files and directories; the entry of each moved path, by its number."""
         directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
-        for parts, found, directory in _walk(tree):
+        for parts, found, directory in discard.entries(tree):
             below = (*parts, found.name)
             path = discard.original(below)
             if len(path.parts) > MAX_TREE_DEPTH:
@@ -534,9 +558,12 @@ class PendingDiscards:
         return EMPTY_TREE_ID
 
 
-def _walk(tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
+def _walk(
+    tree: DiskTree, shows: Callable[[Parts], bool] = lambda _: True
+) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
     """Everything in *tree*, a directory before its entries: its directory, and a descriptor of it.
 
+    A path for which *shows* is false is left out, with everything below it.
     A directory is read in parts, so that one with many entries takes no longer for each.
     """
     todo: list[Parts] = [()]
@@ -544,9 +571,12 @@ def _walk(tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
         parts = todo.pop()
         with tree.opened(WorkspacePath(parts)) as directory, os.scandir(directory) as entries:
             for entry in entries:
+                below = (*parts, entry.name)
+                if not shows(below):
+                    continue
                 yield parts, entry, directory
                 if entry.is_dir(follow_symlinks=False):
-                    todo.append((*parts, entry.name))
+                    todo.append(below)
 
 
 def _delete_dropped(discard: PendingDiscard, tree: DiskTree) -> Generator[None, None, None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -98,7 +99,16 @@ class ReadableHistory:
             include_ignored: Include created files that the source's rules ignore.
         """
         base = self._base_files() if since is None else since.files
-        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        return replace(found, derived=self.derived_changes())
+
+    def derived_changes(self) -> tuple[WorkspacePath, ...]:
+        """The derived paths that changed since the import; unknown unless the workspace is open.
+
+        They belong neither to the history nor to a diff, an apply or an undo. The time is bounded:
+        a very large one is looked at in part.
+        """
+        return ()
 
     def changes(self) -> tuple[FileChange, ...]:
         """``changeset`` with contents.

@@ -19,6 +19,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.session import Outcome, ToolInvoked
 
+from .derived_paths import DerivedPaths
 from .discards import Discards
 from .histories import FilesHistory
 
@@ -31,6 +32,7 @@ def recover(
     clock: Clock,
     *,
     discards: Discards,
+    derived: DerivedPaths | None = None,
     last_output: str = "",
 ) -> None:
     """Undo an interrupted call, keep what it left as a discard, and record it.
@@ -40,6 +42,7 @@ def recover(
         history: The files.
         clock: The time.
         discards: Keeps what the call left.
+        derived: The derived paths, which the history does not restore.
         last_output: The last output of a command of that call.
 
     Raises:
@@ -52,7 +55,11 @@ def recover(
     if mark is not None and not writer.is_recorded(mark):
         discards.mark = mark
         undone = history.undo_interrupted(head.files)
-        event = _interrupted(mark, undone, last_output, discards.pop_notes())
+        since_ns = writer.pending_since_ns()
+        notes: tuple[str, ...] = ()
+        if derived is not None and since_ns is not None:
+            notes = derived.roll_back(since_ns, look=True)
+        event = _interrupted(mark, undone, last_output, (*discards.pop_notes(), *notes))
         writer.append(_draft(event, head, clock.now()))
     history.remove_unfinished(head.files if writer.head is None else writer.head.files)
     if mark is not None:

@@ -101,6 +101,11 @@ class WorkspaceSandbox:
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
         return self._sandbox
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a sandbox, which may have run a command."""
+        return self._sandbox is not None
+
     def close(self) -> None:
         """End the sandbox, if there is one. May be called again."""
         sandbox, self._sandbox = self._sandbox, None

@@ -15,9 +15,10 @@ Rule 4: if the source is missing, the imported rules count.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +36,12 @@ from wink_workspace.ledger import (
     entry_at,
     found_of,
     repositories_in,
+    tracked_names,
 )
 
 from .changeset import Changed, SourceFilter
 
-__all__ = ["ReadRules", "open_source_filter", "rules_in"]
+__all__ = ["GitView", "ReadRules", "open_git_view", "open_source_filter", "rules_in"]
 
 ReadRules = Callable[[Parts], bytes | None]
 """Returns the ``.gitignore`` of a directory; ``None`` if there is none."""
@@ -86,6 +88,50 @@ def open_source_filter(
                 and any(entry_at(imported[0], root, path) is not None for root in known)
             ),
         )
+
+
+class GitView:
+    """What git says of the paths of a source: which it ignores and which it tracks."""
+
+    def __init__(self, source: _Source, top: Path | None, above: Parts) -> None:
+        self._rules = source.rules(source.read)
+        self._top = top
+        self._above = "".join(f"{name}/" for name in above)
+
+    def ignores(self, parts: Parts, *, is_directory: bool) -> bool:
+        """Whether the ignore rules of the source match."""
+        return self._rules.ignores(parts, is_directory=is_directory)
+
+    @cached_property
+    def _tracked(self) -> list[str] | None:
+        return [] if self._top is None else tracked_names(_private_directory(self._top) / "index")
+
+    def tracks(self, parts: Parts) -> bool:
+        """Whether git tracks this path, or something below it.
+
+        If the index cannot be read, what the rules do not ignore counts as tracked.
+        """
+        tracked = self._tracked
+        if tracked is None:
+            return not self.ignores(parts, is_directory=True)
+        name = self._above + "/".join(parts)
+        at = bisect_left(tracked, name)
+        if at < len(tracked) and tracked[at] == name:
+            return True
+        at = bisect_left(tracked, f"{name}/")
+        return at < len(tracked) and tracked[at].startswith(f"{name}/")
+
+
+@contextmanager
+def open_git_view(source: Path) -> Generator[GitView]:
+    """What git says of *source* now, valid inside the block."""
+    with ExitStack() as opened:
+        there = _Source.opened(source, None, opened)
+        above = there._above  # noqa: SLF001 - of this module
+        top = source.resolve()
+        for _ in above:
+            top = top.parent
+        yield GitView(there, top if _has_git(top) else None, above)
 
 
 class _PresentOrWantedRules:
@@ -237,6 +283,16 @@ def _git_directory(top: Path) -> Path | None:
     except OSError:
         return None
     return directory if directory.is_dir() else None
+
+
+def _private_directory(top: Path) -> Path:
+    """The git directory of this working tree alone."""
+    directory = top / _GIT
+    with suppress(OSError):
+        if directory.is_file():
+            where = directory.read_text(encoding="utf-8", errors="surrogateescape")
+            return top / where.removeprefix("gitdir:").strip()
+    return directory
 
 
 def _content(store: ObjectStore, root: str, parts: Parts) -> bytes | None:

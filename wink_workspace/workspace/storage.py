@@ -7,6 +7,7 @@
         owner           locked by the process that makes or removes it
         ledger.git/     its history
         files/          its files, if it is a copy
+        derived/        the last checkpoint of its derived paths
         base            the name of the base that its files begin with, if it is an overlay
         upper/          its own layer: files/ has what changed, held/ what rollbacks discarded
         work/           needed by the kernel
@@ -21,7 +22,8 @@
         sandbox/        which container runs, and the output of its present command
         runs/<number>/  the task of each run, and the turns of its model
         forks/<name>/   the same for a fork: files/ or base, upper/ and work/, index, reserve,
-                        discarded/, sandbox/ and runs/; made when it is first opened
+                        discarded/, sandbox/ and runs/, made when it is first opened; derived/ is
+                        made with the fork
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
     <state>/bases/                  the bases; see ``bases``
 """
@@ -37,7 +39,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -49,6 +51,8 @@ from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import OverlaySupport, overlay_support
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
+
+from .path_rules import PathRules
 
 __all__ = [
     "MODE_VARIABLE",
@@ -64,7 +68,7 @@ MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
 """The variable that chooses the mode of new workspaces: ``auto``, ``overlay`` or ``copy``."""
 
 _VERSION: Final = 2
-_VERSION_OF_COPIES: Final = 1
+_OLDEST_VERSION: Final = 1
 """What ``about.json`` says of a workspace that older programs can open, too."""
 
 _log = logging.getLogger(__name__)
@@ -79,6 +83,7 @@ class WorkspaceInfo:
     """The id, directory, creation time and mode of a workspace.
 
     ``inode`` distinguishes the directory of a workspace in place from a later replacement.
+    ``rules`` say which paths of a copy are not recorded.
     """
 
     id: str
@@ -86,6 +91,7 @@ class WorkspaceInfo:
     created_at: datetime
     mode: WorkspaceMode = "copy"
     inode: int | None = None
+    rules: PathRules = field(default_factory=PathRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,11 @@ class WorkspaceFolder:
     def index(self) -> Path:
         """The hint about the statuses of the files."""
         return self.branch_dir / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The last checkpoint of the derived paths."""
+        return self.branch_dir / "derived"
 
     @property
     def reserve(self) -> Path:
@@ -205,6 +216,7 @@ class WorkspaceFolder:
                 datetime.fromisoformat(fields["created_at"]),
                 fields.get("mode", "copy"),
                 fields.get("inode"),
+                PathRules.of_json(fields["rules"]) if "rules" in fields else PathRules(),
             )
         except _NewerFormatError:
             raise
@@ -215,7 +227,8 @@ class WorkspaceFolder:
 
     def write_intended(self, info: WorkspaceInfo) -> None:
         """Record what the folder will become."""
-        version = _VERSION if info.mode == "overlay" else _VERSION_OF_COPIES
+        is_new = info.mode == "overlay" or info.rules.unrecorded() is not None
+        version = _VERSION if is_new else _OLDEST_VERSION
         about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
         text = json.dumps(about, indent=2) + "\n"
         (self.path / "about.json.new").write_text(text, encoding="utf-8")

@@ -78,7 +78,7 @@ from .applying import Applied, ApplyTarget, SourceUpdate
 from .bases import collect_bases
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
-from .config import WorkspaceConfig
+from .config import ImportConfig, WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
@@ -175,12 +175,18 @@ class Workspace(ReadableHistory):
                 self.session,
                 files=self.files,
                 discards=self._discards,
+                derived=self._opened.derived,
                 run_maintenance=self._run_maintenance,
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
             recover(
-                self._writer, self._history, clock, discards=self._discards, last_output=last_output
+                self._writer,
+                self._history,
+                clock,
+                discards=self._discards,
+                derived=self._opened.derived,
+                last_output=last_output,
             )
             self._discards.advance()
             self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
@@ -221,6 +227,8 @@ class Workspace(ReadableHistory):
         self._sandbox = WorkspaceSandbox(
             self._folder, files.tree, changed_paths, self._clock, files.mount
         )
+        if files.derived is not None:
+            files.derived.sandbox_ran = lambda: self._sandbox.is_open
         opened.callback(self._sandbox.close)
         return files
 
@@ -284,7 +292,8 @@ class Workspace(ReadableHistory):
         if mode == "in_place":
             info = _create_in_place(Path(source).resolve(), storage, clock)
         else:
-            info = _create(Path(source).absolute(), mode, storage, clock, progress)
+            imported = (config or WorkspaceConfig()).imported
+            info = _create(Path(source).absolute(), mode, storage, imported, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -591,6 +600,30 @@ class Workspace(ReadableHistory):
             self._ignore_edits_on_full_disk(error)
             return self.head.files
 
+    def derived_paths(self) -> tuple[WorkspacePath, ...]:
+        """The derived paths that exist, each without what is below it, sorted."""
+        self._check_open()
+        return () if self._opened.derived is None else tuple(self._opened.derived.tops())
+
+    def derived_changes(self) -> tuple[WorkspacePath, ...]:
+        """As in ``ReadableHistory``."""
+        self._check_open()
+        return () if self._opened.derived is None else self._opened.derived.changed()
+
+    def checkpoint(self) -> tuple[WorkspacePath, ...]:
+        """Keep the present derived paths, so that later rollbacks restore them; their tops.
+
+        It takes their disk space once more, unless the filesystem shares blocks. Excluded paths
+        are not kept. The checkpoint before is deleted.
+
+        Raises:
+            UsageError: If a call is running, or the workspace is closed or in place.
+            FilesystemError: If it cannot be written; the checkpoint before stays.
+        """
+        self._refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
+        with self._turn(needs_room=False):
+            return () if self._opened.derived is None else self._opened.derived.checkpoint()
+
     def diff(self) -> str:
         """``changeset`` as a git-style diff; a path that is too large has one line."""
         return self.changeset().review().text()
@@ -792,14 +825,20 @@ class Workspace(ReadableHistory):
 
     # Forks, merges and apply
 
-    def fork(self, name: str) -> None:
+    def fork(self, name: str) -> tuple[WorkspacePath, ...]:
         """Begin another branch at the present state; ``open`` it by its name.
+
+        Returns the derived paths that the fork begins without: those that are not cheap to copy,
+        such as a large ``node_modules``. Excluded paths are not copied, either.
 
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
         """
         with self._turn():
             self._ledger.fork(name, self.head)
+            if self._opened.derived is None:
+                return ()
+            return self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
 
     def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
@@ -928,7 +967,8 @@ class Workspace(ReadableHistory):
             with suppress(UsageError):  # the source is missing; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
                 base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
-        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        return replace(found, derived=self.derived_changes())
 
     def apply(
         self,
@@ -1060,6 +1100,7 @@ class Workspace(ReadableHistory):
             base=self._base_files(),
             head=head,
             choose=lambda base: self._changeset(base, head, include_ignored=include_ignored),
+            hidden=self.info.rules.unrecorded(),
         )
 
     @property
@@ -1174,7 +1215,12 @@ def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
 
 
 def _create(
-    source: Path, mode: WorkspaceMode, storage: WorkspaceStorage, clock: Clock, progress: Progress
+    source: Path,
+    mode: WorkspaceMode,
+    storage: WorkspaceStorage,
+    config: ImportConfig,
+    clock: Clock,
+    progress: Progress,
 ) -> WorkspaceInfo:
     storage.check_outside(source)
     if mode == "overlay":
@@ -1182,8 +1228,8 @@ def _create(
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_files = import_overlay if mode == "overlay" else import_copy
-        import_files(source, folder, clock, progress=progress)
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode)
+        rules = import_files(source, folder, clock, config=config, progress=progress)
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode, rules=rules)
 
     return storage.add(fill)
 

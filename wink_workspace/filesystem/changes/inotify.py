@@ -221,16 +221,25 @@ class _EventSummary:
         made: Directories that this process created and watched at once.
         left: Directories that this process moved out, and no longer watches.
         expected: Names of new files of this process.
+        hidden: Paths that are not tracked. A directory that moves between tracked and hidden
+            paths counts as moved in or out of the root.
         writes: The events of a write to a file. A close is one of them in an overlay: there, a
             write through a mapping is reported for the name by which the kernel first saw the file,
             which may be deleted or belong to another file now.
     """
 
     def __init__(
-        self, made: set[Parts], left: set[Parts], expected: set[str], *, writes: int
+        self,
+        made: set[Parts],
+        left: set[Parts],
+        expected: set[str],
+        hidden: HiddenPaths | None = None,
+        *,
+        writes: int,
     ) -> None:
         self._writes = writes
         self.reason: str | None = None
+        self._hidden = hidden
         self._made = made
         self._left = left
         self._expected = expected
@@ -249,9 +258,10 @@ class _EventSummary:
             watch, directory, name, mask, cookie = event
             path = (*directory, name)
             if mask & _ISDIR:
-                self._add_directory(path, mask, cookie)
+                if self._hidden is None or not self._hidden.hides(path):
+                    self._add_directory(path, mask, cookie)
                 continue
-            self.paths.add(path)
+            self.paths.add(path)  # a hidden file has no status, so it is not reported
             watched_name, key = (watch, name), (directory, name)
             if mask & (_CREATE | _MOVED_TO):
                 self._created_or_moved_in.add(key)
@@ -424,7 +434,9 @@ class InotifyTracker:
         return pending | noted | summary.dirty() | self._scan(reason, leaving)
 
     def _read_events(self) -> _EventSummary:
-        summary = _EventSummary(self._made, self._left, self._expected, writes=self._writes)
+        summary = _EventSummary(
+            self._made, self._left, self._expected, self._tree.hidden, writes=self._writes
+        )
         if self._queue is not None:
             try:
                 events = self._queue.read()

@@ -26,9 +26,10 @@ from .descriptors import (
     Descriptor,
     Listing,
     Parts,
+    copy_content,
+    is_sparse,
     open_seen,
     translate_os_error,
-    write_all,
 )
 from .filling import NewTree
 from .tree import DiskTree
@@ -171,7 +172,7 @@ class TreeCopy(Generic[_KeptT]):
         return part
 
     def _copy_large(self, listing: Listing, name: str) -> CopiedPart[_KeptT]:
-        """Copy a file that is too large to be in memory as a whole."""
+        """Copy a file that is too large to be in memory as a whole, or that has holes."""
         part: CopiedPart[_KeptT] = CopiedPart(listing.parts)
         path = WorkspacePath((*listing.parts, name))
         try:
@@ -186,7 +187,7 @@ class TreeCopy(Generic[_KeptT]):
             self._copy.entered(listing.parts) as target,
             self._copy.new_file(name, target, executable=executable) as file,
         ):
-            _copy_content(original, file)
+            copy_content(original, file)
             status = self._copy.finish(file, executable=executable)
             os.lseek(file, 0, os.SEEK_SET)
             part.entries.append(CopiedEntry(name, status, seen, self._store.keep_large(file)))
@@ -199,14 +200,14 @@ def _no_names(parts: Parts, status: os.stat_result) -> None:
 
 
 def _batches_of(listing: Listing) -> tuple[list[str], list[list[str]]]:
-    """The large files of a directory, and the others in batches."""
+    """The large and the sparse files of a directory, and the others in batches."""
     large: list[str] = []
     batches: list[list[str]] = []
     room_bytes = 0
     for name, status in listing.entries:
         if not stat.S_ISREG(status.st_mode):
             continue
-        if status.st_size >= _LARGE_BYTES:
+        if status.st_size >= _LARGE_BYTES or is_sparse(status):
             large.append(name)
             continue
         if room_bytes < status.st_size or not batches or len(batches[-1]) == _FILES_A_BATCH:
@@ -236,13 +237,3 @@ def _read(name: str, source: int) -> tuple[bytes, os.stat_result]:
                 pieces.append(os.read(file, _CHUNK_BYTES))
             content = b"".join(pieces)
         return content, status
-
-
-def _copy_content(source: int, target: int) -> None:
-    """Copy a file, in the kernel if possible, which lets some filesystems share the blocks."""
-    try:
-        while os.copy_file_range(source, target, _LARGE_BYTES):
-            pass
-    except OSError:  # not supported between these two; continue where it stopped
-        while piece := os.read(source, _CHUNK_BYTES):
-            write_all(target, piece)

@@ -21,7 +21,7 @@ import signal
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -53,11 +53,13 @@ __all__ = [
     "Parts",
     "attributes_of",
     "change_mode",
+    "copy_content",
     "enter",
     "entries_of",
     "exchange_names",
     "give_name",
     "is_open_for_writing",
+    "is_sparse",
     "listings",
     "make_entry_accessible",
     "match_owner",
@@ -79,6 +81,7 @@ __all__ = [
     "usual_mode",
     "with_executable_bits",
     "write_all",
+    "write_with_holes",
 ]
 
 Parts = tuple[str, ...]
@@ -287,6 +290,70 @@ def write_all(file: int, data: bytes) -> None:
     n_bytes = os.write(file, data)
     while n_bytes < len(data):
         n_bytes += os.write(file, memoryview(data)[n_bytes:])
+
+
+# Sparse files: parts of them, the holes, read as zeros and take no disk space
+
+_COPIED_AT_ONCE = 8 * 1_048_576
+_LEAST_SPARSE_BYTES = 65_536
+_BLOCK_BYTES = 512
+"""The unit of ``st_blocks`` [stat(2)]."""
+
+
+def is_sparse(status: os.stat_result) -> bool:
+    """Whether a file has holes that are worth keeping."""
+    return status.st_size >= _LEAST_SPARSE_BYTES and (
+        status.st_blocks * _BLOCK_BYTES < status.st_size
+    )
+
+
+def copy_content(source: int, target: int) -> None:
+    """Copy a file into the empty file *target*; holes stay holes.
+
+    The kernel copies if it can, which lets some filesystems share the blocks.
+    """
+    size_bytes = os.fstat(source).st_size
+    at = 0
+    while at < size_bytes:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+            end = os.lseek(source, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is only a hole up to the end
+                break
+            start, end = at, size_bytes  # a filesystem that does not know its holes
+        _copy_range(source, target, start, end)
+        at = end
+    if os.fstat(target).st_size < size_bytes:
+        os.ftruncate(target, size_bytes)
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    at = start
+    try:
+        while at < end:
+            n_bytes = os.copy_file_range(source, target, min(end - at, _COPIED_AT_ONCE), at, at)
+            if n_bytes == 0:  # it was truncated meanwhile
+                return
+            at += n_bytes
+    except OSError:  # not supported between these two; continue where it stopped
+        os.lseek(target, at, os.SEEK_SET)
+        while at < end and (piece := os.pread(source, min(end - at, _COPIED_AT_ONCE), at)):
+            write_all(target, piece)
+            at += len(piece)
+
+
+def write_with_holes(file: int, pieces: Iterable[bytes]) -> None:
+    """Write *pieces* into an empty file; long runs of zeros become holes."""
+    has_hole = False
+    for piece in pieces:
+        if len(piece) >= _LEAST_SPARSE_BYTES and piece.count(0) == len(piece):
+            os.lseek(file, len(piece), os.SEEK_CUR)
+            has_hole = True
+        else:
+            write_all(file, piece)
+    if has_hole:  # the last one has to be within the size
+        os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR))
 
 
 # Entering

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .descriptors import Descriptor, Parts, change_mode, usual_mode, write_all
+from .descriptors import Descriptor, Parts, change_mode, usual_mode, write_with_holes
 from .tree import DiskTree
 
 __all__ = ["NewTree"]
@@ -55,10 +55,9 @@ class NewTree:
     def write_file(
         self, name: str, content: Iterable[bytes], dir_fd: int, *, executable: bool
     ) -> os.stat_result:
-        """Create a file from pieces of any size; its status."""
+        """Create a file from pieces of any size, long runs of zeros as holes; its status."""
         with self.new_file(name, dir_fd, executable=executable) as file:
-            for piece in content:
-                write_all(file, piece)
+            write_with_holes(file, content)
             return self.finish(file, executable=executable)
 
     def new_file(self, name: str, dir_fd: int, *, executable: bool) -> Descriptor:

@@ -168,9 +168,10 @@ def _entries(tree: DiskTree, path: WorkspacePath) -> Iterator[tuple[str, _Kind]]
             entries = [(entry.name, _kind_of(entry)) for entry in found]
     except (FilesystemError, OSError):
         return iter(())
-    if tree.hidden is not None and tree.hidden.may_be_in(path.parts):
-        hides = tree.hidden.hides
-        entries = [entry for entry in entries if not hides((*path.parts, entry[0]))]
+    if tree.hidden is not None:
+        hidden = tree.hidden.hidden_in(path.parts, [name for name, _ in entries])
+        if hidden:
+            entries = [entry for entry in entries if entry[0] not in hidden]
     entries.sort(key=itemgetter(0))
     return iter(entries)
 

@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
@@ -67,6 +67,7 @@ from .descriptors import (
     usual_mode,
     with_executable_bits,
     write_all,
+    write_with_holes,
 )
 from .renaming import rename
 
@@ -151,8 +152,12 @@ class HiddenPaths(Protocol):
         """Whether a path is hidden, or lies below a hidden one."""
         ...
 
-    def may_be_in(self, directory: Parts) -> bool:
-        """Whether an entry of *directory* may be hidden; called for each listed directory."""
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are hidden; called for each listed directory."""
+        ...
+
+    def may_change_in(self, directory: Parts) -> bool:
+        """Whether other names in *directory* may be hidden later, though it does not change."""
         ...
 
 
@@ -285,7 +290,7 @@ class DiskTree:
         """Every directory from *path* down; see ``descriptors.listings``."""
 
         def names(parts: Parts, status: os.stat_result) -> list[str] | None:
-            if self.hidden is not None and self.hidden.may_be_in(path.parts + parts):
+            if self.hidden is not None and self.hidden.may_change_in(path.parts + parts):
                 return None  # what is hidden may have changed
             return None if known_names is None else known_names(parts, status)
 
@@ -302,9 +307,11 @@ class DiskTree:
 
     def _hide(self, directory: Parts, listing: Listing) -> None:
         """Remove hidden entries from *listing*, so that the walk does not enter them."""
-        if self.hidden is not None and self.hidden.may_be_in(directory):
-            hides = self.hidden.hides
-            listing.entries[:] = [at for at in listing.entries if not hides((*directory, at[0]))]
+        if self.hidden is None or not listing.entries:
+            return
+        hidden = self.hidden.hidden_in(directory, [name for name, _ in listing.entries])
+        if hidden:
+            listing.entries[:] = [entry for entry in listing.entries if entry[0] not in hidden]
 
     def entered(self, path: WorkspacePath) -> Descriptor:
         """A descriptor for entering the directory *path*; for a ``with`` block."""
@@ -372,7 +379,7 @@ class DiskTree:
 
         Args:
             path: The file. An existing entry is replaced, unless it is a directory.
-            content: The pieces, each written when it is produced.
+            content: The pieces, each written when it is produced; long runs of zeros as holes.
             mode: As in ``Filesystem.write_bytes``; an append copies the old content.
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
             permissions: Sets the mode, and takes precedence over *executable*.
@@ -388,8 +395,7 @@ class DiskTree:
                 with Unfinished(self, path, directory) as (unfinished, file):
                     if mode == "append" and existing is not None:
                         self._copy(name, directory, file)
-                    for piece in content:
-                        write_all(file, piece)
+                    write_with_holes(file, content)
                     match_owner(file, replaced or os.fstat(directory))
                     if permissions is None:
                         permissions = _file_mode(replaced, executable)

@@ -26,7 +26,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaving, open_tracker
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
@@ -63,6 +63,7 @@ class OverlayTracker:
             the first ``drain`` reports all paths in the upper layer.
         forget_names: See ``OverlayMount``; omitted if nothing else changes the files.
         force_scan: Read every status of the upper layer in each drain.
+        hidden: Paths that are not tracked.
         clock: Measures the age of files.
     """
 
@@ -74,6 +75,7 @@ class OverlayTracker:
         index: FileIndex | None = None,
         forget_names: Callable[[], None] | None = None,
         force_scan: bool = False,
+        hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._earlier: dict[Parts, set[str]] = {}
@@ -88,7 +90,12 @@ class OverlayTracker:
         self._directories_in_base: dict[Parts, bool] = {}
         # Modes are made accessible through the mount only, which would not notice it here.
         self._tracker = open_tracker(
-            upper, index=index, force_scan=force_scan, form=directory_form, clock=clock
+            upper,
+            index=index,
+            force_scan=force_scan,
+            hidden=hidden,
+            form=directory_form,
+            clock=clock,
         )
 
     @property

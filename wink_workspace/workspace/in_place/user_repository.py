@@ -12,7 +12,7 @@ Repositories elsewhere in the directory are not hidden; ``ledger.git_discovery``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,8 +56,14 @@ class UserRepository:
             return True
         return any(parts[: len(path)] == path for path in self._inside)
 
-    def may_be_in(self, directory: Parts) -> bool:
-        """Whether it may be an entry of *directory*."""
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> list[str]:
+        """Those of the *names* in *directory* that are the repository."""
+        if not self.may_change_in(directory):
+            return []
+        return [name for name in names if self.hides((*directory, name))]
+
+    def may_change_in(self, directory: Parts) -> bool:
+        """Whether it is, or may come to be, an entry of *directory*."""
         return not directory or any(path[:-1] == directory for path in self._inside)
 
     def holds_some(self, directory: Parts) -> bool:

@@ -1,0 +1,210 @@
+"""Which paths of a copy the history does not record: excluded and derived ones.
+
+*Excluded* paths are not copied from the source. *Derived* paths (``node_modules``, ``.venv``,
+caches, ``.env`` and keys) are copied, so that programs run, but not recorded.
+
+Rule 1: the rules are fixed when the workspace is created. They are in ``about.json``, which no
+sandbox can reach; nothing that a call writes changes them.
+Rule 2: a path below an excluded or derived path is one, too. Upper and lower case differ.
+Rule 3: a path that git tracks in the source is content: it is recorded, whatever its name is.
+Rule 4: the tree and the tracker that the history uses do not see these paths. The tools and the
+sandbox do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.ignoring import PathPatterns
+
+__all__ = [
+    "DERIVED_NAMES",
+    "IGNORED_NAMES",
+    "PUBLIC_NAMES",
+    "SECRET_NAMES",
+    "DerivedRollback",
+    "ImportConfig",
+    "PathRules",
+    "Unrecorded",
+    "anchored",
+]
+
+_MOST_CACHED: Final = 10_000
+
+DerivedRollback = Literal["drop", "restore"]
+"""What a rollback does with derived paths that the call changed."""
+
+DERIVED_NAMES: Final = (
+    *("node_modules", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
+    *(".tox", ".nox", ".hypothesis", ".gradle", ".terraform", ".next", ".nuxt", ".turbo"),
+    ".parcel-cache",
+)
+"""Derived by name, at any depth."""
+
+IGNORED_NAMES: Final = ("build", "dist", "env", "htmlcov", "out", "target", "vendor", "venv")
+"""Derived by name where the ignore rules of the source ignore them."""
+
+SECRET_NAMES: Final = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".pypirc", ".npmrc"),
+)
+"""Derived by name, so that secrets do not enter the history."""
+
+PUBLIC_NAMES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
+"""Match ``SECRET_NAMES``, but by convention hold no secret; they are recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportConfig:
+    """What a new workspace takes from its source; later openings do not use it.
+
+    Patterns have the syntax of a line of a ``.gitignore``: ``*.mp4`` or ``data`` at any depth,
+    ``/data`` or ``docs/_build`` relative to the source.
+
+    Attributes:
+        exclude: Paths that are not copied.
+        derived: Paths that are copied and not recorded.
+        propose_derived: Also treat as derived what the names, a ``CACHEDIR.TAG`` and the ignore
+            rules of the source suggest: ``node_modules``, ``.venv``, caches, ``.env``, keys.
+        on_rollback: ``"drop"`` deletes what a failed call changed in derived paths. ``"restore"``
+            restores them from the last checkpoint; it needs their disk space twice.
+        most_bytes: A source with more recorded bytes is refused; holes of sparse files count.
+        most_files: A source with more recorded files is refused.
+    """
+
+    exclude: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    propose_derived: bool = True
+    on_rollback: DerivedRollback = "drop"
+    most_bytes: int = 10 * 1_073_741_824
+    most_files: int = 500_000
+
+    def __post_init__(self) -> None:
+        for option, patterns in (("exclude", self.exclude), ("derived", self.derived)):
+            for pattern in patterns:
+                checked_pattern(pattern, option)
+
+
+def checked_pattern(pattern: str, option: str) -> None:
+    """Raise ``UsageError`` for a pattern that can match nothing, or everything."""
+    try:
+        PathPatterns((pattern,))
+        problem = "would match everything" if pattern.strip("/*") == "" else ""
+    except ValueError:
+        problem = "is not a pattern"
+    if problem:
+        raise UsageError(
+            f"{option}: {pattern!r} {problem}",
+            hint="Give a name such as node_modules, a pattern such as *.mp4, or a path such as"
+            " /data. Exceptions with ! are not supported.",
+        )
+
+
+def anchored(parts: Parts) -> str:
+    """The pattern that matches exactly this path."""
+    return "/" + "".join(f"\\{c}" if c in "*?[\\" else c for c in "/".join(parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRules:
+    """The rules of one workspace, as its note stores them.
+
+    Attributes:
+        excluded: Patterns of excluded paths.
+        derived: Patterns of derived paths.
+        content: Patterns of paths that are recorded although they match a derived one.
+        on_rollback: See ``ImportConfig``.
+    """
+
+    excluded: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+    on_rollback: DerivedRollback = "drop"
+
+    @classmethod
+    def of_json(cls, fields: dict[str, object]) -> PathRules:
+        """Parse the form in the note; ``ValueError`` for anything else."""
+        if fields["on_rollback"] not in ("drop", "restore"):
+            raise ValueError(f"{fields['on_rollback']!r} is not an action")
+        return cls(
+            excluded=_texts(fields["excluded"]),
+            derived=_texts(fields["derived"]),
+            content=_texts(fields["content"]),
+            on_rollback="restore" if fields["on_rollback"] == "restore" else "drop",
+        )
+
+    def unrecorded(self) -> Unrecorded | None:
+        """The paths that the history does not see; ``None`` if there are none."""
+        return Unrecorded(self) if self.excluded or self.derived else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return tuple(map(str, cast("list[object]", value)))
+
+
+class Unrecorded:
+    """The excluded and derived paths of a workspace; implements ``HiddenPaths``.
+
+    Attributes:
+        rules: The rules.
+        seen: The topmost unrecorded paths that were seen in a listing or an event; some may no
+            longer exist.
+    """
+
+    def __init__(self, rules: PathRules) -> None:
+        self.rules = rules
+        self.seen: set[Parts] = set()
+        self._any = PathPatterns((*rules.excluded, *rules.derived))
+        self._excluded = PathPatterns(rules.excluded)
+        self._content = PathPatterns(rules.content)
+        self._tops: dict[Parts, Parts | None] = {(): None}
+        self._hidden: dict[Parts, bool] = {}
+
+    def hides(self, parts: Parts) -> bool:
+        """Whether a path is not recorded; remembered, because it is asked several times a call."""
+        known = self._hidden.get(parts)
+        if known is None:
+            if len(self._hidden) > _MOST_CACHED:
+                self._hidden.clear()
+            known = self._hidden[parts] = self.top(parts) is not None
+        return known
+
+    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the *names* in *directory* that are not recorded."""
+        if self.hides(directory):
+            return names
+        found = self._any.matching(directory, names)
+        return [name for name in found if self.hides((*directory, name))]
+
+    def may_change_in(self, directory: Parts) -> bool:
+        """Never: the rules are fixed when the workspace is created."""
+        del directory
+        return False
+
+    def top(self, parts: Parts) -> Parts | None:
+        """The topmost unrecorded path at or above *parts*; ``None`` if it is recorded."""
+        if not parts:
+            return None
+        directory = parts[:-1]
+        if directory not in self._tops:
+            if len(self._tops) > _MOST_CACHED:
+                self._tops = {(): None}
+            self._tops[directory] = self.top(directory)
+        top = self._tops[directory]
+        if top is None and self._any.match(parts) and not self._is_content(parts):
+            top = parts
+            self.seen.add(top)
+        return top
+
+    def _is_content(self, parts: Parts) -> bool:
+        return self._content.match(parts) and not self._excluded.match(parts)
+
+    def is_excluded(self, parts: Parts) -> bool:
+        """Whether a topmost unrecorded path is excluded, and not derived."""
+        return self._excluded.match(parts)

@@ -1,0 +1,207 @@
+"""One walk of a source before it is copied: its rules, its derived paths, and its size.
+
+The proposal of derived paths comes from three facts of the imported tree: names, a
+``CACHEDIR.TAG`` [bford.info/cachedir], and git's ignore rules. A path that git tracks is never
+derived. Derived and excluded directories are not entered, so their size does not matter here.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.errors import FilesystemError, SourceTooLargeError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import Listing, Parts
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.ignoring import PathPatterns
+from wink_workspace.wording import counted, sized
+
+from .path_rules import (
+    DERIVED_NAMES,
+    IGNORED_NAMES,
+    PUBLIC_NAMES,
+    SECRET_NAMES,
+    ImportConfig,
+    PathRules,
+    anchored,
+)
+from .source_rules import GitView, open_git_view
+
+__all__ = ["Survey", "survey"]
+
+_TAG: Final = "CACHEDIR.TAG"
+_SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
+_GIT: Final = ".git"
+_ANYWHERE: Final = "any-directory"
+_MOST_SHOWN: Final = 5
+_DOMINANT: Final = 0.8
+_GIVE_UP: Final = 4
+"""A walk ends above this multiple of the most files: the largest paths so far are enough."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a source holds.
+
+    Attributes:
+        rules: Its rules.
+        derived: The topmost derived paths that exist.
+        n_files: The number of recorded files.
+        n_bytes: Their size.
+    """
+
+    rules: PathRules
+    derived: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
+    n_files: int = 0
+    n_bytes: int = 0
+
+
+def survey(source: Path, tree: DiskTree, config: ImportConfig) -> Survey:
+    """Walk *source*, which is open as *tree*.
+
+    Raises:
+        SourceTooLargeError: If it exceeds a limit of *config*.
+        FilesystemError: If it cannot be read.
+    """
+    with open_git_view(source) as git:
+        return _Walk(tree, git, config).run(source)
+
+
+class _Walk:
+    def __init__(self, tree: DiskTree, git: GitView, config: ImportConfig) -> None:
+        self._tree = tree
+        self._git = git
+        self._config = config
+        self._excluded = PathPatterns(config.exclude)
+        proposed = (*DERIVED_NAMES, *SECRET_NAMES) if config.propose_derived else ()
+        self._patterns = [*config.derived, *proposed]
+        if config.propose_derived:
+            self._patterns += self._ignored_names()
+        self._derived = PathPatterns(self._patterns)
+        self._public = PathPatterns(PUBLIC_NAMES if config.propose_derived else ())
+        self._content: list[str] = list(PUBLIC_NAMES if config.propose_derived else ())
+        self._tops: list[WorkspacePath] = []
+        self._sizes: Counter[Parts] = Counter()
+        self._counts: Counter[Parts] = Counter()
+
+    def _ignored_names(self) -> Iterator[str]:
+        """The names that the rules ignore at any depth, or at the top."""
+        for name in IGNORED_NAMES:
+            if self._git.ignores((_ANYWHERE, name), is_directory=True):
+                yield name
+            elif self._git.ignores((name,), is_directory=True):
+                yield f"/{name}"
+
+    def run(self, source: Path) -> Survey:
+        n_files = n_bytes = 0
+        for listing in self._tree.listings(unreadable=lambda _: None):
+            if self._is_cache(listing):
+                self._patterns.append(anchored(listing.parts))
+                self._tops.append(WorkspacePath(listing.parts))
+                listing.entries.clear()
+                continue
+            hidden = self._unrecorded(listing)
+            if hidden:
+                listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
+            sizes = [st.st_size for _, st in listing.entries if stat.S_ISREG(st.st_mode)]
+            self._sizes[listing.parts] = sum(sizes)
+            self._counts[listing.parts] = len(sizes)
+            n_files += len(sizes)
+            n_bytes += self._sizes[listing.parts]
+            if n_files > _GIVE_UP * self._config.most_files:
+                break
+        self._check_size(source, n_files, n_bytes)
+        rules = PathRules(
+            excluded=self._config.exclude,
+            derived=tuple(dict.fromkeys(self._patterns)),
+            content=tuple(self._content),
+            on_rollback=self._config.on_rollback,
+        )
+        if not rules.derived:
+            rules = replace(rules, content=())
+        return Survey(rules, sorted(self._tops), n_files, n_bytes)
+
+    def _unrecorded(self, listing: Listing) -> set[str]:
+        """The names that are excluded or derived, or the repository at the top."""
+        directory, names = listing.parts, [name for name, _ in listing.entries]
+        hidden = self._excluded.matching(directory, names)
+        derived = self._derived.matching(directory, names) - hidden
+        if not directory:
+            hidden.add(_GIT)
+        for name in sorted(derived - self._public.matching(directory, names)):
+            parts = (*directory, name)
+            if self._git.tracks(parts):
+                self._content.append(anchored(parts))
+            else:
+                self._tops.append(WorkspacePath(parts))
+                hidden.add(name)
+        return hidden
+
+    def _is_cache(self, listing: Listing) -> bool:
+        """Whether a directory has a ``CACHEDIR.TAG``; the source itself does not count."""
+        if not (self._config.propose_derived and listing.parts):
+            return False
+        if not any(name == _TAG for name, _ in listing.entries):
+            return False
+        try:
+            path = WorkspacePath((*listing.parts, _TAG))
+            found = self._tree.entry(path)
+            if found is None or found.kind is not FileKind.FILE:
+                return False
+            with self._tree.open(path) as file:
+                is_tag = file.read(len(_SIGNATURE)) == _SIGNATURE
+        except FilesystemError:
+            return False
+        return is_tag and not self._git.tracks(listing.parts)
+
+    # The size
+
+    def _check_size(self, source: Path, n_files: int, n_bytes: int) -> None:
+        most_files, most_bytes = self._config.most_files, self._config.most_bytes
+        if n_files > most_files:
+            shown = [f"{path} ({counted(n, 'file')})" for path, n in self._largest(self._counts)]
+            what = f"has more than {counted(most_files, 'file')}"
+        elif n_bytes > most_bytes:
+            shown = [f"{path} ({sized(n)})" for path, n in self._largest(self._sizes)]
+            what = f"has {sized(n_bytes)}, and at most {sized(most_bytes)} are copied"
+        else:
+            return
+        raise SourceTooLargeError(f"{source} {what}; the largest paths: {', '.join(shown)}")
+
+    def _largest(self, own: Counter[Parts]) -> list[tuple[str, int]]:
+        """The largest paths at the top, each narrowed down to the part that dominates it."""
+        whole: Counter[Parts] = Counter()
+        below: dict[Parts, set[Parts]] = {}
+        for parts, n in own.items():
+            for depth in range(len(parts) + 1):
+                whole[parts[:depth]] += n
+                if depth:
+                    below.setdefault(parts[: depth - 1], set()).add(parts[:depth])
+        if own is self._sizes:
+            self._add_large_files(whole, below)
+        found: list[tuple[str, int]] = []
+        tops = sorted(below.get((), ()), key=lambda each: -whole[each]) or [()]
+        for top in tops[:_MOST_SHOWN]:
+            path = top
+            while inner := below.get(path):
+                largest = max(inner, key=lambda each: whole[each])
+                if whole[largest] < _DOMINANT * whole[path]:
+                    break
+                path = largest
+            if whole[path]:
+                found.append((str(WorkspacePath(path)) if path else ".", whole[path]))
+        return found
+
+    def _add_large_files(self, whole: Counter[Parts], below: dict[Parts, set[Parts]]) -> None:
+        """Add the files of the directories that hold most by themselves."""
+        for directory, _ in self._sizes.most_common(2 * _MOST_SHOWN):
+            for entry in self._tree.entries(WorkspacePath(directory)):
+                parts = entry.path.parts
+                if entry.kind is FileKind.FILE and not self._excluded.match(parts):
+                    whole[parts] = entry.size_bytes
+                    below.setdefault(directory, set()).add(parts)
