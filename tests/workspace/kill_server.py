@@ -30,8 +30,9 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - needs the path above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
-from wink_workspace.ledger import Retention  # noqa: E402 - as above
+from wink_workspace.ledger import Ledger, Retention  # noqa: E402 - as above
 from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - as above
+from wink_workspace.workspace.bases import BaseStore  # noqa: E402 - as above
 
 N_ROUNDS = 3
 LITTLE_BYTES = 40_000
@@ -196,6 +197,26 @@ def work_delete(directory: Path, killer: Killer) -> None:
     """Delete a fork."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.delete_fork("old")
+
+
+def work_import_base(directory: Path, killer: Killer) -> None:
+    """Make a base of the source, or reuse the one of an earlier import."""
+    Ledger.create(directory / "new.git")
+    with calling(killer):
+        BaseStore(directory / "state").import_source(directory / "source", directory / "new.git")
+
+
+def work_build_base(directory: Path, killer: Killer) -> None:
+    """Make the base of the tree that is named in a file from a ledger."""
+    tree = (directory / "tree").read_text()
+    with calling(killer), Ledger(directory / "kept.git") as ledger:
+        BaseStore(directory / "state").build(ledger.store, tree)
+
+
+def work_collect_bases(directory: Path, killer: Killer) -> None:
+    """Delete all bases."""
+    with calling(killer):
+        BaseStore(directory / "state").collect(set)
 
 
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import shutil
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,15 +17,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from kill_rig import Server
 from workspace_rig import assert_fsck_clean, assert_same, picture
 from workspace_support import make_tree
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
-from wink_workspace.errors import MountError
+from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.changes.stored import status_of
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import Ledger, Retention, diff
 from wink_workspace.sandbox.ownership import host_owner
+from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history
@@ -59,7 +66,7 @@ class Machine:
     def bases(self) -> list[str]:
         """The names of everything that is kept, without what every state directory has."""
         root = self.top / "state" / "bases"
-        return sorted({path.name for path in root.iterdir()} - {"claims", "sources"})
+        return sorted({path.name for path in root.glob("*")} - {"claims", "sources"})
 
     def new_ledger(self) -> Path:
         self.ledger = self.top / f"ledger-{next(self._numbers)}.git"
@@ -333,6 +340,31 @@ def test_only_bases_that_no_branch_names_and_no_process_uses_are_collected(
     assert machine.imported().base.tree == used.tree
 
 
+def test_deleting_a_workspace_deletes_the_base_that_no_other_one_uses(machine: Machine) -> None:
+    storage = WorkspaceStorage(machine.top / "state")
+    base = machine.imported().base
+    base.release()
+    with (
+        Workspace.create(machine.source, storage=storage) as one,
+        Workspace.create(machine.source, storage=storage) as other,
+    ):
+        pass
+    (storage.folder(other.info.id).path / "base").write_text(f"{base.name}\n")
+    Workspace.delete(one.info.id, storage=storage)
+    assert machine.bases == [base.name]
+    Workspace.delete(other.info.id, storage=storage)
+    assert machine.bases == []
+
+
+def test_nothing_is_collected_while_it_is_unknown_which_bases_are_used(machine: Machine) -> None:
+    base = machine.imported().base
+    base.release()
+    (machine.top / "state" / "workspaces" / "0" / "base").mkdir(parents=True)
+    with pytest.raises(FilesystemError):
+        machine.store.collect(machine.store.named_by_branches)
+    assert machine.bases == [base.name]
+
+
 def test_collecting_in_a_state_directory_without_bases_does_nothing(machine: Machine) -> None:
     assert machine.store.collect(set) == 0
     assert not (machine.top / "state").exists()
@@ -375,6 +407,25 @@ def test_a_damaged_base_is_not_used_and_is_made_again(
     assert machine.bases == [base.name]
 
 
+def test_a_changed_content_behind_an_unchanged_status_is_found_by_its_hash(
+    machine: Machine,
+) -> None:
+    base = machine.imported().base
+    base.release()
+    damaged(base, "changed")
+    index = FileIndex.load(base.path / "index")
+    assert index is not None
+    status = status_of((base.files / "a.txt").lstat())
+    index.put((), {"a.txt": status}, sys.maxsize)  # as a fault of the disk would leave it
+    index.save(base.path / "index")
+    assert machine.store.verify() == ()
+    assert machine.store.verify(contents=True) == (base.name,)
+    assert machine.store.find(base.tree) is None
+    again = machine.imported()
+    assert_same(machine.original(), picture(again.base.files))
+    assert machine.store.verify(contents=True) == ()
+
+
 @pytest.mark.parametrize("how", ["missing", "changed", "touched", "mode", "index", "added"])
 def test_verifying_finds_every_damage(machine: Machine, how: str) -> None:
     base = machine.imported().base
@@ -415,6 +466,59 @@ def test_the_first_use_after_a_restart_checks_every_file(machine: Machine) -> No
     (base.files / "many" / "7").write_text("y")
     note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
     assert machine.store.find(base.tree) is None
+
+
+# Kills
+
+
+def prepared(directory: Path, work: str) -> Machine:
+    """What the work needs, in a new directory."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    machine = Machine(directory)
+    (machine.source / "d" / "sub" / "large.bin").unlink()
+    if work == "import_base":
+        return machine
+    done = machine.imported()
+    if work == "reimport_base":
+        (machine.source / "a.txt").write_text("two\n")
+        (machine.source / "new").write_text("new\n")
+    if work == "build_base":
+        machine.ledger.rename(directory / "kept.git")
+        (directory / "tree").write_text(done.tree)
+        done.base.release()
+        machine.store.collect(set)
+    return machine
+
+
+@pytest.mark.parametrize("work", ["import_base", "reimport_base", "build_base", "collect_bases"])
+def test_work_on_bases_that_is_killed_at_any_step_can_be_repeated(
+    server: Server, tmp_path: Path, work: str
+) -> None:
+    directory = tmp_path / "machine"
+    name = work.replace("reimport", "import")
+    prepared(directory, work)
+    assert server.run(directory, name) == 0
+    passed: dict[str, int] = json.loads((directory / "passed").read_text())
+    assert {"system-call"} < passed.keys()
+    for point, n_times in passed.items():
+        for n in spread(n_times, 8 if point == "system-call" else 2):
+            machine = prepared(directory, work)
+            assert server.run(directory, name, [point, n]) == signal.SIGKILL
+            machine.store.collect(machine.store.named_by_branches)
+            assert not [each for each in machine.bases if each.startswith(("new-", "old-"))]
+            done = machine.imported()
+            assert_same(machine.original(), machine.checked_out(done.tree))
+            assert_fsck_clean(machine.ledger)
+            assert machine.store.verify() == ()
+            done.base.release()
+            assert machine.store.collect(set) == 1
+            assert machine.bases == []
+
+
+def spread(n: int, times: int) -> list[int]:
+    """At most *times* numbers from 1 to *n*, evenly spread, including both ends."""
+    return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
 
 
 # Objects

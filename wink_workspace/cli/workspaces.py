@@ -360,13 +360,19 @@ def gc(
             help=f"Forget the oldest entries above this size ({KEEP_BYTES}; 2 GiB by default).",
         ),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file of the bases and compare its hash.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Forget old or large history, pack the rest, and remove what crashed processes left.
 
-    The limits apply to this command only; the variables apply to every command.
+    Checkouts that no workspace uses are deleted, and damaged ones are made again when they are
+    needed. The limits apply to this command only; the variables apply to every command.
     """
     from rich.progress import MofNCompleteColumn
+
+    from wink_workspace.workspace.bases import collect_bases
 
     with (
         context.open(
@@ -383,15 +389,24 @@ def gc(
         )
     n_unfinished = context.storage.sweep()
     swept = sweep_sandboxes(context)
+    bases = collect_bases(context.storage.state_dir, checks_contents=verify)
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
-        print_json({**asdict(done), **unfinished, "containers_removed": swept})
+        print_json(
+            {**asdict(done), **unfinished, "containers_removed": swept, "bases": asdict(bases)}
+        )
         return
     out = context.out
     if n_unfinished:
         out.print(f"{counted(n_unfinished, 'unfinished workspace')} of dead processes removed")
     if swept:
         out.print(f"{counted(len(swept), 'container')} of dead processes removed")
+    if bases.n_deleted:
+        out.print(f"{counted(bases.n_deleted, 'base')} deleted that no workspace uses")
+    for name in bases.damaged:
+        out.print(f"the base {name} was damaged; it is made again when it is needed")
+    if bases.disk_bytes:
+        out.print(f"{bases.disk_bytes:,} bytes in bases, which workspaces share")
     if not done.ran:
         out.print("another process is using the workspace; nothing was collected")
     else:

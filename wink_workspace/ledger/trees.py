@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
@@ -208,8 +208,16 @@ def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
     return GitEntry(_mode(change.entry), change.entry.id)
 
 
+class TreeWriter(Protocol):
+    """Stores trees, or only computes their ids; an ``ObjectStore`` is one."""
+
+    def write_tree(self, tree: GitTree, /) -> str:
+        """The id of a tree."""
+        ...
+
+
 def build_directories(
-    store: ObjectStore, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
+    store: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> str:
     """Build a tree from whole directories, by their path segments; return its root.
 

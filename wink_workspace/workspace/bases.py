@@ -47,9 +47,11 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index import IndexedTree, Status, status_of
-from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts
+from wink_workspace.filesystem.changes.index import IndexedTree
+from wink_workspace.filesystem.changes.stored import IndexFile, status_of
+from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
+from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Ledger,
@@ -57,12 +59,14 @@ from wink_workspace.ledger import (
     TreeChange,
     TreeEntry,
     build,
+    build_directories,
     diff,
     entry_at,
     link_objects,
     walk,
 )
 from wink_workspace.ledger.disk import sync, write_whole
+from wink_workspace.ledger.git_tree import GitTree
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 
 from .checkout import write_files
@@ -70,7 +74,7 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
 from .storage import delete_tree
 
-__all__ = ["Base", "BaseStore", "ImportedBase"]
+__all__ = ["Base", "BaseStore", "CollectedBases", "ImportedBase", "collect_bases"]
 
 _log = logging.getLogger(__name__)
 
@@ -124,8 +128,46 @@ class Base:
         return self.objects.is_dir()
 
     def index(self) -> FileIndex | None:
-        """The statuses of its files; ``None`` if it is damaged."""
+        """The statuses of its files; ``None`` if that file is damaged."""
         return FileIndex.load(self.path / "index")
+
+    def has_changed_sample(self) -> bool:
+        """Whether one of some entries, others each time, does not have the status of the index."""
+        try:
+            index = IndexFile(self.path / "index", is_checked=False)
+            n_chosen = min(_SAMPLE, index.n_entries)
+            chosen = secrets.SystemRandom().sample(range(index.n_entries), n_chosen)
+            for parts, name, status in index.sample(chosen):
+                if status_of(self.files.joinpath(*parts, name).lstat()) != status:
+                    return True
+        except (OSError, ValueError, IndexError):  # the last two: the index itself is damaged
+            return True
+        return False
+
+    def has_changed(self) -> bool:
+        """Whether any status is not that of the index."""
+        index = self.index()
+        if index is None:
+            return True
+        try:
+            with DiskTree(self.files) as files:
+                return bool(IndexedTree(files, index, SYSTEM_CLOCK).look_at_all())
+        except FilesystemError:
+            return True
+
+    def has_other_contents(self) -> bool:
+        """Whether the hash of all files is not that of its tree; reads every file."""
+        directories: dict[Parts, dict[str, TreeEntry]] = {}
+        try:
+            with DiskTree(self.files) as files:
+                for listing in files.listings():
+                    entries = directories.setdefault(listing.parts, {})
+                    for name, _ in listing.entries:
+                        path = WorkspacePath((*listing.parts, name))
+                        entries[name] = content_of(files, files.entry(path)) or UNKNOWN_CONTENT
+            return build_directories(_TreeHashes(), directories) != self.tree
+        except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
+            return True
 
     def release(self) -> None:
         """Stop using it; may be called again."""
@@ -345,25 +387,24 @@ class BaseStore:
 
     def _is_sound(self, base: Base) -> bool:
         """Whether it seems undamaged; all of it is checked once after each start of the machine."""
-        about, index = _about(base.path), base.index()
-        if index is None or not about:
+        about, boot = _about(base.path), _boot_id()
+        is_checked = about.get("boot") == boot
+        if not about or (base.has_changed_sample() if is_checked else base.has_changed()):
             return False
-        boot = _boot_id()
-        if about.get("boot") != boot:
-            if _n_differences(base, index):
-                return False
+        if not is_checked:
             _write_about(base.path, about | {"boot": boot})
-        elif not all(_is_unchanged(base, *each) for each in _sample(index)):
-            return False
         if self._durable and not about.get("is_synced"):
             _sync_filesystem(base.path)
             _write_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
-    def verify(self) -> tuple[str, ...]:
+    def verify(self, *, contents: bool = False) -> tuple[str, ...]:
         """Check the status of every file of every base; the names of the damaged ones.
 
         A damaged base loses its name, so that it is made again when it is needed.
+
+        Args:
+            contents: Read every file, too, and compare its hash.
         """
         damaged: list[str] = []
         for path in self._all():
@@ -371,8 +412,7 @@ class BaseStore:
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            index = base.index()
-            if index is None or _n_differences(base, index):
+            if base.has_changed() or (contents and base.has_other_contents()):
                 damaged.append(path.name)
                 with self._claimed(), suppress(FileNotFoundError):  # another process was faster
                     self._retire(path)
@@ -418,11 +458,14 @@ class BaseStore:
         """The names in the ``base`` files of all workspaces, also of unfinished ones.
 
         Raises:
-            OSError: If such a file cannot be read; then nothing may be deleted.
+            FilesystemError: If such a file cannot be read; then nothing may be deleted.
         """
         workspaces = self._root.with_name("workspaces")
-        files = (*workspaces.glob("*/base"), *workspaces.glob("*/forks/*/base"))
-        return {path.read_text().strip() for path in files}
+        names: set[str] = set()
+        for path in (*workspaces.glob("*/base"), *workspaces.glob("*/forks/*/base")):
+            with suppress(FileMissingError), translate_os_error(path):  # its branch was deleted
+                names.add(path.read_text().strip())
+        return names
 
     def disk_bytes(self) -> int:
         """The size of the files and objects of all bases, as of their creation."""
@@ -490,9 +533,7 @@ class _Unfinished:
     def keep_index(self, index: FileIndex) -> None:
         """Store the statuses of everything written."""
         index.save(self.path / "index")
-        self.n_bytes = sum(
-            at.size_bytes for entries in index.directories.values() for at in entries.values()
-        )
+        self.n_bytes = index.n_bytes
         if self.objects.is_dir():
             self.n_bytes += sum(path.lstat().st_size for path in self.objects.rglob("*"))
 
@@ -500,6 +541,14 @@ class _Unfinished:
         """Store what is known of it."""
         about = {"boot": _boot_id(), "is_synced": is_synced, "disk_bytes": self.n_bytes}
         _write_about(self.path, about)
+
+
+class _TreeHashes:
+    """Computes the ids of trees without storing them."""
+
+    def write_tree(self, tree: GitTree) -> str:
+        content = b"".join(tree.rows)
+        return git_hash(object_header("tree", len(content)) + content).hexdigest()
 
 
 class _SourceChanges:
@@ -524,6 +573,8 @@ class _SourceChanges:
         if dirty.everything or indexed.index is None:
             return False
         if not dirty:
+            if indexed.index.n_listed > self._known.index.n_listed:
+                self.newer = indexed.index  # the next import lists fewer directories
             return True
         n_bytes = 0
         with Ledger(self._known.base.objects) as ledger:
@@ -657,8 +708,11 @@ class _Remembered:
 
     def drop_without_base(self, bases: Path) -> None:
         """Delete it if its base does not exist."""
-        note = FileIndex.load_note(self._path)
-        if note is None or not (bases / str(note.get("base"))).is_dir():
+        try:
+            named = str(IndexFile(self._path, is_checked=False).note.get("base"))
+        except (OSError, ValueError):
+            named = ""
+        if not (named and (bases / named).is_dir()):
             self._path.unlink(missing_ok=True)
 
 
@@ -668,37 +722,28 @@ def _key(source: Path, rules: str) -> str:
     return hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-# Damage
+@dataclass(frozen=True, slots=True)
+class CollectedBases:
+    """What a collection of bases did.
+
+    ``damaged`` are the names of the damaged bases, which are made again when they are needed.
+    ``disk_bytes`` is the size of the bases that are kept.
+    """
+
+    n_deleted: int
+    damaged: tuple[str, ...]
+    disk_bytes: int
 
 
-def _n_differences(base: Base, index: FileIndex) -> int:
-    """How many statuses are not those of the index."""
-    try:
-        with DiskTree(base.files) as files:
-            dirty = IndexedTree(files, index, SYSTEM_CLOCK).look_at_all()
-    except FilesystemError:
-        return 1
-    return len(dirty.paths) + len(dirty.prefixes)
-
-
-def _sample(index: FileIndex) -> Iterator[tuple[Parts, str, Status]]:
-    """Some entries, others each time."""
-    sizes = {parts: len(entries) for parts, entries in index.directories.items()}
-    n_entries = sum(sizes.values())
-    chosen = secrets.SystemRandom().sample(range(n_entries), min(_SAMPLE, n_entries))
-    for parts, size in sizes.items():
-        inside = [n for n in chosen if 0 <= n < size]
-        chosen = [n - size for n in chosen if n >= size]
-        if inside:
-            entries = list(index.directories[parts].items())
-            yield from ((parts, *entries[n]) for n in inside)
-
-
-def _is_unchanged(base: Base, parts: Parts, name: str, status: Status) -> bool:
-    try:
-        return status_of(base.files.joinpath(*parts, name).lstat()) == status
-    except OSError:
-        return False
+def collect_bases(
+    state_dir: Path, *, checks_statuses: bool = True, checks_contents: bool = False
+) -> CollectedBases:
+    """Delete the bases that no branch uses, and check the others; see ``BaseStore.verify``."""
+    bases = BaseStore(state_dir)
+    damaged: tuple[str, ...] = ()
+    if checks_statuses or checks_contents:
+        damaged = bases.verify(contents=checks_contents)
+    return CollectedBases(bases.collect(bases.named_by_branches), damaged, bases.disk_bytes())
 
 
 # Locks and notes

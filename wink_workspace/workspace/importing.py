@@ -188,7 +188,7 @@ class SourceCopy:
     def _add(self, part: CopiedPart[PreparedBlob | str]) -> None:
         self._skipped += part.skipped
         self.seen.add_directory(part.directory)
-        self.originals.add_directory(part.directory)
+        self.originals.add_directory(part.directory, part.original)
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
             self.seen.add(part.directory, entry.name, entry.status)

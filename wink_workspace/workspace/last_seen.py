@@ -27,10 +27,13 @@ class NewFileIndex:
 
     def __init__(self) -> None:
         self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
+        self._listed: dict[Parts, os.stat_result] = {}
 
-    def add_directory(self, directory: Parts) -> None:
-        """Add a directory without entries."""
+    def add_directory(self, directory: Parts, listed: os.stat_result | None = None) -> None:
+        """Add a directory without entries; *listed* is its status if all its entries are added."""
         self._statuses.setdefault(directory, {})
+        if listed is not None:
+            self._listed[directory] = listed
 
     def add(self, directory: Parts, name: str, status: os.stat_result) -> None:
         """Add an entry of a directory that was added before."""
@@ -41,6 +44,8 @@ class NewFileIndex:
         index = FileIndex()
         for parts, statuses in self._statuses.items():
             index.put(parts, statuses, racy_ns)
+        for parts, status in self._listed.items():
+            index.set_listed(parts, status, racy_ns)
         return index
 
     def finished(self, directory: Path) -> FileIndex:

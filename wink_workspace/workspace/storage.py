@@ -377,6 +377,11 @@ class WorkspaceStorage:
                 raise
         return info
 
+    @property
+    def state_dir(self) -> Path:
+        """The state directory of the program."""
+        return self._root.parent
+
     def sweep(self) -> int:
         """Delete folders whose creation or removal was interrupted; how many.
 

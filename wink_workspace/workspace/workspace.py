@@ -73,6 +73,7 @@ from wink_workspace.session import Outcome, Session, WorkspaceRestored
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
+from .bases import collect_bases
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
@@ -349,6 +350,10 @@ class Workspace(ReadableHistory):
             if not (is_full([error]) and Reserve(folder.reserve).release()):
                 raise
             _delete(folder, storage)  # the first attempt had no space for the locks of forks
+        try:
+            collect_bases(storage.state_dir, checks_statuses=False)
+        except FilesystemError as error:
+            _log.warning("Bases that no workspace uses are not deleted: %s", error)
 
     def __enter__(self) -> Self:
         return self

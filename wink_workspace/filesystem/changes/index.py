@@ -10,16 +10,12 @@ counts as changed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
@@ -28,6 +24,16 @@ from wink_workspace.filesystem.disk.tree import DiskTree, racy_from_ns
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .dirty import Dirty
+from .stored import (
+    DirectoryStatus,
+    IndexContent,
+    IndexFile,
+    PackedEntries,
+    Status,
+    directory_status,
+    status_of,
+    write_index,
+)
 
 __all__ = [
     "DirectoryForm",
@@ -42,7 +48,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 2
 _MAX_SCANS = 5
 
 EntryKey = tuple[Parts, str]
@@ -58,74 +63,112 @@ or is merged with another one. A directory whose form changes is another directo
 """
 
 
-class Status(NamedTuple):
-    """The part of a status that shows changes; for a directory, only its mode.
-
-    In an upper layer of an overlay, the inode of a directory is its form (see ``DirectoryForm``).
-    """
-
-    mode: int
-    inode: int = 0
-    size_bytes: int = 0
-    modified_ns: int = 0
-    changed_ns: int = 0
-    n_links: int = 0
-
-    @property
-    def is_directory(self) -> bool:
-        """Whether the entry is a directory."""
-        return stat.S_ISDIR(self.mode)
-
-
-def status_of(found: os.stat_result) -> Status:
-    """The part of a status that shows changes.
-
-    In an upper layer of an overlay, a character device 0:0 marks a deleted name. All of them may be
-    hard links of one device, whose times then change with every deletion.
-    """
-    is_mark = stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
-    if is_mark or stat.S_ISDIR(found.st_mode):
-        return Status(found.st_mode)
-    return Status(
-        found.st_mode,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_nlink,
-    )
-
-
 # The index
 
 
-@dataclass(slots=True)
 class FileIndex:
     """The status of every entry, by directory and name.
 
-    ``linked`` are the files with several names (hard links), ``racily_clean`` those that had just
-    changed, and ``unreadable`` the directories whose entries are not known.
+    A directory whose entries did not change stays packed, as it was listed or stored. It is
+    decoded by ``directories``, which is a view.
+
+    Attributes:
+        linked: The files with several names (hard links).
+        racily_clean: The files that had just changed.
+        unreadable: The directories whose entries are not known.
     """
 
-    directories: dict[Parts, dict[str, Status]] = field(
-        default_factory=dict[Parts, dict[str, Status]]
-    )
-    linked: set[EntryKey] = field(default_factory=set[EntryKey])
-    racily_clean: set[EntryKey] = field(default_factory=set[EntryKey])
-    unreadable: set[Parts] = field(default_factory=set[Parts])
+    def __init__(self) -> None:
+        self._packed: dict[Parts, PackedEntries] = {}
+        self._decoded: dict[Parts, dict[str, Status]] = {}
+        self._listed: dict[Parts, DirectoryStatus] = {}
+        self._just_listed: set[Parts] = set()
+        self.linked: set[EntryKey] = set()
+        self.racily_clean: set[EntryKey] = set()
+        self.unreadable: set[Parts] = set()
+
+    @property
+    def directories(self) -> Mapping[Parts, dict[str, Status]]:
+        """The entries of each directory."""
+        return _Directories(self._packed, self._decoded)
+
+    @property
+    def n_bytes(self) -> int:
+        """The total size of all files."""
+        return sum(sum(entries.column(2)) for entries in self._content({}).entries.values())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileIndex):
+            return NotImplemented
+        mine, theirs = (
+            (dict(each.directories), each.linked, each.racily_clean, each.unreadable)
+            for each in (self, other)
+        )
+        return mine == theirs
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - it changes
+
+    @property
+    def n_listed(self) -> int:
+        """The number of directories that need not be listed while their own status is the same."""
+        return len(self._listed.keys() - self._just_listed)
+
+    def set_listed(self, directory: Parts, own: os.stat_result, racy_ns: int) -> None:
+        """Record the status of a directory before all its entries were listed."""
+        self._listed[directory] = directory_status(own)
+        if own.st_ctime_ns >= racy_ns:
+            self._just_listed.add(directory)
 
     def get(self, directory: Parts, name: str) -> Status | None:
         """The status of an entry; ``None`` if it did not exist."""
         return self.directories.get(directory, {}).get(name)
 
-    def put(self, directory: Parts, entries: dict[str, Status], racy_ns: int) -> None:
+    def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
         """Add entries to a directory; those that changed at *racy_ns* or later are racily clean."""
-        self.directories.setdefault(directory, {}).update(entries)
+        self._listed.pop(directory, None)
+        known = self.directories
+        (
+            known[directory] if directory in known else self._decoded.setdefault(directory, {})
+        ).update(entries)
         for name, at in entries.items():
             if at.n_links > 1:
                 self.linked.add((directory, name))
             if at.changed_ns >= racy_ns:
                 self.racily_clean.add((directory, name))
+
+    def put_listing(
+        self,
+        directory: Parts,
+        entries: Sequence[tuple[str, os.stat_result]],
+        racy_ns: int,
+        *,
+        own: os.stat_result | None = None,
+    ) -> None:
+        """As ``put`` for all entries of a new directory, sorted by name.
+
+        *own* is the status of the directory before it was listed.
+        """
+        packed = PackedEntries.of_listing(entries)
+        self._packed[directory] = packed
+        self._decoded.pop(directory, None)
+        if max(packed.column(5), default=0) > 1:
+            at = zip(packed.names(), packed.column(5), strict=True)
+            self.linked.update((directory, name) for name, n_links in at if n_links > 1)
+        if max(packed.column(4), default=0) >= racy_ns:
+            at = zip(packed.names(), packed.column(4), strict=True)
+            self.racily_clean.update((directory, name) for name, ns in at if ns >= racy_ns)
+        if own is not None:
+            self.set_listed(directory, own, racy_ns)
+
+    def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
+        """The names in a directory that has the status *now*; ``None`` if they are not known.
+
+        Each change of a name changes the times of its directory, by the rule for files.
+        """
+        if self._listed.get(directory) != directory_status(now) or directory in self._just_listed:
+            return None
+        packed = self._packed.get(directory)
+        return sorted(self._decoded[directory]) if packed is None else packed.names()
 
     def trust_older(self, racy_ns: int) -> None:
         """No longer count entries that changed before *racy_ns* as racily clean.
@@ -138,10 +181,17 @@ class FileIndex:
             for directory, name in self.racily_clean
             if self.directories[directory][name].changed_ns >= racy_ns
         }
+        self._just_listed = {
+            parts
+            for parts in self._just_listed & self._listed.keys()
+            if self._listed[parts][2] >= racy_ns
+        }
 
     def forget(self, directory: Parts, name: str) -> None:
         """Forget an entry and everything below it."""
-        self.directories.get(directory, {}).pop(name, None)
+        self._listed.pop(directory, None)
+        known = self.directories
+        known.get(directory, {}).pop(name, None)
         todo = [(directory, name)]
         while todo:
             key = todo.pop()
@@ -149,32 +199,49 @@ class FileIndex:
             self.racily_clean.discard(key)
             below = (*key[0], key[1])
             self.unreadable.discard(below)
-            if inside := self.directories.pop(below, None):
-                todo += [(below, each) for each in inside]
+            self._listed.pop(below, None)
+            if below in known:
+                todo += [(below, each) for each in known[below]]
+                del self._decoded[below]
 
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
         paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}
         prefixes = {WorkspacePath(parts) for parts in self.unreadable | newer.unreadable}
-        for directory, new in newer.directories.items():
+        before_by_directory, after_by_directory = self.directories, newer.directories
+        for directory in after_by_directory:
             # A directory that is only in one index lies below one that was added or deleted.
-            old = self.directories.get(directory, new)
-            if old != new:
-                for name in old.keys() | new.keys():
-                    before, after = old.get(name), new.get(name)
-                    if before != after:
-                        whole = is_directory_change(before, after)
-                        (prefixes if whole else paths).add(WorkspacePath((*directory, name)))
+            if directory not in before_by_directory or self._is_same(newer, directory):
+                continue
+            old, new = before_by_directory[directory], after_by_directory[directory]
+            for name in old.keys() | new.keys():
+                before, after = old.get(name), new.get(name)
+                if before != after:
+                    whole = is_directory_change(before, after)
+                    (prefixes if whole else paths).add(WorkspacePath((*directory, name)))
         return Dirty(frozenset(paths), frozenset(prefixes))
+
+    def _is_same(self, newer: FileIndex, directory: Parts) -> bool:
+        """Whether a directory is known to have the same entries, without decoding them."""
+        before, after = self._packed.get(directory), newer._packed.get(directory)
+        return before is not None and after is not None and before.equals(after)
 
     # Stored
 
     def save(self, path: Path, *, note: Mapping[str, Any] | None = None) -> None:
         """Store the index in a file, which is replaced as a whole, with a note in JSON."""
-        content = json.dumps([dict(note or {}), *self._records()], separators=(",", ":")).encode()
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_bytes(json.dumps(_header(content)).encode() + b"\n" + content)
-        unfinished.replace(path)
+        write_index(path, self._content(note or {}))
+
+    def _content(self, note: Mapping[str, Any]) -> IndexContent:
+        decoded = {parts: PackedEntries.of(entries) for parts, entries in self._decoded.items()}
+        return IndexContent(
+            {**self._packed, **decoded},
+            {parts: own for parts, own in self._listed.items() if parts not in self._just_listed},
+            self.unreadable,
+            self.racily_clean,
+            self.linked,
+            note,
+        )
 
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
@@ -186,59 +253,46 @@ class FileIndex:
     def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
         """As ``load``, with the note."""
         try:
-            header, _, content = path.read_bytes().partition(b"\n")
-            if json.loads(header) != _header(content):
-                raise ValueError("it is damaged, or of another version")
+            stored = IndexFile(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
-        note, *records = json.loads(content)
-        return cls._of_records(records), note
+        content, index = stored.content(), cls()
+        index._packed = dict(content.entries)
+        index._listed = dict(content.listed)
+        index.unreadable = set(content.unreadable)
+        index.racily_clean = set(content.racily_clean)
+        index.linked = set(content.linked)
+        return index, stored.note
 
-    @classmethod
-    def load_note(cls, path: Path) -> dict[str, Any] | None:
-        """The note alone."""
-        found = cls.load_noted(path)
-        return None if found is None else found[1]
 
-    def _records(self) -> Iterator[tuple[int, str, dict[str, Status], list[str], bool]]:
-        """For each directory: its parent's number, its name, its entries, and the uncertain ones.
+class _Directories(Mapping[Parts, dict[str, Status]]):
+    """The entries of every directory, each decoded when it is first used."""
 
-        Full paths would fill the memory: 3,000 nested directories with long names have 3,000
-        paths of up to 3,000 names.
-        """
-        todo: list[tuple[int, Parts]] = [(0, ())]
-        number = 0
-        while todo:
-            parent, directory = todo.pop()
-            entries = self.directories.get(directory, {})
-            racily_clean = [name for name in entries if (directory, name) in self.racily_clean]
-            yield (
-                parent,
-                "".join(directory[-1:]),
-                entries,
-                racily_clean,
-                directory in self.unreadable,
-            )
-            below = [name for name, at in entries.items() if at.is_directory]
-            todo += [(number, (*directory, name)) for name in below]
-            number += 1
+    def __init__(
+        self, packed: dict[Parts, PackedEntries], decoded: dict[Parts, dict[str, Status]]
+    ) -> None:
+        self._packed = packed
+        self._decoded = decoded
 
-    @classmethod
-    def _of_records(cls, records: list[Any]) -> FileIndex:  # Any: read back as it was written
-        index = cls()
-        known: list[Parts] = []
-        for parent, name, entries, racily_clean, unreadable in records:
-            directory: Parts = (*known[int(parent)], str(name)) if known else ()
-            known.append(directory)
-            if unreadable:
-                index.unreadable.add(directory)
-                continue
-            index.put(directory, {each: Status(*entries[each]) for each in entries}, sys.maxsize)
-            index.racily_clean.update((directory, each) for each in racily_clean)
-        return index
+    def __getitem__(self, directory: Parts) -> dict[str, Status]:
+        packed = self._packed.get(directory)
+        if packed is None:
+            return self._decoded[directory]
+        entries = self._decoded[directory] = packed.entries()
+        del self._packed[directory]
+        return entries
+
+    def __contains__(self, directory: object) -> bool:
+        return directory in self._packed or directory in self._decoded
+
+    def __iter__(self) -> Iterator[Parts]:
+        return iter([*self._packed, *self._decoded])
+
+    def __len__(self) -> int:
+        return len(self._packed) + len(self._decoded)
 
 
 def is_directory_change(before: Status | None, after: Status | None) -> bool:
@@ -248,10 +302,6 @@ def is_directory_change(before: Status | None, after: Status | None) -> bool:
     if before is not None and after is not None and was and now:
         return before.inode != after.inode
     return was != now
-
-
-def _header(content: bytes) -> dict[str, object]:
-    return {"format": _FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 # Reading the tree
@@ -287,7 +337,7 @@ class IndexedTree:
         for _ in range(_MAX_SCANS):
             index = FileIndex()
             try:
-                self._add_below(index, ROOT, watch)
+                self._add_below(index, ROOT, watch, earlier=before)
             except FilesystemError as error:
                 problem = error.message  # such as directories that another process moves
             else:
@@ -336,7 +386,14 @@ class IndexedTree:
                 index.put(directory.parts, {name: now}, racy_ns)
         return seen
 
-    def _add_below(self, index: FileIndex, top: WorkspacePath, watch: Watch | None) -> None:
+    def _add_below(
+        self,
+        index: FileIndex,
+        top: WorkspacePath,
+        watch: Watch | None,
+        *,
+        earlier: FileIndex | None = None,
+    ) -> None:
         racy_ns = racy_from_ns(self._clock)
         form = self._form
 
@@ -352,7 +409,12 @@ class IndexedTree:
         def unreadable(parts: Parts) -> None:
             index.unreadable.add(top.parts + parts)
 
-        for listing in self.tree.listings(top, before=before, unreadable=unreadable):
-            entries = {name: status_of(status) for name, status in listing.entries}
-            index.put(top.parts + listing.parts, entries, racy_ns)
-            self.n_visited += len(entries)
+        def known(parts: Parts, status: os.stat_result) -> list[str] | None:
+            return None if earlier is None else earlier.names_in(top.parts + parts, status)
+
+        for listing in self.tree.listings(
+            top, before=before, unreadable=unreadable, known_names=known
+        ):
+            directory = top.parts + listing.parts
+            index.put_listing(directory, listing.entries, racy_ns, own=listing.status)
+            self.n_visited += len(listing.entries)

@@ -73,9 +73,10 @@ class CopiedEntry(NamedTuple, Generic[_KeptT]):
 
 @dataclass(frozen=True, slots=True)
 class CopiedPart(Generic[_KeptT]):
-    """Some of the entries of one directory."""
+    """Some of the entries of one directory, and the status of its original before it was listed."""
 
     directory: Parts
+    original: os.stat_result | None = None
     entries: list[CopiedEntry[_KeptT]] = field(default_factory=list[CopiedEntry[_KeptT]])
     skipped: list[str] = field(default_factory=list[str])
 
@@ -109,7 +110,9 @@ class TreeCopy(Generic[_KeptT]):
         running: deque[Future[CopiedPart[_KeptT]]] = deque()
         unreadable: list[Parts] = []
         with ThreadPoolExecutor(_WORKERS, "wink-copy") as workers:
-            for listing in self._original.listings(unreadable=unreadable.append):
+            for listing in self._original.listings(
+                unreadable=unreadable.append, known_names=_no_names
+            ):
                 large, batches = _batches_of(listing)
                 yield self._create_directories_and_links(listing)
                 for names in batches:
@@ -131,7 +134,7 @@ class TreeCopy(Generic[_KeptT]):
 
     def _create_directories_and_links(self, listing: Listing) -> CopiedPart[_KeptT]:
         """Create the directories and links of a directory, and list what cannot be copied."""
-        part: CopiedPart[_KeptT] = CopiedPart(listing.parts)
+        part: CopiedPart[_KeptT] = CopiedPart(listing.parts, listing.status)
         with self._copy.entered(listing.parts) as target:
             for name, status in listing.entries:
                 link = _link_target(name, listing.fd) if stat.S_ISLNK(status.st_mode) else None
@@ -188,6 +191,11 @@ class TreeCopy(Generic[_KeptT]):
             os.lseek(file, 0, os.SEEK_SET)
             part.entries.append(CopiedEntry(name, status, seen, self._store.keep_large(file)))
         return part
+
+
+def _no_names(parts: Parts, status: os.stat_result) -> None:
+    """List every directory, and know its status before."""
+    del parts, status
 
 
 def _batches_of(listing: Listing) -> tuple[list[str], list[list[str]]]:

@@ -48,6 +48,7 @@ __all__ = [
     "READ",
     "TEMPORARY_PREFIX",
     "Descriptor",
+    "KnownNames",
     "Listing",
     "Parts",
     "attributes_of",
@@ -534,6 +535,8 @@ def _require_free(name: str, dir_fd: int) -> None:
 
 # Walking
 
+_KIND, _DIRECTORY = 0o170000, stat.S_IFDIR
+
 
 class _Descent:
     """A position in a directory tree; it owns the one descriptor of it."""
@@ -588,6 +591,12 @@ class Listing:
     parts: Parts
     fd: int
     entries: list[tuple[str, os.stat_result]]
+    status: os.stat_result | None = None
+    """The status of the directory before it was listed, if it was needed."""
+
+
+KnownNames = Callable[[Parts, os.stat_result], list[str] | None]
+"""The names in a directory that has this status, sorted; ``None`` if it must be listed."""
 
 
 def listings(
@@ -596,6 +605,7 @@ def listings(
     make_accessible: bool = False,
     before: Callable[[Parts, int], None] | None = None,
     unreadable: Callable[[Parts], None] | None = None,
+    known_names: KnownNames | None = None,
 ) -> Iterator[Listing]:
     """Every directory from *top* down, parents first, sorted by name; links are not followed.
 
@@ -604,6 +614,8 @@ def listings(
         make_accessible: Change the mode of directories that deny access to their owner.
         before: Called with each directory before it is listed.
         unreadable: Called for each directory that cannot be read, instead of raising.
+        known_names: Called with each directory; where it returns names, only their statuses are
+            read.
 
     Raises:
         OSError: With ``EBUSY`` if another process moved a directory during the walk.
@@ -621,10 +633,15 @@ def listings(
             parts = tuple(position.names)
             if before is not None:
                 before(parts, position.fd)
-            listing = Listing(parts, position.fd, entries_of(position.fd))
+            status, names = None, None
+            if known_names is not None:
+                status = os.fstat(position.fd)
+                names = known_names(parts, status)
+            entries = entries_of(position.fd) if names is None else _statuses(position.fd, names)
+            listing = Listing(parts, position.fd, entries, status)
             yield listing
             pending.append(
-                [name for name, st in reversed(listing.entries) if stat.S_ISDIR(st.st_mode)]
+                [name for name, st in reversed(listing.entries) if st.st_mode & _KIND == _DIRECTORY]
             )
             if not _advance(position, pending, unreadable):
                 return
@@ -643,6 +660,15 @@ def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
                 pass
     entries.sort(key=itemgetter(0))
     return entries
+
+
+def _statuses(directory: int, names: list[str]) -> list[tuple[str, os.stat_result]]:
+    """Name and status of *names*, or of everything if one does not exist."""
+    status = os.stat
+    try:
+        return [(name, status(name, dir_fd=directory, follow_symlinks=False)) for name in names]
+    except FileNotFoundError:
+        return entries_of(directory)  # names change right now
 
 
 def _advance(

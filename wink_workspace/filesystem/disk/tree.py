@@ -41,6 +41,7 @@ from .descriptors import (
     PATH_ONLY,
     READ,
     Descriptor,
+    KnownNames,
     Listing,
     Parts,
     attributes_of,
@@ -279,11 +280,22 @@ class DiskTree:
         *,
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
+        known_names: KnownNames | None = None,
     ) -> Iterator[Listing]:
         """Every directory from *path* down; see ``descriptors.listings``."""
+
+        def names(parts: Parts, status: os.stat_result) -> list[str] | None:
+            if self.hidden is not None and self.hidden.may_be_in(path.parts + parts):
+                return None  # what is hidden may have changed
+            return None if known_names is None else known_names(parts, status)
+
         with translate_os_error(path), self._entered(path) as top:
             for listing in listings(
-                top, make_accessible=self._make_accessible, before=before, unreadable=unreadable
+                top,
+                make_accessible=self._make_accessible,
+                before=before,
+                unreadable=unreadable,
+                known_names=None if known_names is None else names,
             ):
                 self._hide(path.parts + listing.parts, listing)
                 yield listing

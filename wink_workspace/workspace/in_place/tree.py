@@ -34,6 +34,7 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.descriptors import (
     TEMPORARY_PREFIX,
+    KnownNames,
     Listing,
     Parts,
     change_mode,
@@ -110,9 +111,12 @@ class InPlaceTree(DiskTree):
         *,
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
+        known_names: KnownNames | None = None,
     ) -> Iterator[Listing]:
         """As ``DiskTree.listings``, but unreadable directories are skipped."""
-        return super().listings(path, before=before, unreadable=unreadable or _skip)
+        return super().listings(
+            path, before=before, unreadable=unreadable or _skip, known_names=known_names
+        )
 
     def content(self, path: WorkspacePath) -> TreeEntry | None:
         """The content at *path*, as the ledger would keep it."""
