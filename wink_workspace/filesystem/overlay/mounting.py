@@ -258,9 +258,9 @@ class _Program:
             except (EOFError, OSError, ValueError) as error:
                 self.end()
                 messages.seek(0)
-                text = messages.read(2_000).decode(errors="replace").strip().rpartition("\n")[2]
+                output = messages.read(2_000).decode(errors="replace").strip().rpartition("\n")[2]
                 raise MountError(
-                    f"the program that makes mounts did not start: {text or error}",
+                    f"the program that makes mounts did not start: {output or error}",
                     hint=_COPY_HINT,
                 ) from error
         if "errno" in answer:
