@@ -386,7 +386,9 @@ class IndexedTree:
             seen[name] = before, now
             # An entry that is not in the index has nothing below it there
             if before is not None and (
-                now is None or not before.is_directory or is_directory_change(before, now)
+                now is None
+                or not (stat.S_ISDIR(before.mode) and stat.S_ISDIR(now.mode))
+                or before.inode != now.inode
             ):
                 index.forget(directory.parts, name)
             if now is not None:
