@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import signal
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
@@ -28,6 +30,7 @@ from ledger_support import (
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.ledger import BranchWriter, Ledger, Retention
+from wink_workspace.ledger.collection import joining, measuring
 from wink_workspace.ledger.repository import GitRepository
 
 KIB = 1_024
@@ -238,7 +241,7 @@ def test_a_step_costs_the_same_for_a_long_history_and_the_next_one_continues(
     for n_entries in (100, 400):
         (directory := tmp_path / f"{n_entries}").mkdir()
         with new_ledger(directory, clock=TickingClock(NOW)) as ledger, ledger.write() as writer:
-            ledger.fork("imported", imported(writer, {"f": b"1"}))
+            imported(writer, {"f": b"1"})
             for n in range(2, n_entries):
                 write(writer, n, days=n / 10)
             ledger._clock.advance(days(n_entries / 10))
@@ -280,7 +283,7 @@ def test_closing_does_no_maintenance(ledger, tmp_path, reads) -> None:
 def test_entries_that_are_too_old_are_forgotten_between_calls(ledger, tmp_path) -> None:
     kept = Retention(max_age_days=30)
     with ledger.write() as writer:
-        ledger.fork("imported", imported(writer, {"f": b"1"}))
+        imported(writer, {"f": b"1"})
         for n in range(2, 40):
             write(writer, n, days=n)
         for at, first in ((29, 1), (39, 9), (40, 10)):
@@ -313,6 +316,79 @@ def test_one_process_at_a_time_does_maintenance_and_its_lease_expires(tmp_path) 
         one.maintain_if_due(kept, seconds=0)  # it has lost the lease, and does not continue
         assert one._job is None
     assert_clean(tmp_path)
+
+
+def test_a_history_is_read_once_to_find_its_first_entry(tmp_path, reads) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 100):
+            write(writer, n)
+        ledger.maintain_if_due(Retention())
+    with reopened(tmp_path) as ledger:
+        reads.clear()
+        ledger.maintain_if_due(Retention())
+        assert len(reads) < 10
+        (tmp_path / "ledger.git/wink/first-entry").write_text("damaged")
+        ledger._maybe_due = True
+        ledger.maintain_if_due(Retention())
+        assert len(reads) > 99
+
+
+@pytest.mark.parametrize("job", ["joining", "collecting", "measuring", "forgetting"])
+def test_no_step_of_maintenance_is_longer_for_more_objects(tmp_path, job: str) -> None:
+    """Counts the lines of Python between two pauses, in packs of several sizes."""
+    longest: dict[int, int] = {}
+    for n_objects in (1_000, 3_000):
+        (directory := tmp_path / f"{n_objects}").mkdir()
+        with new_ledger(directory) as ledger, ledger.write() as writer:
+            imported(writer, {"f": b"1"})
+            for part in range(4):
+                with ledger.store.bulk():
+                    files = {
+                        f"{n // 100}/{n // 10}/{part}-{n}": b"%d %d" % (part, n)
+                        for n in range(n_objects // 4)
+                    }
+                    root = tree(ledger.store, files, writer.head.files)
+                call(writer, root)
+            for n in range(n_objects // 20):
+                ledger.store.loose.write("blob", b"loose %d" % n)
+            ledger.store.open_packs.seal()
+            ledger.store.forget()
+            longest[n_objects] = longest_step(job_of(ledger, job))
+        assert_clean(directory)
+    assert longest[3_000] < longest[1_000] + 500 < 10_000
+
+
+def job_of(ledger: Ledger, name: str) -> Iterator[None]:
+    if name == "joining":
+        return joining(ledger.store)
+    if name == "measuring":
+        return measuring(ledger.store)
+    budget_bytes = 10 * KIB if name == "forgetting" else 10_000 * KIB
+    return ledger._deleting(Retention(budget_bytes=budget_bytes), NOW)
+
+
+def longest_step(job: Iterator[None]) -> int:
+    """The most lines of Python that ran between two pauses of *job*."""
+    n_lines = 0
+
+    def count_line(frame: object, event: str, argument: object) -> object:
+        nonlocal n_lines
+        n_lines += event == "line"
+        return count_line
+
+    most, is_done = 0, False
+    before = sys.gettrace()
+    try:
+        while not is_done:
+            n_lines = 0
+            sys.settrace(count_line)
+            is_done = next(job, job) is job
+            sys.settrace(before)
+            most = max(most, n_lines)
+    finally:
+        sys.settrace(before)
+    return most
 
 
 # Beside other writers

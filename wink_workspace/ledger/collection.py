@@ -30,9 +30,9 @@ from .commits import parse_commit
 from .disk import is_disk_full
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID
 from .leases import DeletionLock
-from .loose import LooseObject
+from .loose import LooseObject, run_steps
 from .objects import ObjectStore
-from .packs import Pack, is_shared
+from .packs import OBJECTS_PER_STEP, Pack, is_shared
 from .repacking import Source, repacking
 
 __all__ = [
@@ -41,10 +41,11 @@ __all__ = [
     "check_complete",
     "collecting",
     "disk_bytes",
-    "disk_bytes_by_object",
+    "finding_sizes",
     "has_many_packs",
     "joining",
     "marking",
+    "measuring",
     "no_steps",
     "objects_of",
 ]
@@ -129,14 +130,13 @@ def collecting(
         yield
     packs = list[Pack]()
     for path in store.packs.paths():
-        packs.append(store.packs.load(path))
-        yield
-    in_open = store.open_packs.disk_bytes_by_object().keys()
+        packs.append((yield from store.packs.loading(path)))
+    in_open = (yield from store.open_packs.finding_sizes()).keys()
     if garbage.is_alone and not kept.difference(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
     ):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
-    replaced = _packs_to_rewrite(
+    replaced = yield from _packs_to_rewrite(
         store, [pack for pack in packs if not pack.is_shared], kept, garbage
     )
     staying = _except(packs, replaced)
@@ -148,11 +148,13 @@ def collecting(
     passed(KillPoint.PACK_WRITTEN)
     packed = set[str]().union(*(pack.disk_bytes for pack in staying))
     yield from _delete_packs(store, lock, replaced, kept, packed)
-    unneeded = [
-        found
-        for found in loose
-        if found.id in packed or (found.id not in kept and garbage.may_delete(found.id, found.used))
-    ]
+    unneeded = yield from _those(
+        loose,
+        lambda found: (
+            found.id in packed
+            or (found.id not in kept and garbage.may_delete(found.id, found.used))
+        ),
+    )
     yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
     store.forget()
 
@@ -163,8 +165,7 @@ def joining(store: ObjectStore) -> Generator[None]:
     paths = _smaller(own, lambda path: path.with_suffix(".pack").stat().st_size)
     joined = list[Pack]()
     for path in paths:
-        joined.append(store.packs.load(path))
-        yield
+        joined.append((yield from store.packs.loading(path)))
     sources = [Source(pack, pack.disk_bytes) for pack in joined]
     new = yield from repacking(store.repository, store.packs, sources)
     passed(KillPoint.PACK_WRITTEN)
@@ -202,24 +203,22 @@ def _replacement(
 ) -> Generator[None, None, list[Pack] | None]:
     """Write what is to be kept of *replaced* packs and loose objects to a new pack."""
     present = set[str]().union(*(pack.disk_bytes for pack in staying))
-    sources = [
-        Source(
-            pack,
-            [
-                each
-                for each in pack.disk_bytes
-                if each not in present and (each in kept or not garbage.may_delete(each, pack.made))
-            ],
+    sources: list[Source] = []
+    for pack in replaced:
+        made = pack.made
+        ids_of_pack = yield from _those(
+            pack.disk_bytes,
+            lambda each, made=made: (
+                each not in present and (each in kept or not garbage.may_delete(each, made))
+            ),
         )
-        for pack in replaced
-    ]
-    small = [
-        found.id
-        for found in loose
-        if found.id in kept and found.id not in present and not store.stays_loose(found)
-    ]
+        sources.append(Source(pack, ids_of_pack))
+    small = yield from _those(
+        loose,
+        lambda found: found.id in kept and found.id not in present and not store.stays_loose(found),
+    )
     if small and (replaced or len(small) >= _MIN_TO_PACK):
-        sources.append(Source(None, small))
+        sources.append(Source(None, [found.id for found in small]))
     ids = set[str]().union(*(source.ids for source in sources))
     if not ids:
         return []
@@ -237,8 +236,11 @@ def _replacement(
             raise
         _log.warning("The disk is too full to pack objects; they stay as they are.")
         return None
-    loaded = [store.packs.load(path) for path in store.packs.paths()]
-    new = [pack for pack in loaded if pack.disk_bytes.keys() == ids]
+    new: list[Pack] = []
+    for path in store.packs.paths():
+        pack = yield from store.packs.loading(path)
+        if pack.disk_bytes.keys() == ids:
+            new.append(pack)
     if not new:
         raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
     if garbage.with_deltas:
@@ -356,13 +358,18 @@ def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> Non
                 raise LedgerDamagedError(f"object {entry.id} is missing")
 
 
-def disk_bytes_by_object(store: ObjectStore) -> dict[str, int]:
+def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
     """The size of each object on disk, without those that belong to a base."""
-    sizes = {found.id: found.disk_bytes for found in store.loose.listed() if not found.is_shared}
+    sizes: dict[str, int] = {}
+    for found in store.loose.listed():
+        if not found.is_shared:
+            sizes[found.id] = found.disk_bytes
+        yield
     for path in store.packs.paths():
         if not is_shared(path):
-            sizes.update(store.packs.load(path).disk_bytes)
-    return sizes | store.open_packs.disk_bytes_by_object()
+            sizes.update((yield from store.packs.loading(path)).disk_bytes)
+    sizes.update((yield from store.open_packs.finding_sizes()))
+    return sizes
 
 
 def disk_bytes(store: ObjectStore) -> int:
@@ -370,8 +377,30 @@ def disk_bytes(store: ObjectStore) -> int:
 
     It costs the number of loose objects.
     """
-    loose = sum(found.disk_bytes for found in store.loose.listed() if not found.is_shared)
-    return store.packs.disk_bytes() + store.open_packs.disk_bytes() + loose
+    return run_steps(measuring(store))
+
+
+def measuring(store: ObjectStore) -> Generator[None, None, int]:
+    """As ``disk_bytes``; pauses often."""
+    total = store.packs.disk_bytes() + store.open_packs.disk_bytes()
+    for found in store.loose.listed():
+        if not found.is_shared:
+            total += found.disk_bytes
+        yield
+    return total
+
+
+def _those(
+    items: Collection[_Item], test: Callable[[_Item], bool]
+) -> Generator[None, None, list[_Item]]:
+    """The items that pass *test*."""
+    found: list[_Item] = []
+    for n, item in enumerate(items):
+        if test(item):
+            found.append(item)
+        if n % OBJECTS_PER_STEP == 0:
+            yield
+    return found
 
 
 def _ignore(n_done: int) -> None:
@@ -397,18 +426,17 @@ def marking(
 
 def _packs_to_rewrite(
     store: ObjectStore, packs: list[Pack], kept: set[str], garbage: Garbage
-) -> list[Pack]:
+) -> Generator[None, None, list[Pack]]:
     """The packs to rewrite: with much garbage, without deltas and, if there are many, others."""
-    wasteful = [
-        pack
-        for pack in packs
-        if _wasted_part(pack, kept, garbage) > _MAX_WASTE
-        or (
+    wasteful: list[Pack] = []
+    for pack in packs:
+        lacks_deltas = (
             garbage.with_deltas
             and len(pack.disk_bytes) >= _MIN_TO_PACK
             and not store.packs.has_deltas(pack.path)
         )
-    ]
+        if lacks_deltas or (yield from _wasted_part(pack, kept, garbage)) > _MAX_WASTE:
+            wasteful.append(pack)
     if len(packs) - len(wasteful) <= _MAX_PACKS:
         return wasteful
     return [*wasteful, *_smaller(_except(packs, wasteful), lambda pack: len(pack.disk_bytes))]
@@ -422,13 +450,12 @@ def _smaller(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> list[_I
     return found
 
 
-def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> float:
-    wasted = sum(
-        size
-        for object_id, size in pack.disk_bytes.items()
-        if object_id not in kept and garbage.may_delete(object_id, pack.made)
+def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> Generator[None, None, float]:
+    wasted = yield from _those(
+        pack.disk_bytes,
+        lambda each: each not in kept and garbage.may_delete(each, pack.made),
     )
-    return wasted / max(1, sum(pack.disk_bytes.values()))
+    return sum(map(pack.disk_bytes.__getitem__, wasted)) / max(1, sum(pack.disk_bytes.values()))
 
 
 def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:

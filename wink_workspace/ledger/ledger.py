@@ -33,6 +33,7 @@ from .collection import (
     disk_bytes,
     has_many_packs,
     joining,
+    measuring,
     no_steps,
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
@@ -40,6 +41,7 @@ from .disk import is_disk_full, ledger_failures
 from .history import BRANCH_FILES, MAIN_BRANCH, Branch, LogEntry
 from .leases import DeletionLock, MaintenanceLease
 from .lock import SharedLock, WriterLock
+from .loose import run_steps
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
 from .retention import (
@@ -47,7 +49,7 @@ from .retention import (
     Maintenance,
     Retention,
     forgotten_in,
-    has_too_old,
+    looking_for_too_old,
     maintaining,
 )
 from .writing import BranchWriter
@@ -109,6 +111,7 @@ class Ledger:
         self._writers: list[BranchWriter] = []
         self._lease = MaintenanceLease(directory / "wink" / "maintenance")
         self._sealing: Iterator[None] | None = None
+        self._measuring: Iterator[None] | None = None
         self._job: Generator[None, None, object] | None = None
         self._maybe_due = True
         self._disk_bytes = 0
@@ -279,33 +282,51 @@ class Ledger:
             return disk_bytes(self.store)
 
     def is_over_budget(self, retention: Retention) -> bool:
-        """Whether old history must be deleted; cheap enough to call after every call.
+        """Whether old history must be deleted.
 
         The size is measured again whenever this writer has added a small part of the budget, so
         that what other writers added counts as well.
         """
-        n_bytes = self.store.written_bytes - self._measured_at
-        if n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART:
-            self._disk_bytes, self._measured_at = self.disk_bytes(), self.store.written_bytes
+        if self._must_measure(retention):
+            with ledger_failures("the size of the ledger cannot be read"):
+                run_steps(self._measured())
+        return self._is_over(retention)
+
+    def _is_over(self, retention: Retention) -> bool:
         return self._disk_bytes > max(retention.budget_bytes, self._unavoidable_bytes)
+
+    def _must_measure(self, retention: Retention) -> bool:
+        n_bytes = self.store.written_bytes - self._measured_at
+        return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
+
+    def _measured(self) -> Generator[None]:
+        """Measure the size, so that it is known."""
+        begun_at = self.store.written_bytes
+        self._disk_bytes = yield from measuring(self.store)
+        self._measured_at = begun_at
 
     def maintain_if_due(self, retention: Retention, *, seconds: float = STEP_SECONDS) -> None:
         """Do a step of maintenance, if any is due; between calls only.
 
         A step ends after about *seconds*, and the next one continues. Due are: making a pack of
-        this writer's new objects when there are many, joining packs, and deleting history that
-        *retention* does not keep. While the history exceeds the budget by an eighth, a step has
-        no limit, and waits for one of another process.
+        this writer's new objects when there are many, measuring the size, joining packs, and
+        deleting history that *retention* does not keep. While the history exceeds the budget by
+        an eighth, a step has no limit, and waits for one of another process. The first
+        measurement, and those while the history exceeds the budget, have no limit either.
 
         Raises:
             LedgerError: As ``maintain``.
         """
         if self._sealing is None and self.store.open_packs.is_full:
             self._sealing = self.store.open_packs.sealing()
-        if self._sealing is None and self._job is None and not self._maybe_due:
-            n_bytes = self.store.written_bytes - self._measured_at
-            if n_bytes <= retention.budget_bytes // _MEASURED_AFTER_PART:
-                return
+        if (
+            self._sealing is None
+            and self._measuring is None
+            and self._job is None
+            and not self._maybe_due
+            and not self._must_measure(retention)
+        ):
+            return
         ends = self._clock.monotonic_s() + seconds
         if self._sealing is not None and self._continue(self._sealing, ends):
             self._sealing = None
@@ -314,7 +335,9 @@ class Ledger:
         if self._job is not None and not lease.is_mine:
             self._abandon_job()
             self._measured_at = -math.inf
-        is_over = self.is_over_budget(retention)
+        if not self._has_measured(retention, ends):
+            return
+        is_over = self._is_over(retention)
         if self._job is None and not is_over and not self._maybe_due:
             return
         now = self._clock.now()
@@ -328,21 +351,31 @@ class Ledger:
                 self._measured_at = -math.inf
                 is_over = self.is_over_budget(retention)
             if self._job is None:
-                self._job = self._due_job(retention, now, is_over=is_over)
-            ends = math.inf if is_urgent else ends
-            if self._job is not None and not self._continue(self._job, ends):
+                self._job = self._doing(retention, now, is_over=is_over)
+            if not self._continue(self._job, math.inf if is_urgent else ends):
                 return
         self._job, self._maybe_due = None, False
         lease.end()
 
-    def _due_job(
-        self, retention: Retention, now: datetime, *, is_over: bool
-    ) -> Generator[None, None, object] | None:
-        if is_over or has_too_old(self.store, retention, now):
-            return self._deleting(retention, now)
-        if has_many_packs(self.store):
-            return joining(self.store)
-        return None
+    def _has_measured(self, retention: Retention, ends: float) -> bool:
+        """Measure the size until *ends* if it must be known; return whether it is."""
+        if self._measuring is None:
+            if not self._must_measure(retention):
+                return True
+            self._measuring = self._measured()
+        if self._measured_at == -math.inf or self._is_over(retention):
+            ends = math.inf
+        if not self._continue(self._measuring, ends):
+            return False
+        self._measuring = None
+        return True
+
+    def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
+        """What is due: deleting history, or joining packs."""
+        if is_over or (yield from looking_for_too_old(self.store, retention, now)):
+            yield from self._deleting(retention, now)
+        elif has_many_packs(self.store):
+            yield from joining(self.store)
 
     def _deleting(
         self,
@@ -385,7 +418,7 @@ class Ledger:
                     if n_done % _PAUSES_PER_LOOK == 0 and self._clock.monotonic_s() >= ends:
                         return False
         except BaseException:
-            self._job = self._sealing = None
+            self._job = self._sealing = self._measuring = None
             raise
         return True
 

@@ -25,7 +25,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -310,12 +310,14 @@ class OpenPacks:
         """An object's kind and size; raises as ``read``."""
         return self._known_pack(object_id).header(object_id)
 
-    def disk_bytes_by_object(self) -> dict[str, int]:
-        """The size of each object on disk."""
-        self.find_others()
-        return {
-            object_id: place[1] for pack in self._all() for object_id, place in pack.places.items()
-        }
+    def finding_sizes(self) -> Generator[None, None, dict[str, int]]:
+        """The size of each object on disk; pauses after each open pack, which is small."""
+        yield from self._finding_others()
+        sizes: dict[str, int] = {}
+        for pack in self._all():
+            sizes.update((object_id, place[1]) for object_id, place in pack.places.items())
+            yield
+        return sizes
 
     def disk_bytes(self) -> int:
         """The size of all files."""
@@ -327,6 +329,10 @@ class OpenPacks:
 
     def find_others(self) -> None:
         """Look for objects that other writers have added since the last time."""
+        for _ in self._finding_others():
+            pass
+
+    def _finding_others(self) -> Iterator[None]:
         mine = {pack.rows.name for pack in self._mine()}
         present = {path.name: path for path in self._listed("*" + _ROW_SUFFIX)}
         for name in self._others.keys() - present.keys():
@@ -336,6 +342,7 @@ class OpenPacks:
                 if name not in self._others:
                     self._others[name] = _OpenPack(present[name])
                 self._others[name].load()
+            yield
 
     def _listed(self, names: str) -> Iterable[Path]:
         return list(self._directory.glob(names))

@@ -16,9 +16,11 @@ import secrets
 import shutil
 import struct
 import zlib
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from heapq import merge
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +28,11 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failures, sync, write_whole
-from .loose import CHUNK_BYTES, ObjectKind, compress
+from .loose import CHUNK_BYTES, ObjectKind, compress, run_steps
 
 __all__ = [
     "KEEP",
+    "OBJECTS_PER_STEP",
     "PACK_HEADER",
     "TYPE_OF_KIND",
     "Pack",
@@ -38,6 +41,7 @@ __all__ = [
     "Packs",
     "encode_object",
     "entry_header",
+    "index_steps",
     "pack_index",
     "parse_entry_header",
     "parse_offset_delta",
@@ -53,6 +57,8 @@ _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
+OBJECTS_PER_STEP: Final = 256
+"""After how many objects of a pack maintenance may pause."""
 KEEP: Final = ".keep"
 """The suffix of git's mark for a pack that is not rewritten."""
 
@@ -65,7 +71,8 @@ class Pack:
     """A pack.
 
     ``path`` is that of its index, ``made`` the filesystem's time at which it was written.
-    ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id.
+    ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id, in the
+    order of the file.
     """
 
     path: Path
@@ -118,9 +125,14 @@ class Packs:
         Raises:
             LedgerDamagedError: If it is damaged.
         """
+        return run_steps(self.loading(index))
+
+    def loading(self, index: Path) -> Generator[None, None, Pack]:
+        """As ``load``; pauses often."""
         with ledger_failures(f"index {index.name} cannot be read"):
             made = index.stat().st_mtime
-        return Pack(index, made, *_places_by_id(index))
+        sizes, offsets = yield from _places_by_id(index)
+        return Pack(index, made, sizes, offsets)
 
     def listed(self) -> list[Pack]:
         """Every pack, sorted by name; raises as ``load``."""
@@ -308,25 +320,34 @@ def _type_and_size(entry: bytes) -> tuple[int, int, int]:
 
 def pack_index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes:
     """The index of a pack, given the offset and the CRC of each object."""
-    ids = sorted(entries)
-    per_byte = [0] * 256
-    for object_id in ids:
-        per_byte[object_id[0]] += 1
-    fan_out = accumulate(per_byte)
-    offsets = [entries[object_id][0] for object_id in ids]
-    large = [offset for offset in offsets if offset >= _LARGE_OFFSET]
-    index_of_large = {offset: _LARGE_OFFSET | n for n, offset in enumerate(large)}
-    body = b"".join(
-        (
-            _INDEX_MAGIC,
-            struct.pack(">256I", *fan_out),
-            *ids,
-            struct.pack(f">{len(ids)}I", *(entries[object_id][1] for object_id in ids)),
-            struct.pack(f">{len(ids)}I", *(index_of_large.get(at, at) for at in offsets)),
-            struct.pack(f">{len(large)}Q", *large),
-            pack_checksum,
-        )
-    )
+    return run_steps(index_steps(entries, pack_checksum))
+
+
+def index_steps(
+    entries: dict[bytes, tuple[int, int]], pack_checksum: bytes
+) -> Generator[None, None, bytes]:
+    """As ``pack_index``; pauses often."""
+    by_byte: list[list[bytes]] = [[] for _ in range(256)]
+    for n, object_id in enumerate(entries):
+        by_byte[object_id[0]].append(object_id)
+        if n % OBJECTS_PER_STEP == 0:
+            yield
+    ids, checksums, offsets, large = bytearray(), bytearray(), bytearray(), bytearray()
+    n_large = 0
+    for part in by_byte:
+        part.sort()
+        for n, object_id in enumerate(part):
+            offset, checksum = entries[object_id]
+            if offset >= _LARGE_OFFSET:
+                large += offset.to_bytes(8, "big")
+                offset, n_large = _LARGE_OFFSET | n_large, n_large + 1
+            ids += object_id
+            checksums += checksum.to_bytes(4, "big")
+            offsets += offset.to_bytes(4, "big")
+            if n % OBJECTS_PER_STEP == 0:
+                yield
+    fan_out = struct.pack(">256I", *accumulate(map(len, by_byte)))
+    body = b"".join((_INDEX_MAGIC, fan_out, ids, checksums, offsets, large, pack_checksum))
     return body + git_hash(body).digest()
 
 
@@ -345,7 +366,7 @@ def _has_pack(index: Path) -> bool:
     return index.with_suffix(".pack").exists()
 
 
-def _places_by_id(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+def _places_by_id(path: Path) -> Generator[None, None, tuple[dict[str, int], dict[str, int]]]:
     """The size of each object, from its offset to the next one, and its offset, by id."""
     with ledger_failures(f"index {path.name} cannot be read"):
         data = path.read_bytes()
@@ -353,27 +374,40 @@ def _places_by_id(path: Path) -> tuple[dict[str, int], dict[str, int]]:
     if not data.startswith(_INDEX_MAGIC):
         raise LedgerDamagedError(f"{path.name} is not a pack index of version 2")
     try:
-        return _places_in_index(data, pack_bytes)
+        return (yield from _places_in_index(data, pack_bytes))
     except (struct.error, ValueError) as error:
         raise LedgerDamagedError(f"the index {path.name} is damaged: {error}") from error
 
 
-def _places_in_index(data: bytes, pack_bytes: int) -> tuple[dict[str, int], dict[str, int]]:
+def _places_in_index(
+    data: bytes, pack_bytes: int
+) -> Generator[None, None, tuple[dict[str, int], dict[str, int]]]:
     start = len(_INDEX_MAGIC) + _FAN_OUT_BYTES
     (n,) = struct.unpack_from(">I", data, start - 4)
-    ids = [data[at : at + _ID_BYTES].hex() for at in range(start, start + n * _ID_BYTES, _ID_BYTES)]
     after_checksums = start + n * (_ID_BYTES + 4)
-    offsets = struct.unpack_from(f">{n}I", data, after_checksums)
     after_offsets = after_checksums + n * 4
-    placed = sorted(
-        (
-            offset
-            if offset < _LARGE_OFFSET
-            else struct.unpack_from(">Q", data, after_offsets + 8 * (offset - _LARGE_OFFSET))[0],
-            object_id,
-        )
-        for offset, object_id in zip(offsets, ids, strict=True)
-    )
-    end = (pack_bytes - _ID_BYTES, "")
-    sizes = {object_id: after - at for (at, object_id), (after, _) in pairwise([*placed, end])}
-    return sizes, {object_id: at for at, object_id in placed}
+    parts: list[list[tuple[int, str]]] = []  # sorting everything at once would be a long step
+    for first in range(0, n, OBJECTS_PER_STEP):
+        n_here = min(OBJECTS_PER_STEP, n - first)
+        at = start + first * _ID_BYTES
+        part: list[tuple[int, str]] = []
+        for offset in struct.unpack_from(f">{n_here}I", data, after_checksums + first * 4):
+            if offset >= _LARGE_OFFSET:
+                large_at = after_offsets + 8 * (offset - _LARGE_OFFSET)
+                (offset,) = struct.unpack_from(">Q", data, large_at)
+            part.append((offset, data[at : at + _ID_BYTES].hex()))
+            at += _ID_BYTES
+        parts.append(sorted(part))
+        yield
+    sizes: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    before, before_at = "", 0
+    for offset, object_id in merge(*parts):
+        sizes[before] = offset - before_at
+        offsets[object_id] = offset
+        before, before_at = object_id, offset
+        if len(sizes) % OBJECTS_PER_STEP == 0:
+            yield
+    sizes[before] = pack_bytes - _ID_BYTES - before_at
+    del sizes[""]
+    return sizes, offsets

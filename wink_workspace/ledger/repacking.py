@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,14 @@ from wink_workspace.filesystem.git_binary import git_hash
 from .disk import ledger_failures, sync
 from .loose import CHUNK_BYTES
 from .packs import (
+    OBJECTS_PER_STEP,
     PACK_HEADER,
     Pack,
     PackedObject,
     Packs,
     encode_object,
     entry_header,
-    pack_index,
+    index_steps,
     parse_entry_header,
     parse_offset_delta,
 )
@@ -50,7 +51,7 @@ class Source:
 
 
 def repacking(
-    repository: GitRepository, packs: Packs, sources: Iterable[Source]
+    repository: GitRepository, packs: Packs, sources: Collection[Source]
 ) -> Generator[None, None, Path | None]:
     """Write the objects of *sources*, each once, to one new pack; return its index.
 
@@ -59,20 +60,23 @@ def repacking(
     """
     taken: dict[str, Pack | None] = {}
     for source in sources:
-        for object_id in source.ids:
+        for n, object_id in enumerate(source.ids):
             taken.setdefault(object_id, source.pack)
-        yield
+            if n % OBJECTS_PER_STEP == 0:
+                yield
     if not taken:
         return None
     writer = _Writer(packs, len(taken))
     try:
-        for object_id, pack in taken.items():
-            if pack is None:
-                writer.add(object_id, [encode_object(*repository.read(object_id)).entry])
-                yield
-        for pack in {pack.path: pack for pack in taken.values() if pack is not None}.values():
-            yield from _copying(repository, writer, pack, taken)
-        return writer.finish()
+        for source in sources:
+            if source.pack is not None:
+                yield from _copying(repository, writer, source.pack, taken)
+                continue
+            for object_id in source.ids:
+                if taken[object_id] is None:
+                    writer.add(object_id, [encode_object(*repository.read(object_id)).entry])
+                    yield
+        return (yield from writer.finishing())
     finally:
         writer.close()
 
@@ -83,9 +87,12 @@ def _copying(
     with ledger_failures(f"pack {pack.path.stem} cannot be read"):
         fd = os.open(pack.path.with_suffix(".pack"), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        ids = {offset: object_id for object_id, offset in pack.offsets.items()}
-        for offset, object_id in sorted(ids.items()):
+        ids: dict[int, str] = {}  # of the objects up to the present one: a base is before its delta
+        for object_id, offset in pack.offsets.items():
+            ids[offset] = object_id
             if taken.get(object_id) is not pack:
+                if len(ids) % OBJECTS_PER_STEP == 0:
+                    yield
                 continue
             length = pack.disk_bytes[object_id]
             start = os.pread(fd, min(length, _LONGEST_HEADER), offset)
@@ -162,16 +169,17 @@ class _Writer:
         self._digest.update(data)
         self._offset += len(data)
 
-    def finish(self) -> Path:
+    def finishing(self) -> Generator[None, None, Path]:
         """Give it its name; return its index."""
         if len(self._entries) != self._n_objects:
             raise LedgerDamagedError("a new pack does not contain the objects that it should")
         name = self._packs.directory / f"pack-{self._digest.hexdigest()}"
         index = self._name.with_suffix(".idx")
+        content = yield from index_steps(self._entries, self._digest.digest())
         with ledger_failures("a pack cannot be written"):
             self._file.write(self._digest.digest())
             self._file.flush()
-            index.write_bytes(pack_index(self._entries, self._digest.digest()))
+            index.write_bytes(content)
             if self._packs.durable:
                 os.fsync(self._file.fileno())
                 sync(index)

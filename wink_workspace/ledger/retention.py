@@ -23,6 +23,7 @@ import json
 import logging
 import math
 from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -30,25 +31,33 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.wording import counted
 
 from .collection import (
     Garbage,
     Steps,
     collecting,
-    disk_bytes,
-    disk_bytes_by_object,
+    finding_sizes,
+    measuring,
     no_steps,
     objects_of,
 )
+from .commits import parse_commit
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
 from .history import MAIN_BRANCH, Branch, LogEntry, lost_ref, read_entry
 from .leases import DeletionLock
 from .objects import ObjectStore
 
-__all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old", "maintaining"]
+__all__ = [
+    "Forgotten",
+    "Maintenance",
+    "Retention",
+    "forgotten_in",
+    "looking_for_too_old",
+    "maintaining",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +162,7 @@ def maintaining(
     _check_main_branch(store)
     started = lock.filesystem_time()
     before = candidates = yield from _candidates(store)
-    before_bytes = disk_bytes(store)
+    before_bytes = yield from measuring(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
     limit_bytes, size_bytes = math.inf, before_bytes
     if before_bytes > retention.budget_bytes:
@@ -168,7 +177,7 @@ def maintaining(
         _note_forgotten(store, before, kept, now, reason)
         yield from _remove_others(store, lock, candidates, kept)
         yield from collecting(store, lock, garbage, n_commits=len(kept), trees=trees, steps=steps)
-        candidates, size_bytes = (yield from _candidates(store)), disk_bytes(store)
+        candidates, size_bytes = (yield from _candidates(store)), (yield from measuring(store))
         if size_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
@@ -258,20 +267,43 @@ def _notes_path(directory: Path) -> Path:
     return directory / "wink" / "forgotten.json"
 
 
-def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
+def looking_for_too_old(
+    store: ObjectStore, retention: Retention, now: datetime
+) -> Generator[None, None, bool]:
     """Whether the history has entries older than *retention* keeps.
 
     A cheap test before ``maintaining``, which also looks at discards and gaps: it reads only the
-    oldest entry of each branch.
+    oldest entry of each branch. If nothing was removed yet, all branches have the same one.
     """
     oldest = now - timedelta(days=retention.max_age_days)
     refs = store.repository.refs()
-    heads = {name: refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
+    heads = {refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
     ends = store.repository.boundary()
     if ends:
-        return any(read_entry(store, end).at < oldest for end in ends.difference(heads.values()))
-    entries = [read_entry(store, head) for head in heads.values()]
-    return any(entry.at < oldest for entry in entries if entry.parent is None)
+        return any(read_entry(store, end).at < oldest for end in ends - heads)
+    first = yield from _finding_first(store)
+    return first is not None and first.at < oldest and heads != {first.id}
+
+
+def _finding_first(store: ObjectStore) -> Generator[None, None, LogEntry | None]:
+    """The first entry of all; it is noted, so that the history is read only once."""
+    path = store.repository.directory / "wink" / "first-entry"
+    with suppress(OSError, ValueError, LedgerError):
+        noted = read_entry(store, path.read_text("ascii"))
+        if noted.parent is None:
+            return noted
+    first, following = None, store.repository.ref(f"refs/heads/{MAIN_BRANCH}")
+    while following is not None:
+        first, following = (
+            following,
+            parse_commit(following, store.read(following, "commit")).parent,
+        )
+        yield
+    if first is None:
+        return None
+    with suppress(OSError):  # the disk is full; it is looked for again
+        write_whole(path, first.encode(), durable=False)
+    return read_entry(store, first)
 
 
 def _check_main_branch(store: ObjectStore) -> None:
@@ -331,7 +363,9 @@ def _commits_to_keep(
     store: ObjectStore, candidates: dict[str, _Candidate], oldest: datetime, limit_bytes: float
 ) -> Generator[None, None, dict[str, _Candidate]]:
     """The commits to keep: the heads, then the newest others up to *limit_bytes*."""
-    sizes = disk_bytes_by_object(store) if limit_bytes < math.inf else {}
+    sizes = dict[str, int]()
+    if limit_bytes < math.inf:
+        sizes = yield from finding_sizes(store)
     seen: set[str] = set()
     used = 0
     kept: dict[str, _Candidate] = {}
