@@ -28,7 +28,7 @@ from ledger_support import (
 )
 
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 from wink_workspace.ledger import BranchWriter, Ledger, Retention
 from wink_workspace.ledger.collection import joining, measuring
 from wink_workspace.ledger.repository import GitRepository
@@ -422,6 +422,47 @@ def test_a_commit_that_uses_objects_that_were_just_deleted_is_refused(ledger, tm
             assert "open it again" in str(caught.value)
             assert other.branch("other").head == head
             call(theirs, tree(other.store, {"f": b"new"}, head.files))
+    assert_clean(tmp_path)
+
+
+def test_reading_an_entry_that_another_process_deleted_says_so(ledger, tmp_path) -> None:
+    with ledger.write() as writer, reopened(tmp_path) as reader:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 5):
+            write_noise(writer, n)
+        old = reader.branch().find(2)
+        ledger.maintain(Retention(budget_bytes=10 * KIB))
+        message = "deleted by the retention of another process"
+        with pytest.raises(EntryMissingError, match=message) as caught:
+            contents(reader.store, old.files)
+        assert "List the history again" in str(caught.value)
+        assert oldest(reader.branch()) == 4
+        with pytest.raises(LedgerDamagedError, match="cannot be read"):  # not by another process
+            contents(ledger.store, old.files)
+
+
+def test_a_snapshot_of_two_hours_ago_may_be_deleted_and_its_commit_is_refused(
+    ledger, tmp_path
+) -> None:
+    """A process looks at changed files, and commits the same files later."""
+    noise = random.Random(1).randbytes(40 * KIB)
+    files = {"packed": noise[: 10 * KIB], "loose": noise[10 * KIB :]}
+    with ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"1"}))
+        with reopened(tmp_path) as other, other.write("other") as theirs:
+            snapshot = tree(ledger.store, files)
+            ledger.store.open_packs.seal()
+            for age_h, is_kept in ((0.5, True), (2, False)):
+                for path in files_of(tmp_path / "ledger.git/objects"):
+                    when = path.stat().st_mtime - age_h * 3_600
+                    os.utime(path, (when, when))
+                other.maintain(Retention())
+                assert (snapshot in other.store.repository) == is_kept
+            with pytest.raises(LedgerError, match="was deleted meanwhile"):
+                call(writer, snapshot)
+            call(writer, tree(ledger.store, files))
+            call(theirs, tree(other.store, files))
+        assert contents(ledger.store, writer.head.files) == files
     assert_clean(tmp_path)
 
 

@@ -44,7 +44,7 @@ class DeletionLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: LockFile | None = None
-        self._seen = self._generation() if path.exists() else 0
+        self._seen = self._explained = self._generation() if path.exists() else 0
 
     def __enter__(self) -> bool:
         """Hold it to move a ref; waits for a deletion to end.
@@ -93,8 +93,13 @@ class DeletionLock:
     def advance(self) -> None:
         """Increase the generation, before objects are deleted."""
         following = self._generation() + 1
+        self._explained += 1
         with ledger_failures("the generation of the ledger cannot be written"):
             os.pwrite(self._opened().fd, b"%020d" % following, 0)
+
+    def have_others_deleted(self) -> bool:
+        """Whether another process deleted objects since this object was made."""
+        return self._path.exists() and self._generation() != self._explained
 
     def filesystem_time(self) -> float:
         """The filesystem's present time, with which the times of its files can be compared."""

@@ -99,8 +99,14 @@ class Ledger:
         self._directory = directory
         self._clock = clock
         self._other_trees = other_trees
-        self.store = ObjectStore(GitRepository(directory, durable=durable))
         self._deletion = DeletionLock(directory / "wink" / "deletion")
+        self.store = ObjectStore(
+            GitRepository(
+                directory,
+                durable=durable,
+                have_others_deleted=self._deletion.have_others_deleted,
+            )
+        )
         self._refs = RefMover(
             self.store.repository,
             lock=self._deletion,
@@ -159,7 +165,7 @@ class Ledger:
         self.store.forget()
         try:
             check_complete(self.store, commit_id, before)
-        except LedgerDamagedError as error:
+        except (LedgerDamagedError, EntryMissingError) as error:
             raise LedgerError(
                 f"old history that this change uses was deleted meanwhile: {error}",
                 hint="Close the workspace, open it again, and repeat the change.",

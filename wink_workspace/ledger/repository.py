@@ -35,7 +35,7 @@ from pygit2.enums import (
     RepositoryOpenFlag,
 )
 
-from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
 from .loose import LooseObjects, ObjectKind
@@ -172,6 +172,8 @@ class GitRepository:
     Args:
         directory: Its git directory, made by ``create``.
         durable: Whether files are synced to the device.
+        have_others_deleted: Whether another process deleted objects meanwhile; asked if one is
+            missing.
 
     Attributes:
         durable: As given.
@@ -182,7 +184,14 @@ class GitRepository:
         LedgerError: If it does not exist or cannot be opened.
     """
 
-    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        durable: bool = False,
+        have_others_deleted: Callable[[], bool] = bool,
+    ) -> None:
+        self._have_others_deleted = have_others_deleted
         self.directory = directory
         self.durable = durable
         objects = directory / "objects"
@@ -244,6 +253,7 @@ class GitRepository:
 
         Raises:
             LedgerDamagedError: If it is missing.
+            EntryMissingError: If it is missing, and another process has deleted old history.
             LedgerError: If it cannot be read, or its content does not match its id.
         """
         with _failures(f"object {object_id} cannot be read"):
@@ -276,7 +286,16 @@ class GitRepository:
             self.open_packs.find_others()
             if object_id not in self.open_packs:
                 self.reopen()
+        try:
             return read()
+        except KeyError as error:
+            if not self._have_others_deleted():
+                raise
+            raise EntryMissingError(
+                f"object {object_id} was deleted by the retention of another process",
+                hint="Its entry was too old or exceeded the budget. List the history again; "
+                "if the entry is still there, `git fsck` on the ledger reports damage.",
+            ) from error
 
     def pack(
         self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress
