@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -27,6 +28,7 @@ from ledger_support import (
     tree,
 )
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 from wink_workspace.ledger import BranchWriter, Ledger, Retention
@@ -186,6 +188,49 @@ def test_objects_that_a_loss_of_power_damaged_are_missing_and_older_ones_stay(
         packs = [each.disk_bytes for each in ledger.store.packs.listed()]
     assert n_objects - 1 in map(len, packs)
     assert not any(head in pack for pack in packs)
+
+
+@pytest.mark.parametrize("torn", ["data", "rows"])
+def test_a_torn_write_of_a_killed_call_loses_that_call_only(tmp_path, torn: str) -> None:
+    """Cut the open pack at each of many places behind the objects of the last entry."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+    sizes = tmp_path / "sizes"
+
+    def work() -> None:
+        own = reopened(tmp_path)
+        writer = own.write()
+        write(writer, 2)
+        pack = files_of(tmp_path / "ledger.git/wink/open")
+        sizes.write_text(" ".join(str(path.stat().st_size) for path in pack))
+        with calling(KillBefore(KillPoint.REF_LOCKED)):
+            write(writer, 3)
+
+    assert killed_in_child(work)
+    data, rows = files_of(tmp_path / "ledger.git/wink/open")
+    n_data, n_rows = map(int, sizes.read_text().split())
+    path, first = (data, n_data) if torn == "data" else (rows, n_rows)
+    assert path.stat().st_size > first
+    for n_bytes in range(first, path.stat().st_size, 7):
+        copy = tmp_path / f"{n_bytes}"
+        shutil.copytree(tmp_path / "ledger.git", copy / "ledger.git")
+        os.truncate(copy / "ledger.git/wink/open" / path.name, n_bytes)
+        with reopened(copy) as ledger, ledger.write() as writer:
+            assert_history(ledger, range(1, 3))
+            write(writer, 3)
+            assert_history(ledger, range(1, 4))
+    assert_clean(copy)
+
+
+class KillBefore:
+    """A kill point that ends its process at one step."""
+
+    def __init__(self, point: KillPoint) -> None:
+        self._point = point
+
+    def __call__(self, point: KillPoint) -> None:
+        if point is self._point:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_similar_contents_are_stored_as_short_chains_of_deltas(ledger, tmp_path) -> None:
@@ -391,6 +436,31 @@ def longest_step(job: Iterator[None]) -> int:
     return most
 
 
+def test_history_is_deleted_although_a_full_disk_prevents_packing(
+    ledger, tmp_path, monkeypatch, caplog
+) -> None:
+    kept = Retention(budget_bytes=200 * KIB)
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 20):
+            write_noise(writer, n)
+        assert ledger.store.open_packs.is_full
+
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        # A small disk needs the right to mount one.
+        monkeypatch.setattr("wink_workspace.ledger.open_packs._publish", fail)
+        ledger.maintain_if_due(kept)
+        assert "New objects cannot be packed yet" in caplog.text
+        assert oldest(writer) > 1
+        monkeypatch.undo()
+        write(writer, 20)
+        ledger.close()
+    assert not files_of(tmp_path / "ledger.git/wink/open")
+    assert_clean(tmp_path)
+
+
 # Beside other writers
 
 
@@ -435,7 +505,7 @@ def test_reading_an_entry_that_another_process_deleted_says_so(ledger, tmp_path)
         message = "deleted by the retention of another process"
         with pytest.raises(EntryMissingError, match=message) as caught:
             contents(reader.store, old.files)
-        assert "List the history again" in str(caught.value)
+        assert "Close the workspace and open it again" in str(caught.value)
         assert oldest(reader.branch()) == 4
         with pytest.raises(LedgerDamagedError, match="cannot be read"):  # not by another process
             contents(ledger.store, old.files)

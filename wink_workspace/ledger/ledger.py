@@ -167,7 +167,7 @@ class Ledger:
             check_complete(self.store, commit_id, before)
         except (LedgerDamagedError, EntryMissingError) as error:
             raise LedgerError(
-                f"old history that this change uses was deleted meanwhile: {error}",
+                f"old history that this change uses was deleted meanwhile: {error.message}",
                 hint="Close the workspace, open it again, and repeat the change.",
             ) from error
 
@@ -334,7 +334,7 @@ class Ledger:
         ):
             return
         ends = self._clock.monotonic_s() + seconds
-        if self._sealing is not None and self._continue(self._sealing, ends):
+        if self._sealing is not None and self._has_sealed(ends):
             self._sealing = None
             self._maybe_due = True
         lease = self._lease
@@ -362,6 +362,16 @@ class Ledger:
                 return
         self._job, self._maybe_due = None, False
         lease.end()
+
+    def _has_sealed(self, ends: float) -> bool:
+        """Seal the open pack until *ends*; return whether that is done, or has to wait."""
+        try:
+            return self._continue(self._sealing or iter(()), ends)
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("New objects cannot be packed yet: %s", error)
+            return True  # deleting history may make room; the next sealing does it
 
     def _has_measured(self, retention: Retention, ends: float) -> bool:
         """Measure the size until *ends* if it must be known; return whether it is."""

@@ -293,8 +293,8 @@ class GitRepository:
                 raise
             raise EntryMissingError(
                 f"object {object_id} was deleted by the retention of another process",
-                hint="Its entry was too old or exceeded the budget. List the history again; "
-                "if the entry is still there, `git fsck` on the ledger reports damage.",
+                hint="Close the workspace and open it again; its files are not affected. If this "
+                "repeats for an entry that is listed, `git fsck` on the ledger shows the damage.",
             ) from error
 
     def pack(
