@@ -34,14 +34,14 @@ descriptor = channel()
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[AstevalSandbox]:
-    with opened(timeout_s=1.0, code_chars=2_000_000) as made:
+    with opened("python", use_numpy=False, timeout_s=1.0, code_chars=2_000_000) as made:
         yield made
 
 
 def sent(sandbox: AstevalSandbox, data: bytes, then: str = "os._exit(0)") -> Evaluation:
     """Let the child send *data*, then run *then*."""
     code = f"{TALK}data = {data!r}\nwhile data: data = data[os.write(descriptor, data):]\n{then}"
-    return evaluate(sandbox, code, MemoryFilesystem(), interpreter="python")
+    return evaluate(sandbox, code, MemoryFilesystem())
 
 
 def frame(header: object, body: bytes = b"") -> bytes:
@@ -177,7 +177,7 @@ def test_a_write_after_the_answer_is_ignored(sandbox: AstevalSandbox) -> None:
     code = (
         f"{TALK}os.write(descriptor, {answer + late!r})\nwhile True: os.write(descriptor, {late!r})"
     )
-    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    evaluation = evaluate(sandbox, code, files, writes=("a",))
     assert (evaluation.outcome, evaluation.writes) == (Outcome.VALUE, ())
     assert not files.list()
 
@@ -186,7 +186,7 @@ def test_a_forged_write_is_checked_against_the_declared_paths(sandbox: AstevalSa
     files = MemoryFilesystem()
     write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
     code = f"{TALK}os.write(descriptor, {write!r})\nprint(os.read(descriptor, 4096))"
-    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    evaluation = evaluate(sandbox, code, files, writes=("a",))
     assert "leads outside the workspace" in evaluation.stdout
     assert not files.list()
 
