@@ -6,8 +6,11 @@ The code runs as plain Python and writes to the socket between child and host.
 from __future__ import annotations
 
 import json
+import marshal
+import pickle
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from asteval_support import children_of, evaluate, opened, server_pid
@@ -56,7 +59,23 @@ def done(**fields: object) -> bytes:
 VALUE = {"repr": "1", "n_missing": 0}
 ERROR = {"type": "E", "message": "m", "line": 1, "column": 1, "text": "t"}
 
+
+class Canary:
+    """Creates a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, ("wink-unpickled", "w")
+
+
 BROKEN = {
+    "a pickle": pickle.dumps(Canary()),
+    "a pickle as the header": frame(pickle.dumps(Canary())),
+    "a pickle as the kind": frame({"kind": pickle.dumps(Canary(), 0).decode()}),
+    "a pickle as the value": done(outcome="value", value=pickle.dumps(Canary(), 0).decode()),
+    "marshalled code": frame(marshal.dumps(compile("1", "", "eval"))),
+    "a stat without path": frame({"kind": "stat"}),
+    "a list of a list": frame({"kind": "list", "path": ["."]}),
+    "an endless directory": frame({"kind": "mkdir", "path": "a/" * 100_000}),
     "not a frame": b"hello, this is not a frame",
     "a huge header": struct.pack(">II", 2**32 - 1, 0),
     "a huge body": struct.pack(">II", 2, 2**32 - 1) + b"{}",
@@ -109,6 +128,7 @@ def test_malformed_messages_end_only_the_child(data: bytes, sandbox: AstevalSand
     server = server_pid(sandbox)
     with pytest.raises(SandboxBrokenError):
         sent(sandbox, data, then="while True: pass")
+    assert not Path("wink-unpickled").exists()
     assert len(children_of(server)) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
     assert server_pid(sandbox) == server

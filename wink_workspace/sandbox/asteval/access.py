@@ -84,7 +84,8 @@ class FileAccess:
         files, path = self._count_call(), parse_path(given)
         if path not in self._request.writes:
             raise _undeclared(path, "writes")
-        if path in self._request.reads and path not in self.reads and path not in self.writes:
+        is_read_first = path not in self._request.reads or path in self.reads or path in self.writes
+        if not is_read_first and mode != "create":  # which never replaces a file
             self._check_is_new(files, path)
         self._count_bytes(len(data))
         files.write_bytes(path, data, mode=mode, most_bytes=self._config.write_bytes)
