@@ -203,7 +203,9 @@ def test_what_is_missing_is_named(sandbox: AstevalSandbox, code: str, expected: 
 
 
 def test_its_server_loads_no_asteval_and_no_numpy_unless_wanted(sandbox: AstevalSandbox) -> None:
-    code = "import sys\n[sys.modules.get(name) is not None for name in ('asteval', 'numpy', 'json')]"
+    code = (
+        "import sys\n[sys.modules.get(name) is not None for name in ('asteval', 'numpy', 'json')]"
+    )
     assert evaluate(sandbox, code).value.json == [False, False, True]
 
 
