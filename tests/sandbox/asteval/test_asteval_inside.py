@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import builtins
 import io
+import json
 import os
 import random
 import socket
@@ -62,6 +64,18 @@ class Host:
                 case "write":
                     self._write(frame.fields["path"], frame.fields["mode"], frame.body)
                     self._channel.send("answer")
+                case "stat" if frame.fields["path"] in self.files:
+                    self._channel.send("answer", body=b'["file", 4, true]')
+                case "stat" if frame.fields["path"] in (".", "d"):
+                    self._channel.send("answer", body=b'["directory", 0, false]')
+                case "stat":
+                    self._channel.send("refused", {"error": "FileNotFoundError", "message": "no"})
+                case "list":
+                    rows = [["a", "file", 4, True], ["d", "directory", 0, False]]
+                    self._channel.send("answer", body=json.dumps(rows).encode())
+                case "mkdir":
+                    self.files[frame.fields["path"]] = b""
+                    self._channel.send("answer")
                 case stream:
                     self.output[stream] += frame.body
 
@@ -105,7 +119,7 @@ def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """The same with Python itself, which replaces functions and settings of its process."""
-    names = ("stat", "lstat", "listdir", "scandir", "mkdir", "getcwd", "getcwdb")
+    names = ("stat", "lstat", "listdir", "scandir", "mkdir", "getcwd", "getcwdb", "cpu_count")
     replaced = [
         *((os, name) for name in names), (builtins, "open"), (io, "open"),
         *((sys, name) for name in ("path", "meta_path", "argv", "stdin")),
@@ -113,6 +127,8 @@ def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     for owner, name in replaced:
         value = getattr(owner, name)
         monkeypatch.setattr(owner, name, list(value) if isinstance(value, list) else value)
+    own = getattr(os, "process_cpu_count", None)  # since 3.13
+    monkeypatch.setattr(os, "process_cpu_count", own, raising=False)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     filters, policy = warnings.filters[:], asyncio.get_event_loop_policy()
     with running(loaded_evaluator("python", use_numpy=False), monkeypatch) as started:
@@ -193,6 +209,50 @@ lines, read_text("a")
     assert done.fields["value"]["json"] == [["x\n", "y\n", "no"], "x\r\ny\n"]
     kept = {"b": b"one", "c": b"two", "d": b"three", "e": b"four\n", "f": b"\xff"}
     assert {name: data for name, data in host.files.items() if name != "a"} == kept
+
+
+FILES_IN_PYTHON = """
+import asyncio, os, sys
+from pathlib import Path
+with os.scandir(".") as entries:
+    found = [(e.name, e.path, e.is_dir(), e.is_file(), e.is_symlink(), e.inode(), repr(e),
+              e.stat().st_size, os.fspath(e)) for e in entries]
+next(os.scandir("/workspace")).is_junction()
+os.mkdir("made")
+with open("a", "r+b") as file:
+    file.writelines([b"1", b"2"])
+with open("new", "a+") as file:
+    file.write("x")
+    file.seek(0)
+    found.append(file.read())
+try:
+    import not_there
+except ModuleNotFoundError as error:
+    found.append(error.name)
+async def main():
+    await asyncio.sleep(0.001)
+    return os.listdir()
+found.append(asyncio.run(main()))
+found += [os.getcwd(), os.path.isdir("d"), Path("none").exists(), oct(os.stat("a").st_mode)]
+try:
+    asyncio.run(asyncio.Event().wait())
+except RuntimeError as error:
+    found.append(str(error))
+print(found)
+sys.exit()
+"""
+
+
+def test_functions_of_python_for_files_are_requests_to_the_host(python_host: Host) -> None:
+    done = python_host.evaluate(FILES_IN_PYTHON)
+    assert (done.fields["outcome"], "value" in done.fields) == ("value", False), done.fields
+    assert ast.literal_eval(python_host.output["stdout"].decode()) == [
+        ("a", "./a", False, True, False, 0, "<DirEntry 'a'>", 4, "./a"),
+        ("d", "./d", True, False, False, 0, "<DirEntry 'd'>", 0, "./d"),
+        "x", "not_there", ["a", "d"], "/workspace", True, False, "0o100755",
+        "the event loop would wait forever: no task can continue",
+    ]  # fmt: skip
+    assert python_host.files == {"a": b"12\ny\n", "made": b"", "new": b"x"}
 
 
 def test_probes_run_when_the_host_requests_them(

@@ -239,7 +239,7 @@ def _result(kind: str, size_bytes: int, *, executable: bool) -> os.stat_result:
 
 
 def _install(files: WorkspaceFiles) -> None:
-    """Replace the functions that read directories and metadata, and ``open``."""
+    """Replace ``open`` and the functions of ``os`` that work without a system call."""
 
     def status(
         path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True
@@ -273,6 +273,7 @@ def _install(files: WorkspaceFiles) -> None:
         "mkdir": mkdir,
         "getcwd": lambda: HOME,
         "getcwdb": HOME.encode,
+        **dict.fromkeys(("cpu_count", "process_cpu_count"), lambda: 1),
     }
     for name, function in replaced.items():
         setattr(os, name, function)
