@@ -306,10 +306,14 @@ request = EvaluationRequest(code="write_text('b', read_text('a') * 3)\\n6 * 7",
                             reads=(parse_path("a"),), writes=(parse_path("b"),))
 found = sandbox.evaluate(request, files)
 hang = AstevalSandbox(AstevalConfig(timeout_s=0.3)).evaluate(EvaluationRequest(code="while 1: 1"))
-print(json.dumps([found.value.json, files.read_text("b").text, len(found.isolation.holes),
+python = AstevalSandbox(PythonConfig(use_numpy=False))
+code = "class A: n = open('a').read()\\nA.n * 2"
+own = python.evaluate(EvaluationRequest(code=code, reads=(parse_path("a"),)), files)
+print(json.dumps([own.value.json, len(own.isolation.holes), found.value.json, files.read_text("b").text, len(found.isolation.holes),
                   [layer.name for layer in found.isolation.missing], hang.outcome,
                   [layer.detail for layer in found.isolation.layers if layer.name == "ordinary-user"]]))
 sandbox.close()
+python.close()
 """
 
 
@@ -330,7 +334,8 @@ def test_works_as_root_and_as_ordinary_user_with_and_without_a_container(
         env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(Path(python).parents[1] / "lib")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    value, text, n_holes, missing, hang, (user,) = json.loads(done.stdout)
+    own, n_own_holes, value, text, n_holes, missing, hang, (user,) = json.loads(done.stdout)
+    assert (own, n_own_holes) == ("xx", 0)
     assert (value, text, n_holes, hang) == (42, "xxx", 0, "deadline")
     assert not set(missing) & REQUIRED_LAYERS
     if uid:
