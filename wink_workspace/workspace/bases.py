@@ -74,7 +74,14 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
 from .storage import delete_tree
 
-__all__ = ["Base", "BaseStore", "CollectedBases", "ImportedBase", "collect_bases"]
+__all__ = [
+    "Base",
+    "BaseStore",
+    "CollectedBases",
+    "ImportedBase",
+    "collect_bases",
+    "sync_filesystem",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -363,7 +370,7 @@ class BaseStore:
         """Give a finished base its name, or return the one of a process that was faster."""
         passed(KillPoint.BASE_FILLED)
         if self._durable:
-            _sync_filesystem(made.path)
+            sync_filesystem(made.path)
         made.complete(is_synced=self._durable)
         path = self._root / f"{_FORMAT}-{made.owner}-{made.tree}"
         with self._claimed():
@@ -394,7 +401,7 @@ class BaseStore:
         if not is_checked:
             _write_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
-            _sync_filesystem(base.path)
+            sync_filesystem(base.path)
             _write_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
@@ -798,7 +805,7 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     write_whole(path / "complete", json.dumps(about).encode(), durable=bool(about["is_synced"]))
 
 
-def _sync_filesystem(path: Path) -> None:
+def sync_filesystem(path: Path) -> None:
     """Wait until everything written to the filesystem of *path* would survive a loss of power."""
     import ctypes
 

@@ -53,7 +53,8 @@ from wink_workspace.ledger import (
 from wink_workspace.ledger.disk import write_whole
 from wink_workspace.processes import OwnProcess
 
-from .bases import Base, BaseStore
+from .bases import Base, BaseStore, sync_filesystem
+from .checkout import write_layer
 from .config import ImportConfig, WorkspaceConfig
 from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
@@ -126,7 +127,7 @@ def mount_branch(
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
     begins = base is None and not _old(folder).is_dir()
     if base is None:
-        base = _begin(folder, writer.store, head, bases, config=config, clock=clock)
+        base = _begin(folder, writer.store, head, bases, config=config)
     mounted = _mounted(
         folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
     )
@@ -142,7 +143,6 @@ def mount_branch(
         bases,
         base=bases.build(writer.store, head.files),
         config=config,
-        clock=clock,
     )
     return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
 
@@ -182,7 +182,6 @@ def import_overlay(
                 bases,
                 base=imported.base,
                 config=WorkspaceConfig(),
-                clock=clock,
             )
         with DiskTree(folder.upper / FILES) as upper:
             copy_derived_of(source, folder.checkpoint, upper, found, wanted)
@@ -229,7 +228,6 @@ def _begin(
     *,
     base: Base | None = None,
     config: WorkspaceConfig,
-    clock: Clock,
 ) -> Base:
     """Make the layer of a branch whose files are those of *entry*; the base, still in use."""
     folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -247,7 +245,11 @@ def _begin(
             directory.mkdir(mode=0o755)
             os.chown(directory, owner.st_uid, owner.st_gid)
         if base.tree != entry.files:
-            _write_difference(folder, base, store, entry, unfinished, clock)
+            with DiskTree(unfinished / FILES) as layer:
+                seen = write_layer(layer, store, base.tree, entry.files)
+            if config.durable:
+                sync_filesystem(unfinished)
+            save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
         passed(KillPoint.UPPER_FILLED)
         unfinished.rename(folder.upper)
         passed(KillPoint.UPPER_IN_PLACE)
@@ -265,29 +267,6 @@ def _near(bases: BaseStore, store: ObjectStore, tree: str) -> Base:
         return near
     near.release()
     return bases.build(store, tree)
-
-
-def _write_difference(
-    folder: WorkspaceFolder,
-    base: Base,
-    store: ObjectStore,
-    entry: LogEntry,
-    upper: Path,
-    clock: Clock,
-) -> None:
-    """Write the difference of *entry* from its base through a mount of the unfinished layer."""
-    with Mounter.shared().mount(base.lower, upper, folder.work) as mount:
-        tracker = OverlayTracker(base.files, upper / FILES, clock=clock)
-        try:
-            tree = DiskTree(mount.path / FILES, tracker=tracker)
-            history = CopyHistory(tree, tracker, store, root=base.tree)
-            history.check_out(entry.files, kept=entry.files)
-            tracker.drain()
-            if tracker.index is not None:
-                save_last_seen(folder.index, tracker.index, entry)
-            tree.close()
-        finally:
-            tracker.close()
 
 
 def _mounted(
