@@ -144,8 +144,9 @@ class Base:
             index = IndexFile(self.path / "index", is_checked=False)
             n_chosen = min(_SAMPLE, index.n_entries)
             chosen = secrets.SystemRandom().sample(range(index.n_entries), n_chosen)
+            files = os.fspath(self.files)
             for parts, name, status in index.sample(chosen):
-                if status_of(self.files.joinpath(*parts, name).lstat()) != status:
+                if status_of(os.lstat("/".join((files, *parts, name)))) != status:
                     return True
         except (OSError, ValueError, IndexError):  # the last two: the index itself is damaged
             return True
@@ -249,13 +250,14 @@ class BaseStore:
             return found
         newest = sorted(self._all(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         trees = (_tree_of(path) for path in newest)
-        known = islice((each for each in trees if each in store.repository), _MAX_COMPARED)
-        n_differences = {
-            each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
-            for each in known
-        }
-        by_distance = sorted(n_differences, key=n_differences.__getitem__)
-        return next(filter(None, map(self.find, by_distance)), None)
+        known = list(islice((each for each in trees if each in store.repository), _MAX_COMPARED))
+        if len(known) > 1:
+            n_differences = {
+                each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
+                for each in known
+            }
+            known.sort(key=n_differences.__getitem__)
+        return next(filter(None, map(self.find, known)), None)
 
     # Making
 

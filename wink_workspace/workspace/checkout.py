@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import ObjectStore, TreeEntry, diff, walk
+from wink_workspace.ledger import ObjectStore, TreeChange, TreeEntry, walk
 
 from .last_seen import NewFileIndex
 
@@ -26,15 +28,17 @@ def write_files(directory: DiskTree, store: ObjectStore, root: str) -> NewFileIn
     return written.seen
 
 
-def write_layer(directory: DiskTree, store: ObjectStore, base: str, root: str) -> NewFileIndex:
-    """Write into *directory* the upper layer that makes the tree *root* of *base*.
+def write_layer(
+    directory: DiskTree, store: ObjectStore, changes: Iterable[TreeChange]
+) -> NewFileIndex:
+    """Write into *directory* the upper layer with *changes*, which ``diff`` returned.
 
     It is written without a mount: through one, each changed file would be copied up and synced
     first. Raises as ``write_files``.
     """
     written = _Written(directory, store)
     hidden: set[Parts] = set()
-    for change in diff(store, base, root):
+    for change in changes:
         above = change.path.parts[:-1]
         if change.before is not None and change.before.kind is FileKind.DIRECTORY:
             hidden.add(change.path.parts)

@@ -47,6 +47,7 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
+    TreeChange,
     diff,
     lost_ref,
 )
@@ -235,7 +236,10 @@ def _begin(
     for left in (unfinished, folder.work):
         delete_tree(left)
     forget_last_seen(folder.index)
-    base = base or _near(bases, store, entry.files)
+    if base is None:
+        base, changes = _near(bases, store, entry.files)
+    else:
+        changes = list(diff(store, base.tree, entry.files))
     with ExitStack() as on_error:
         on_error.callback(base.release)
         write_whole(folder.base, f"{base.name}\n".encode(), durable=config.durable)
@@ -244,9 +248,9 @@ def _begin(
         for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
             directory.mkdir(mode=0o755)
             os.chown(directory, owner.st_uid, owner.st_gid)
-        if base.tree != entry.files:
+        if changes:
             with DiskTree(unfinished / FILES) as layer:
-                seen = write_layer(layer, store, base.tree, entry.files)
+                seen = write_layer(layer, store, changes)
             if config.durable:
                 sync_filesystem(unfinished)
             save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
@@ -257,16 +261,17 @@ def _begin(
     return base
 
 
-def _near(bases: BaseStore, store: ObjectStore, tree: str) -> Base:
-    """A base near *tree*, or else a new one of it."""
+def _near(bases: BaseStore, store: ObjectStore, tree: str) -> tuple[Base, list[TreeChange]]:
+    """A base near *tree* with the differences, or else a new one of it."""
     near = bases.nearest(tree, store)
-    if near is None:
-        return bases.build(store, tree)
-    differences = islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1)
-    if near.tree == tree or sum(1 for _ in differences) <= _MOST_DIFFERENCES:
-        return near
-    near.release()
-    return bases.build(store, tree)
+    if near is not None:
+        if near.tree == tree:
+            return near, []
+        changes = list(islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1))
+        if len(changes) <= _MOST_DIFFERENCES:
+            return near, changes
+        near.release()
+    return bases.build(store, tree), []
 
 
 def _mounted(
