@@ -329,13 +329,10 @@ class Ledger:
         """
         if self._sealing is None and self.store.open_packs.is_full:
             self._sealing = self.store.open_packs.sealing()
-        if (
-            self._sealing is None
-            and self._measuring is None
-            and self._job is None
-            and not self._maybe_due
-            and not self._must_measure(retention)
-        ):
+        # As _must_measure, without a call: this runs after every call of a tool
+        n_bytes = self.store.written_bytes - self._measured_at
+        is_due = self._maybe_due or n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
+        if not is_due and self._sealing is self._measuring is self._job is None:
             return
         ends = self._clock.monotonic_s() + seconds
         if self._sealing is not None and self._has_sealed(ends):
