@@ -374,7 +374,7 @@ def test_a_history_is_read_once_to_find_its_first_entry(tmp_path, reads) -> None
         ledger.maintain_if_due(Retention())
         assert len(reads) < 10
         (tmp_path / "ledger.git/wink/first-entry").write_text("damaged")
-        ledger._maybe_due = True
+        ledger._maybe_due, ledger._looked_at = True, None
         ledger.maintain_if_due(Retention())
         assert len(reads) > 99
 

@@ -19,7 +19,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Generator, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -66,6 +66,7 @@ STEP_SECONDS: Final = 0.005
 _MEASURED_AFTER_PART: Final = 256
 _MOST_EXCESS: Final = 1 / 8
 _PAUSES_PER_LOOK: Final = 16
+_LOOKED_AFTER: Final = timedelta(hours=1)
 
 
 class Ledger:
@@ -120,6 +121,7 @@ class Ledger:
         self._measuring: Iterator[None] | None = None
         self._job: Generator[None, None, object] | None = None
         self._maybe_due = True
+        self._looked_at: datetime | None = None
         self._disk_bytes = 0
         self._unavoidable_bytes = 0
         self._measured_at = -math.inf
@@ -389,7 +391,10 @@ class Ledger:
 
     def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
         """What is due: deleting history, or joining packs."""
-        if is_over or (yield from looking_for_too_old(self.store, retention, now)):
+        looks = self._looked_at is None or abs(now - self._looked_at) > _LOOKED_AFTER
+        if looks:  # a gap in the history may keep old entries, so the answer would be the same
+            self._looked_at = now
+        if is_over or (looks and (yield from looking_for_too_old(self.store, retention, now))):
             yield from self._deleting(retention, now)
         elif has_many_packs(self.store):
             yield from joining(self.store)
