@@ -84,7 +84,7 @@ def status_of(found: os.stat_result) -> Status:
     is_mark = stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
     if is_mark or stat.S_ISDIR(found.st_mode):
         return Status(found.st_mode)
-    return Status._make(_fields(found))
+    return Status(*_fields(found))
 
 
 DirectoryStatus = tuple[int, int, int]
