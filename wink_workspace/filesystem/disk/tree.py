@@ -144,6 +144,14 @@ class ChangeObserver(Protocol):
         """Record that *directories* were moved out of the root, with everything below them."""
         ...
 
+    def entries_leaving(self, directory: WorkspacePath) -> None:
+        """Expect that many entries of *directory* leave the root, until ``entries_left``."""
+        ...
+
+    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
+        """Record that *names*, no directories, were moved from *directory* out of the root."""
+        ...
+
 
 class HiddenPaths(Protocol):
     """Paths that a tree neither shows nor changes."""
@@ -329,11 +337,12 @@ class DiskTree:
         try:
             if self.hidden is not None:
                 self._check_not_hidden(path)
+                names = list(names)
+                hidden = set(self.hidden.hidden_in(path.parts, names))
+                names = [name for name in names if name not in hidden] if hidden else names
             directory = enter(self._root, path.parts, make_accessible=self._make_accessible)
             try:
                 for name in names:
-                    if self.hidden is not None and self.hidden.hides((*path.parts, name)):
-                        continue
                     try:
                         found[name] = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     except FileNotFoundError:
@@ -498,6 +507,37 @@ class DiskTree:
             rename(path.name, name, parent, directory)
             self._sync_directory(parent)
         return is_directory
+
+    @contextmanager
+    def moving_out(
+        self, path: WorkspacePath, directory: int
+    ) -> Generator[Callable[[str, str], None]]:
+        """Rename many entries of *path* to new names in another open directory.
+
+        The block gets a function for the old and the new name of an entry, which must not be a
+        directory. As ``move_out``, but *path* is entered once, and the tracker is notified once.
+        """
+        self._check_changeable(path)
+        moved: list[str] = []
+        with translate_os_error(path), self._entered(path) as parent:
+
+            def move(name: str, new: str) -> None:
+                try:
+                    rename(name, new, parent, directory)
+                except OSError as error:
+                    if self.tracker is not None:
+                        self.tracker.note(path / name, below=True)
+                    raise translated(path / name, error) from error
+                moved.append(name)
+
+            if self.tracker is not None:
+                self.tracker.entries_leaving(path)
+            try:
+                yield move
+                self._sync_directory(parent)
+            finally:
+                if self.tracker is not None:
+                    self.tracker.entries_left(path, moved)
 
     def moved_out(self, directories: Sequence[WorkspacePath]) -> None:
         """Stop tracking *directories*, which ``move_out`` moved."""
