@@ -375,7 +375,7 @@ def test_list_separates_fields_by_tabs_and_closed_output_is_not_an_error(
     tmp_path: Path,
 ) -> None:
     source(tmp_path)
-    line = "W new source; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
+    line = "W new source --mode copy; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
     done = run_in_bash(tmp_path, line)
     assert done.stdout.splitlines()[1:] == [f"copy\t{tmp_path}/source", "0"]
     assert done.stderr == ""

@@ -310,7 +310,7 @@ def test_new_and_gc_show_their_progress_on_a_terminal(
     workspace = shell.new()
     assert "2 files, 16 bytes" in shell.err
     shell("gc", workspace)
-    assert "2/2" in shell.err
+    assert "1/1" in shell.err
 
 
 def test_recover_reports_a_call_interrupted_by_a_kill(shell: Shell) -> None:

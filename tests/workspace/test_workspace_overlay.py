@@ -60,7 +60,7 @@ def test_the_mode_is_recorded_and_auto_is_an_overlay_where_it_can_be(
         with made(directory, {"a": b"a"}) as workspace:
             assert workspace.info.mode == found
         about = json.loads((folder(directory).path / "about.json").read_text())
-        assert (about["mode"], about["version"]) == (found, 2 if found == "overlay" else 1)
+        assert (about["mode"], about["version"]) == (found, 2)
     monkeypatch.setenv(MODE_VARIABLE, "reflink")
     with pytest.raises(UsageError, match=f"{MODE_VARIABLE} is 'reflink'"):
         made(tmp_path / "copy", {})

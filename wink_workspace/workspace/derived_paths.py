@@ -71,12 +71,14 @@ class RecordedChanges:
     Implements ``ChangeObserver``.
 
     Attributes:
+        expect: See ``ChangeObserver``.
         derived_changed: Whether an unrecorded path was changed since this was last reset.
     """
 
     def __init__(self, tracker: ChangeTracker, unrecorded: Unrecorded) -> None:
         self._tracker = tracker
         self._unrecorded = unrecorded
+        self.expect = tracker.expect
         self.derived_changed = False
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
@@ -102,10 +104,6 @@ class RecordedChanges:
     def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
         """See ``ChangeObserver``."""
         self._tracker.entries_left(directory, names)
-
-    def expect(self, name: str) -> None:
-        """See ``ChangeObserver``."""
-        self._tracker.expect(name)
 
 
 @dataclass(frozen=True, slots=True)

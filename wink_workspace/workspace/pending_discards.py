@@ -245,7 +245,7 @@ class PendingDiscard:
             return self._measured(found)
 
         def shows(parts: Parts) -> bool:
-            return len(parts) > 1 or sizes_bytes[int(parts[0])] is None
+            return sizes_bytes[int(parts[0])] is None or len(parts) > 1
 
         with self.opened() as tree:
             for parts, entry, _ in self.entries(tree, shows):

@@ -51,7 +51,7 @@ def variables(storage: WorkspaceStorage) -> dict[str, str]:
     path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
     return {
         **os.environ,
-        "XDG_STATE_HOME": str(storage._root.parents[1]),
+        "XDG_STATE_HOME": str(storage._root.parents[1]),  # no public name: the command takes it
         "TERM": "vt100",
         "PYTHONPATH": path,
     }

@@ -344,9 +344,11 @@ class DiskTree:
             try:
                 for name in names:
                     try:
-                        found[name] = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     except FileNotFoundError:
                         continue
+                    if self.hidden is None or not self.hidden.hides((*path.parts, name)):
+                        found[name] = status
             finally:
                 os.close(directory)
         except OSError as error:
