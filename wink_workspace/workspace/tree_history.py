@@ -448,12 +448,12 @@ class TreeHistory:
         done: set[WorkspacePath] = set()
         if len(dirty.paths) < _MANY_FILES:
             return done
-        paths = sorted(
-            (path for path in dirty.paths if not _is_inside(path, dirty.prefixes)), key=_parts
-        )
         store, plan = self._store, steps.plan
         same: dict[WorkspacePath, TreeEntry] = {}
+        paths = sorted(dirty.paths - dirty.prefixes, key=_parts)
         for directory, inside in _by_directory(paths).items():
+            if _is_inside(directory, dirty.prefixes):
+                continue
             wanted = entries_at(store, plan.wanted, directory, inside)
             if wanted is None:
                 continue

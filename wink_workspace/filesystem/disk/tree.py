@@ -84,6 +84,7 @@ __all__ = [
 ]
 
 _CHUNK_BYTES = 1_048_576
+_MANY_NAMES = 64  # from this number on, hidden names are found faster together
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COARSEST_TICK_NS = 2_000_000_000
 _KINDS = {
@@ -334,12 +335,11 @@ class DiskTree:
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
         """The status of each of *names* that exists in the directory *path*."""
         found: dict[str, os.stat_result] = {}
+        names = list(names)
+        hidden = self.hidden if len(names) < _MANY_NAMES else None
         try:
             if self.hidden is not None:
                 self._check_not_hidden(path)
-                names = list(names)
-                hidden = set(self.hidden.hidden_in(path.parts, names))
-                names = [name for name in names if name not in hidden] if hidden else names
             directory = enter(self._root, path.parts, make_accessible=self._make_accessible)
             try:
                 for name in names:
@@ -347,7 +347,7 @@ class DiskTree:
                         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if self.hidden is None or not self.hidden.hides((*path.parts, name)):
+                    if hidden is None or not hidden.hides((*path.parts, name)):
                         found[name] = status
             finally:
                 os.close(directory)
@@ -355,6 +355,9 @@ class DiskTree:
             failure = translated(path, error)
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
                 raise failure from error
+        if self.hidden is not hidden and self.hidden is not None:
+            for name in self.hidden.hidden_in(path.parts, list(found)):
+                del found[name]
         return found
 
     def open(self, path: WorkspacePath) -> BinaryIO:
