@@ -493,7 +493,9 @@ class InotifyTracker:
         changed = NotedChanges()
         try:
             reason = self._look_below(index, tops) if tops else self._scan_reason
-            checked = index.linked | self._left_in_unwatched(index)
+            checked = index.linked
+            if self._unwatched_meanwhile:
+                checked = checked | self._left_in_unwatched(index)
             reason = reason or self._look_at(index, keys, checked, summary.written(), changed)
         except FilesystemError as error:
             reason = f"files changed while they were read: {error.message}"
