@@ -47,6 +47,8 @@ class KillPoint(StrEnum):
     """The ref names the commit: the commit point is passed."""
     PACK_WRITTEN = "pack-written"
     """A pack has all objects that are kept; nothing is deleted yet."""
+    LARGE_DELTA_WRITTEN = "large-delta-written"
+    """A version of a large file is written as a delta, under a temporary name."""
     OPEN_PACK_LINKED = "open-pack-linked"
     """An open pack has its final name as well; it has no index yet."""
     OPEN_PACK_SEALED = "open-pack-sealed"

@@ -25,7 +25,7 @@ from ledger_support import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, PendingMark, Retention
+from wink_workspace.ledger import EMPTY_TREE_ID, LARGE_BYTES, Ledger, PendingMark, Retention
 from wink_workspace.ledger.pending import PendingMarks
 from wink_workspace.session import Outcome
 
@@ -255,6 +255,11 @@ def test_every_kill_point_of_the_ledger_is_reached(tmp_path) -> None:
         for n in range(60):
             call(writer, tree(ledger.store, {"f": os.urandom(100), "g": b"%d" % n * 9_999}))
         writer.discard(EMPTY_TREE_ID, reason="r", call_id="c", at=NOW)
+        before = None
+        for n in range(3):
+            (tmp_path / "large").write_bytes(b"x" * LARGE_BYTES + b"%d" % n)
+            with (tmp_path / "large").open("rb", buffering=0) as file:
+                before = ledger.store.write_blob_from(file.fileno(), like=before)
         writer.finish_pending()
         ledger.maintain(Retention())
         ledger.maintain(Retention(budget_bytes=1))

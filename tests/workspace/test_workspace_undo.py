@@ -10,7 +10,7 @@ import pytest
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
 
 from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError, ReducerError
-from wink_workspace.ledger import EntryKind
+from wink_workspace.ledger import LARGE_BYTES, EntryKind
 from wink_workspace.sections import Plan
 from wink_workspace.session import (
     Append,
@@ -239,3 +239,24 @@ def test_restore_of_everything_includes_the_plan_and_can_be_reverted(
         workspace.restore(3)
         assert workspace.session[Plan].latest().objective == "Ship"
         assert (folder(tmp_path).files / "a.txt").read_text() == "x"
+
+
+def test_every_call_that_lets_a_large_file_grow_can_be_undone(tmp_path: Path) -> None:
+    large = b"".join(b"%07d a line\n" % n for n in range(LARGE_BYTES // 15 + 1))
+    with made(tmp_path, {"log": large}) as workspace:
+        log = folder(tmp_path).files / "log"
+
+        def grow() -> None:
+            with log.open("ab") as file:
+                file.write(b"one more line\n")
+
+        sizes = [len(large)]
+        with calls(workspace, doing(grow)) as call:
+            for _ in range(6):
+                call("act")
+                sizes.append(log.stat().st_size)
+        assert workspace.maintain().disk_bytes < 3 * LARGE_BYTES
+        for size in reversed(sizes[:-1]):
+            workspace.undo()
+            assert log.stat().st_size == size
+        assert log.read_bytes() == large

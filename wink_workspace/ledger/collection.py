@@ -29,11 +29,12 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 from .commits import parse_commit
 from .disk import is_disk_full
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID
+from .large_packs import is_large_pack
 from .leases import DeletionLock
 from .loose import LooseObject
 from .objects import ObjectStore
 from .packs import Pack, is_shared
-from .repacking import Source, repacking
+from .repacking import Source, repacking, repacking_large
 
 __all__ = [
     "Garbage",
@@ -136,8 +137,9 @@ def collecting(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
     ):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
+    large = [pack for pack in packs if is_large_pack(pack.path) and not pack.is_shared]
     replaced = _packs_to_rewrite(
-        store, [pack for pack in packs if not pack.is_shared], kept, garbage
+        store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage
     )
     staying = _except(packs, replaced)
     new = yield from _replacement(store, replaced, staying, loose, kept, garbage, steps)
@@ -145,6 +147,9 @@ def collecting(
         replaced, staying = [], packs
     else:
         replaced, staying = _except(replaced, new), staying + new
+        unneeded_large, new = yield from _large_replacement(store, large, loose, kept, garbage)
+        replaced += _except(unneeded_large, new)
+        staying = _except(staying, unneeded_large) + new
     passed(KillPoint.PACK_WRITTEN)
     packed = set[str]().union(*(pack.disk_bytes for pack in staying))
     yield from _delete_packs(store, lock, replaced, kept, packed)
@@ -181,7 +186,7 @@ def has_many_packs(store: ObjectStore) -> bool:
 
 
 def _not_shared(store: ObjectStore) -> list[Path]:
-    return [path for path in store.packs.paths() if not is_shared(path)]
+    return [path for path in store.packs.paths() if not is_shared(path) and not is_large_pack(path)]
 
 
 def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
@@ -244,6 +249,51 @@ def _replacement(
     if garbage.with_deltas:
         store.packs.note_deltas(new[0].path)
     return new[:1]
+
+
+def _large_replacement(
+    store: ObjectStore,
+    packs: list[Pack],
+    loose: list[LooseObject],
+    kept: set[str],
+    garbage: Garbage,
+) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
+    """Write packs of the versions of large files; the packs that are not needed, and the new ones.
+
+    Only ``gc`` writes them, since that copies each large file. Otherwise only those packs are not
+    needed that have nothing to keep.
+    """
+    wanted = {
+        pack.path: [
+            each
+            for each in pack.disk_bytes
+            if each in kept or not garbage.may_delete(each, pack.made)
+        ]
+        for pack in packs
+    }
+    unneeded = [pack for pack in packs if not wanted[pack.path]]
+    if not garbage.with_deltas:
+        return unneeded, []
+    deltas: dict[str, list[str]] = {}
+    for found in loose:
+        base = store.base_of(found.id) if found.is_delta else None
+        if base is not None and found.id in kept:
+            deltas.setdefault(base, []).append(found.id)
+    new: list[Pack] = []
+    for base, versions in deltas.items():
+        old = next((pack for pack in packs if base in pack.disk_bytes), None)
+        source = None if old is None else Source(old, wanted[old.path])
+        try:
+            path = yield from repacking_large(store.repository, store.packs, base, versions, source)
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("The disk is too full to pack a large file; it stays as it is.")
+            continue
+        new.append(store.packs.load(path))
+        if old is not None:
+            unneeded.append(old)
+    return unneeded, new
 
 
 def _delete_packs(
@@ -332,6 +382,10 @@ def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
             elif entry.id not in seen:
                 seen.add(entry.id)
                 yield entry.id
+                base = store.base_of(entry.id)
+                if base is not None and base not in seen:
+                    seen.add(base)
+                    yield base
 
 
 def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> None:
@@ -383,6 +437,7 @@ def marking(
 ) -> Iterator[None]:
     """Add everything that refs lead to to *seen*; what a commit in it leads to is in it already."""
     ends = store.repository.boundary()
+    store.find_bases()
     n_done = 0
     for commit_id in store.repository.refs().values():
         following: str | None = commit_id

@@ -6,9 +6,17 @@ beginning, their end and, for equal sizes, blocks in between. It compares memory
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["delta_between", "delta_sizes"]
+__all__ = [
+    "DeltaBuilder",
+    "common_prefix",
+    "common_suffix",
+    "delta_between",
+    "delta_instructions",
+    "delta_sizes",
+]
 
 _MAX_COPY: Final = 0xFF_FFFF
 _MAX_INSERT: Final = 127
@@ -18,8 +26,8 @@ _MAX_OFFSET: Final = 0xFFFF_FFFF
 def delta_between(base: bytes, content: bytes) -> bytes:
     """The delta that makes *content* from *base*."""
     shorter = min(len(base), len(content))
-    prefix = _common_prefix(base, content, shorter)
-    suffix = _common_suffix(base, content, shorter - prefix)
+    prefix = common_prefix(base, content, shorter)
+    suffix = common_suffix(base, content, shorter - prefix)
     delta = bytearray(_varint(len(base)) + _varint(len(content)))
     _append_copy(delta, 0, prefix)
     _append_insert(delta, content[prefix : len(content) - suffix])
@@ -41,7 +49,90 @@ def delta_sizes(delta: bytes) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def _common_prefix(one: bytes, other: bytes, most: int) -> int:
+class DeltaBuilder:
+    """A delta that is made from the beginning to the end.
+
+    Args:
+        base_bytes: The size of the base.
+        size_bytes: The size of the result.
+    """
+
+    def __init__(self, base_bytes: int, size_bytes: int) -> None:
+        self._delta = bytearray(_varint(base_bytes) + _varint(size_bytes))
+        self._inserted = bytearray()
+        self._offset = self._n_copied = 0
+
+    def __len__(self) -> int:
+        return len(self._delta) + len(self._inserted)
+
+    def copy(self, offset: int, size_bytes: int) -> None:
+        """Continue with a range of the base."""
+        if not size_bytes:
+            return
+        if self._offset + self._n_copied != offset:
+            self._end_copy()
+            self._offset = offset
+        if self._inserted:
+            _append_insert(self._delta, bytes(self._inserted))
+            self._inserted.clear()
+        self._n_copied += size_bytes
+
+    def insert(self, content: bytes) -> None:
+        """Continue with *content*."""
+        if content:
+            self._end_copy()
+            self._inserted += content
+
+    def finished(self) -> bytes:
+        """The whole delta."""
+        self._end_copy()
+        _append_insert(self._delta, bytes(self._inserted))
+        self._inserted.clear()
+        return bytes(self._delta)
+
+    def _end_copy(self) -> None:
+        if self._n_copied:
+            _append_copy(self._delta, self._offset, self._n_copied)
+        self._offset, self._n_copied = self._offset + self._n_copied, 0
+
+
+def delta_instructions(delta: bytes) -> Iterator[tuple[int, int] | bytes]:
+    """The parts of the result: a range of the base, as offset and size, or the bytes themselves.
+
+    Raises:
+        ValueError: If the delta is damaged.
+    """
+    at = _after_sizes(delta)
+    while at < len(delta):
+        instruction = delta[at]
+        at += 1
+        if instruction & 0x80:
+            numbers = bytearray(7)
+            for bit in range(7):
+                if instruction >> bit & 1:
+                    numbers[bit] = delta[at]
+                    at += 1
+            size_bytes = int.from_bytes(numbers[4:], "little") or 0x10000
+            yield int.from_bytes(numbers[:4], "little"), size_bytes
+        else:
+            part = delta[at : at + instruction]
+            if not instruction or len(part) != instruction:
+                raise ValueError("the delta is damaged")
+            yield part
+            at += instruction
+
+
+def _after_sizes(delta: bytes) -> int:
+    at = 0
+    for _ in range(2):
+        while delta[at] > 127:
+            at += 1
+        at += 1
+    return at
+
+
+def common_prefix(one: bytes, other: bytes, most: int) -> int:
+    """How many of the first *most* bytes are the same."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -52,7 +143,8 @@ def _common_prefix(one: bytes, other: bytes, most: int) -> int:
     return low
 
 
-def _common_suffix(one: bytes, other: bytes, most: int) -> int:
+def common_suffix(one: bytes, other: bytes, most: int) -> int:
+    """How many of the last *most* bytes are the same."""
     low, high, end, other_end = 0, most, len(one), len(other)
     while low < high:
         middle = (low + high + 1) // 2

@@ -8,7 +8,9 @@ Rule 1: an object appears under its name complete or not at all.
 Rule 2: objects are stored uncompressed if compression gains nothing: incompressible contents,
 trees, which are mostly ids, and objects of up to 4 KiB, whose file takes a block of the disk in any
 case. Packing compresses trees and small objects later.
-Rule 3: a durable store syncs files and directories together in ``sync``, before the ref to them
+Rule 3: a large blob that is similar to the version before is stored as a delta, which counts as a
+loose object (``large_deltas.py``). Plain git cannot read it before ``gc``.
+Rule 4: a durable store syncs files and directories together in ``sync``, before the ref to them
 is moved.
 """
 
@@ -33,6 +35,7 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failure, ledger_failures, sync
+from .large_deltas import LargeDeltas, LargeVersion, Packed, StoredStream
 
 __all__ = [
     "CHUNK_BYTES",
@@ -74,7 +77,7 @@ class LooseObject:
     """An object in its own file, with the file's size and inode.
 
     ``used`` is the filesystem's time at which it was last written, also if it existed already.
-    A shared one belongs to a base, too; see ``linking``.
+    A shared one belongs to a base, too; see ``linking``. For a delta see ``large_deltas``.
     """
 
     id: str
@@ -82,6 +85,7 @@ class LooseObject:
     inode: int
     used: float
     is_shared: bool = False
+    is_delta: bool = False
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
@@ -123,16 +127,24 @@ class LooseObjects:
     Args:
         directory: Its ``objects`` directory.
         durable: Whether ``sync`` calls fsync.
+        packed: The versions of large files that are in packs.
+
+    Attributes:
+        deltas: The large blobs that are stored as deltas.
     """
 
-    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, durable: bool = False, packed: Packed | None = None
+    ) -> None:
         self._directory = str(directory)
         self._durable = durable
         self._unsynced: set[str] = set()
         self._temporary_name = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
+        self.deltas = LargeDeltas(str(directory.parent / "wink" / "large"), self._path, packed)
 
     def __contains__(self, object_id: str) -> bool:
-        return os.path.exists(self._path(object_id))  # noqa: PTH110 - hot, and a Path costs more
+        path = self._path(object_id)
+        return os.path.exists(path) or object_id in self.deltas  # noqa: PTH110 - hot, and a Path costs more
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
         """Store an object unless it exists; return its id."""
@@ -183,14 +195,33 @@ class LooseObjects:
         return run_steps(self.blob_steps(fd, size_bytes))
 
     def blob_steps(
-        self, fd: int, size_bytes: int, *, piece_bytes: int = CHUNK_BYTES
+        self,
+        fd: int,
+        size_bytes: int,
+        *,
+        piece_bytes: int = CHUNK_BYTES,
+        like: str | None = None,
     ) -> Generator[None, None, str]:
-        """As ``write_blob_from``, one piece for each step; other objects may be written between."""
+        """As ``write_blob_from``, one piece for each step; other objects may be written between.
+
+        *like* is the version before, if there is one.
+        """
+        start, is_base = os.lseek(fd, 0, os.SEEK_CUR), False
+        if like is not None:
+            compared = yield from self.deltas.comparing(_pieces(fd, piece_bytes), size_bytes, like)
+            if isinstance(compared, tuple):
+                self._write_delta(*compared)
+                return compared[0]
+            is_base = compared
+            os.lseek(fd, start, os.SEEK_SET)
         header = object_header("blob", size_bytes)
         digest = git_hash(header)
         pieces = _pieces(fd, piece_bytes)
         piece = next(pieces, b"")
-        stream = _ZlibStream(worth=is_worth_compressing(piece))
+        is_base = (
+            is_base and self._begins_with(like, piece) and not _has_hole(fd, start, size_bytes)
+        )
+        stream = StoredStream() if is_base else _ZlibStream(worth=is_worth_compressing(piece))
         n_bytes = 0
         with ledger_failures("an object cannot be written"), self._unfinished() as file:
             file.write(stream.add(header))
@@ -210,6 +241,31 @@ class LooseObjects:
             self._rename_into_place(file.name, self._path(digest.hexdigest()))
         return digest.hexdigest()
 
+    def _write_delta(self, object_id: str, version: LargeVersion) -> None:
+        with suppress(FileNotFoundError):  # it is packed
+            os.utime(self._path(version.base))  # as in ``write``
+        for path in (self._path(object_id), self.deltas.path(object_id)):
+            with suppress(FileNotFoundError):
+                os.utime(path)
+                return
+        self.deltas.write(object_id, version)
+        if self._durable:
+            path = self.deltas.path(object_id)
+            directory = path.rpartition("/")[0]
+            self._unsynced |= {path, directory, directory.rpartition("/")[0]}
+
+    def _begins_with(self, object_id: str | None, piece: bytes) -> bool:
+        """Whether an object begins with *piece*, so that a delta may help."""
+        pieces = None if object_id is None else self.chunks(object_id)
+        if pieces is None:
+            return False
+        start = b""
+        for each in pieces:
+            start += each
+            if len(start) >= len(piece):
+                break
+        return start.startswith(piece)
+
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """A loose object's kind and whole content.
 
@@ -217,8 +273,11 @@ class LooseObjects:
             FileNotFoundError: If it is not loose.
             LedgerDamagedError: If it is damaged.
         """
-        with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
-            whole = b"".join(_decompress(file, object_id))
+        try:
+            with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
+                whole = b"".join(_decompress(file, object_id))
+        except FileNotFoundError:
+            return "blob", b"".join(self.deltas.chunks(object_id))
         if git_hash(whole).hexdigest() != object_id:
             raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")
         kind, _, content = _parse_header(whole, object_id)
@@ -233,13 +292,18 @@ class LooseObjects:
         try:
             file = open(self._path(object_id), "rb")  # noqa: PTH123, SIM115 - as above; closed there
         except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                return self.deltas.chunks(object_id)
             return None
         return _read_chunks(file, object_id)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
-        with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - as above
-            return _parse_header(next(_decompress(file, object_id), b""), object_id)[:2]
+        try:
+            with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - as above
+                return _parse_header(next(_decompress(file, object_id), b""), object_id)[:2]
+        except FileNotFoundError:
+            return "blob", self.deltas.load(object_id).size_bytes
 
     def listed(self) -> Iterator[LooseObject]:
         """Every loose object."""
@@ -254,20 +318,26 @@ class LooseObjects:
                         status.st_mtime,
                         is_shared=status.st_nlink > 1,
                     )
+        for object_id in self.deltas.ids():
+            with suppress(FileNotFoundError):
+                status = os.stat(self.deltas.path(object_id))  # noqa: PTH116 - as above
+                yield LooseObject(
+                    object_id, status.st_size, status.st_ino, status.st_mtime, is_delta=True
+                )
 
     def used(self, object_id: str) -> float:
         """When a loose object was last written; 0 if it does not exist."""
-        with suppress(FileNotFoundError):
-            return os.stat(self._path(object_id)).st_mtime  # noqa: PTH116 - as above
+        for path in (self._path(object_id), self.deltas.path(object_id)):
+            with suppress(FileNotFoundError):
+                return os.stat(path).st_mtime  # noqa: PTH116 - as above
         return 0
 
     def delete(self, object_id: str) -> None:
         """Delete a loose object if it exists."""
-        with (
-            ledger_failures(f"object {object_id} cannot be deleted"),
-            suppress(FileNotFoundError),
-        ):
-            os.unlink(self._path(object_id))  # noqa: PTH108 - many, and a Path costs more
+        with ledger_failures(f"object {object_id} cannot be deleted"):
+            for path in (self._path(object_id), self.deltas.path(object_id)):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)  # noqa: PTH108 - many, and a Path costs more
 
     def delete_leftovers(self, before: float) -> None:
         """Delete unfinished files that were last written before the filesystem's time *before*."""
@@ -275,6 +345,7 @@ class LooseObjects:
             with suppress(FileNotFoundError):
                 if leftover.stat().st_mtime < before:
                     leftover.unlink()
+        self.deltas.delete_leftovers(before)
 
     def sync(self) -> None:
         """Call fsync for everything written since the last ``sync``, if durable."""
@@ -310,6 +381,13 @@ def _deflated_zeros() -> bytes:
     """One chunk of zeros in the deflate format, ending at a byte, without a reference back."""
     compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     return compressor.compress(_ZEROS) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+def _has_hole(fd: int, start: int, size_bytes: int) -> bool:
+    try:
+        return os.lseek(fd, start, os.SEEK_HOLE) < start + size_bytes
+    except OSError:  # the file was truncated meanwhile
+        return True
 
 
 def _pieces(fd: int, piece_bytes: int) -> Iterator[bytes]:

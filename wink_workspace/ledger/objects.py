@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
+from .large_packs import LARGE_BYTES
 from .loose import (
     CHUNK_BYTES,
     WORTH_COMPRESSING,
@@ -39,9 +40,6 @@ __all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob", "SeparatePack"]
 
 PreparedBlob: TypeAlias = PackedObject | bytes
 """A content encoded for a pack or, if it is not packed, unchanged."""
-
-LARGE_BYTES: Final = 8 * 1_048_576
-"""Contents of this size or more are never in memory as a whole."""
 
 _SMALL_BYTES: Final = 16_384
 _MAX_CACHED_ENTRIES: Final = 200_000
@@ -71,6 +69,7 @@ class ObjectStore:
         self.written_bytes = 0
         self.epoch = 0
         self._bulk: PackWriter | None = None
+        self._bases: dict[str, str] = {}
         self._trees: OrderedDict[str, GitTree] = OrderedDict()
         self._n_cached_entries = 0
 
@@ -124,8 +123,10 @@ class ObjectStore:
         """Add a blob; return its id. Raises as ``write``."""
         return self.write("blob", content)
 
-    def write_blob_from(self, fd: int) -> str:
+    def write_blob_from(self, fd: int, *, like: str | None = None) -> str:
         """Add the regular file *fd* from its position to its end as a blob; return its id.
+
+        *like* is the version before, if there is one: a large file is stored as what changed.
 
         Raises:
             LedgerError: If it cannot be read or written, or its size changes meanwhile.
@@ -137,10 +138,15 @@ class ObjectStore:
                     return self.write("blob", file.read())
         except OSError as error:
             raise LedgerError(f"a file cannot be read: {error.strerror}") from error
-        return run_steps(self.blob_steps(fd, size_bytes))
+        return run_steps(self.blob_steps(fd, size_bytes, like=like))
 
     def blob_steps(
-        self, fd: int, size_bytes: int, *, piece_bytes: int = CHUNK_BYTES
+        self,
+        fd: int,
+        size_bytes: int,
+        *,
+        piece_bytes: int = CHUNK_BYTES,
+        like: str | None = None,
     ) -> Generator[None, None, str]:
         """Add *fd* from its position to its end as a loose blob, a piece for each step.
 
@@ -149,7 +155,8 @@ class ObjectStore:
         """
         self.n_written += 1
         self.written_bytes += size_bytes
-        return self.loose.blob_steps(fd, size_bytes, piece_bytes=piece_bytes)
+        like = like if size_bytes >= LARGE_BYTES else None
+        return self.loose.blob_steps(fd, size_bytes, piece_bytes=piece_bytes, like=like)
 
     def write_tree(self, tree: GitTree, *, before: tuple[str, GitTree] | None = None) -> str:
         """Add a tree; return its id. *before* is a similar tree. Raises as ``write``."""
@@ -245,6 +252,8 @@ class ObjectStore:
             LedgerDamagedError: If it is missing or damaged.
         """
         pieces = self.loose.chunks(object_id)
+        if pieces is None:
+            pieces = self.repository.large_packs.chunks(object_id)
         return iter((self.read(object_id),)) if pieces is None else pieces
 
     def tree(self, tree_id: str) -> GitTree:
@@ -270,6 +279,14 @@ class ObjectStore:
                 f"object {tree_id} is not a tree of a ledger: {error}"
             ) from error
 
+    def base_of(self, object_id: str) -> str | None:
+        """The blob for which a large blob is a delta, as of the last ``find_bases``."""
+        return self._bases.get(object_id)
+
+    def find_bases(self) -> None:
+        """Look for the large blobs that are deltas, of every process."""
+        self._bases = self.loose.deltas.bases(self._bases)
+
     def free_bytes(self) -> int:
         """The free space of the disk with the ledger."""
         try:
@@ -294,6 +311,8 @@ class ObjectStore:
 
     def stays_loose(self, found: LooseObject) -> bool:
         """Whether rule 3 keeps this object loose."""
+        if found.is_delta:
+            return True
         if self.is_small(found):
             return False
         kind, size_bytes = self.loose.header(found.id)

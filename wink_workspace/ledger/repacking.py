@@ -20,6 +20,7 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash
 
 from .disk import ledger_failures, sync
+from .large_deltas import StoredContent, StoredStream, read_checked
 from .loose import CHUNK_BYTES
 from .packs import (
     PACK_HEADER,
@@ -36,7 +37,7 @@ from .packs import (
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["Source", "repacking"]
+__all__ = ["Source", "repacking", "repacking_large"]
 
 _LONGEST_HEADER: Final = 64
 
@@ -77,6 +78,50 @@ def repacking(
         writer.close()
 
 
+def repacking_large(
+    repository: GitRepository, packs: Packs, base: str, deltas: Iterable[str], old: Source | None
+) -> Generator[None, None, Path]:
+    """Write a large file to one new pack: its *base*, and versions that are loose deltas.
+
+    *old* is the pack that has the base already, with what is to be kept of it.
+
+    Raises:
+        LedgerError: As ``repacking``.
+    """
+    taken = {} if old is None else dict.fromkeys([base, *old.ids], old.pack)
+    new = [each for each in deltas if each not in taken]
+    writer = _Writer(packs, len(taken.keys() | {base}) + len(new))
+    try:
+        if old is None or old.pack is None:
+            content = _opened(repository, base)
+            yield from writer.add_steps(base, _stored(base, content))
+        else:
+            yield from _copying(repository, writer, old.pack, taken)
+        for object_id in new:
+            delta = repository.loose.deltas.load(object_id).delta
+            header = entry_header(None, len(zlib.decompress(delta)), base=base)
+            writer.add(object_id, [header, delta])
+            yield
+        return writer.finish()
+    finally:
+        writer.close()
+
+
+def _opened(repository: GitRepository, base: str) -> StoredContent:
+    try:
+        return repository.loose.deltas.opened(base)
+    except (OSError, ValueError) as error:
+        raise LedgerDamagedError(f"the large file {base} cannot be read: {error}") from error
+
+
+def _stored(object_id: str, content: StoredContent) -> Iterator[bytes]:
+    stream = StoredStream()
+    yield entry_header("blob", content.size_bytes)
+    for piece in read_checked(object_id, content):
+        yield stream.add(piece)
+    yield stream.end()
+
+
 def _copying(
     repository: GitRepository, writer: _Writer, pack: Pack, taken: Mapping[str, Pack | None]
 ) -> Iterator[None]:
@@ -91,7 +136,7 @@ def _copying(
             start = os.pread(fd, min(length, _LONGEST_HEADER), offset)
             header = _header(start, offset, ids)
             if header is None:
-                writer.add(object_id, _pieces(fd, offset, length))
+                yield from writer.add_steps(object_id, _pieces(fd, offset, length))
             elif header.base in taken:
                 rest = _pieces(fd, offset + header.length, length - header.length)
                 writer.add(object_id, [header.as_reference, *rest])
@@ -150,10 +195,15 @@ class _Writer:
         self._write(PACK_HEADER.pack(b"PACK", 2, n_objects))
 
     def add(self, object_id: str, entry: Iterable[bytes]) -> None:
+        for _ in self.add_steps(object_id, entry):
+            pass
+
+    def add_steps(self, object_id: str, entry: Iterable[bytes]) -> Iterator[None]:
         offset, crc = self._offset, 0
         for piece in entry:
             crc = zlib.crc32(piece, crc)
             self._write(piece)
+            yield
         self._entries[bytes.fromhex(object_id)] = (offset, crc)
 
     def _write(self, data: bytes) -> None:

@@ -38,6 +38,7 @@ from pygit2.enums import (
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
+from .large_packs import LargePacks
 from .loose import LooseObjects, ObjectKind
 from .open_packs import OpenPacks
 from .packs import Packs
@@ -176,6 +177,7 @@ class GitRepository:
     Attributes:
         durable: As given.
         loose: The loose objects, which are read and written without libgit2.
+        large_packs: The packs with versions of large files, which are read in pieces.
         open_packs: The new objects of all writers, which libgit2 reads through ``_OpenObjects``.
 
     Raises:
@@ -186,10 +188,10 @@ class GitRepository:
         self.directory = directory
         self.durable = durable
         objects = directory / "objects"
-        self.loose = LooseObjects(objects, durable=durable)
-        self.open_packs = OpenPacks(
-            directory / "wink" / "open", Packs(objects, durable=durable), durable=durable
-        )
+        packs = Packs(objects, durable=durable)
+        self.large_packs = LargePacks(packs)
+        self.loose = LooseObjects(objects, durable=durable, packed=self.large_packs)
+        self.open_packs = OpenPacks(directory / "wink" / "open", packs, durable=durable)
         self._git = self._open()
 
     @classmethod
@@ -218,6 +220,7 @@ class GitRepository:
         """Clear libgit2's caches, after packs were deleted or the boundary moved."""
         self._git.free()
         self._git = self._open()
+        self.large_packs.forget()
 
     def close(self) -> None:
         """Close every file; do not use the object afterwards."""
@@ -237,7 +240,7 @@ class GitRepository:
         if object_id in self.open_packs or self._git.odb.exists(object_id):
             return True
         self.open_packs.find_others()
-        return object_id in self.open_packs
+        return object_id in self.open_packs or object_id in self.loose.deltas
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """An object's kind and its whole content.

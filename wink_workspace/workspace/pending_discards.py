@@ -575,7 +575,10 @@ class PendingDiscards:
                         blob = pack.write("blob", file.read())
                     else:
                         blob = yield from self._store.blob_steps(
-                            file.fileno(), status.st_size, piece_bytes=_PIECE_BYTES
+                            file.fileno(),
+                            status.st_size,
+                            piece_bytes=_PIECE_BYTES,
+                            like=self._version_before(discard.plan, path),
                         )
                 executable = bool(status.st_mode & stat.S_IXUSR)
                 directories[parts][found.name] = TreeEntry(FileKind.FILE, blob, executable)
@@ -583,6 +586,11 @@ class PendingDiscards:
                 discard.plan.drop(path, 0, _NO_FILE)
             yield
         return (yield from tree_steps(pack, directories))
+
+    def _version_before(self, plan: DiscardPlan, path: WorkspacePath) -> str | None:
+        """The blob of a file that is moved aside, before the call changed it."""
+        before = entry_at(self._store, self._readable(plan.base, plan.wanted), path)
+        return before.id if before is not None and before.kind is FileKind.FILE else None
 
     def _root(self, discard: PendingDiscard, moved: Mapping[str, TreeEntry]) -> str:
         """The root of all files as they were when *discard* was moved aside."""

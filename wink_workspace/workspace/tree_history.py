@@ -403,7 +403,11 @@ class TreeHistory:
             if attributes_of(fd, path_only=False):
                 self._odd.add(entry.path)
             if self.fingerprints is None or entry.size_bytes >= LARGE_BYTES:
-                return self._store.write_blob_from(fd)
+                before = entry_at(self._store, self._token.root, entry.path)
+                is_file = before is not None and before.kind is FileKind.FILE
+                return self._store.write_blob_from(
+                    fd, like=before.id if before and is_file else None
+                )
             data = self.fingerprints.read_known(file, entry)
             return self._store.write("blob", data)
 
