@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,6 +44,13 @@ def tracker(root: Path) -> Iterator[InotifyTracker]:
 def files(root: Path, tracker: InotifyTracker) -> Iterator[DiskFilesystem]:
     with DiskTree(root, tracker=tracker) as tree:
         yield DiskFilesystem(tree)
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    yield descriptor
+    os.close(descriptor)
 
 
 def drain_and_count(tracker: InotifyTracker) -> tuple[Dirty, int]:
@@ -604,3 +612,77 @@ def test_drain_of_a_closed_tracker_reports_everything(root: Path) -> None:
     tracker.close()
     tracker.close()
     assert tracker.drain().everything
+
+
+# Many files that leave
+
+
+@pytest.mark.parametrize("make", [InotifyTracker, ScanTracker])
+def test_files_that_this_process_moves_out_together_are_not_reported(
+    root: Path, make: Callable[..., InotifyTracker | ScanTracker]
+) -> None:
+    names = [f"new{n}" for n in range(100)]
+    tracker = make(root, clock=later())
+    for name in names:
+        (root / "d" / name).write_text("new")
+    tracker.drain()
+    with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
+        with tree.moving_out(path_of("d"), outside) as move:
+            for name in names:
+                move(name, name)
+        assert sorted(path.name for path in (root.parent / "outside").iterdir()) == sorted(names)
+    before = tracker.n_visited
+    found = tracker.drain()
+    assert (found.paths, found.prefixes) == (frozenset(), frozenset())
+    assert tracker.n_visited - before <= len(("f", "g", "d", "d/f", "d/sub", "d/sub/f"))
+    (root / "d/f").write_text("changed")
+    (root / "d/new1").write_text("made again")
+    again = tracker.drain()
+    tracker.close()
+    assert again.paths == {path_of("d/f"), path_of("d/new1")}
+
+
+def test_changes_of_another_process_while_files_are_moved_out_are_reported(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    (root / "d/leaves").write_text("new")
+    (root / "d/is deleted").write_text("new")
+    tracker.drain()
+    with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
+        (root / "d/f").write_text("changed before")
+        with tree.moving_out(path_of("d"), outside) as move:
+            move("leaves", "0")
+            (root / "d/leaves").write_text("made again")
+            (root / "d/is deleted").unlink()
+            (root / "d/added").write_text("new")
+    found = tracker.drain()
+    changed = {path_of(f"d/{name}") for name in ("f", "leaves", "is deleted", "added")}
+    assert found == Dirty(frozenset(changed))
+
+
+def test_directory_that_is_made_while_files_are_moved_out_is_read_and_watched(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    (root / "d/leaves").write_text("new")
+    tracker.drain()
+    with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
+        with tree.moving_out(path_of("d"), outside) as move:
+            move("leaves", "0")
+            (root / "d/made").mkdir()
+            (root / "d/made/f").write_text("new")
+    assert tracker.drain().covers(path_of("d/made/f"))
+    (root / "d/made/f").write_text("changed")
+    assert tracker.drain() == dirty("d/made/f")
+
+
+def test_everything_counts_as_changed_if_the_directory_disappears_while_files_are_moved_out(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
+        with tree.moving_out(path_of("d"), outside) as move:
+            move("f", "0")
+            (root / "d").rename(root / "moved")
+    found = tracker.drain()
+    assert found.reason
+    assert found.covers(path_of("d/f"))
+    assert found.covers(path_of("moved/sub/f"))

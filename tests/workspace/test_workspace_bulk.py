@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kill_rig import copied
 from workspace_rig import (
     assert_fsck_clean,
     assert_same,
@@ -20,8 +22,10 @@ from workspace_rig import (
     reopened,
 )
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
-from wink_workspace.filesystem import DiskTree
+from wink_workspace.filesystem import DiskTree, WorkspacePath
+from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.contents import capture_all
@@ -160,6 +164,111 @@ def test_rollback_renames_a_new_directory_once_and_reads_nothing_below_it(
             call("ls")
             external = [entry for entry in workspace.log() if entry.kind == "external"]
             assert len(external) == 1
+
+
+IN_OLD_DIRECTORIES = {"many/keep": b"keep", "many/sub/f": b"f", "other/keep": b"keep"}
+
+
+def fill_old_directories(root: Path) -> None:
+    """Add many entries to directories that exist, and change one of the old ones."""
+    for n in range(200):
+        (root / f"many/f{n}").write_text(f"{n}\n")
+        (root / f"other/f{n}").write_text(f"{n}\n")
+    (root / "many/link").symlink_to("keep")
+    (root / "many/keep").write_text("changed")
+
+
+@pytest.mark.parametrize("mode", ["copy", "overlay"])
+def test_rollback_of_many_new_files_in_old_directories_enters_each_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    if mode == "overlay" and not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    entered: list[object] = []
+    moving_out = DiskTree.moving_out
+
+    def entering(tree: DiskTree, path: WorkspacePath, directory: int) -> object:
+        entered.append(path)
+        return moving_out(tree, path, directory)
+
+    monkeypatch.setattr(DiskTree, "moving_out", entering)
+    with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode) as workspace:
+        root, tracker = workspace._opened.tree.root, workspace._opened.tracker
+        before = picture(root)
+        act = doing(lambda: fill_old_directories(root), fails=True)
+        with calls(workspace, act) as call:
+            call("ls")
+            n_visited = tracker.n_visited
+            call("act")
+            assert sorted(map(str, entered)) == ["many", "other"]
+            assert tracker.n_visited - n_visited < 3 * 402
+            assert_same(before, picture(root))
+            n_visited = tracker.n_visited
+            call("ls")
+            assert tracker.n_visited - n_visited < 5
+            (root / "many/f1").write_text("still watched")
+            call("ls")
+            external = [entry for entry in workspace.log() if entry.kind == "external"]
+            assert len(external) == 1
+            (found,) = workspace.discarded()
+            workspace.restore_discarded(found.id)
+        assert (root / "many/keep").read_text() == "changed"
+        assert (root / "other/f199").read_text() == "199\n"
+        assert (root / "many/link").is_symlink()
+        assert files_in(root) == len(IN_OLD_DIRECTORIES) + 400 + 1
+
+
+def test_file_that_cannot_be_moved_aside_among_many_is_deleted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def failing(old: object, new: object, **where: object) -> None:
+        if where and old == "f7":
+            raise OSError(errno.EIO, "it is refused")
+        rename(old, new, **where)  # type: ignore[arg-type] - what the system call takes
+
+    with made(tmp_path, IN_OLD_DIRECTORIES) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+        act = doing(lambda: fill_old_directories(root), fails=True)
+        with calls(workspace, act) as call:
+            monkeypatch.setattr(os, "rename", failing)
+            call("act")
+            monkeypatch.undo()
+        assert_same(before, picture(root))
+        (found,) = workspace.discarded()
+        assert [each.path for each in found.dropped.named] == ["many/f7", "other/f7"]
+        assert "many/f8" in map(str, workspace.discarded_paths(found))
+
+
+@pytest.mark.parametrize("n_moved", [1, 150, 401])
+def test_rollback_killed_while_it_moves_many_files_is_completed_by_the_next_process(
+    tmp_path: Path, n_moved: int
+) -> None:
+    left = tmp_path / "left"
+    moved = 0
+
+    def hook(point: KillPoint) -> None:
+        nonlocal moved
+        moved += point is KillPoint.HELD_MOVED
+        if point is KillPoint.HELD_MOVED and moved == n_moved:
+            copied(tmp_path / "run", left)  # what the death of the process would leave
+
+    (tmp_path / "run").mkdir()
+    with made(tmp_path / "run", IN_OLD_DIRECTORIES) as workspace:
+        root = folder(tmp_path / "run").files
+        before = picture(root)
+        with calling(hook), workspace.call("act") as call:
+            fill_old_directories(root)
+            call.fail("it failed")
+    root = folder(left).files
+    with reopened(left) as again:
+        assert_same(before, picture(root))
+        kept = {str(path) for each in again.discarded() for path in again.discarded_paths(each)}
+        for n in range(200):
+            assert {f"many/f{n}", f"other/f{n}"} <= kept
+    assert_fsck_clean(folder(left).ledger)
 
 
 def test_discard_of_many_files_is_recorded_and_deleted_in_steps_between_calls(

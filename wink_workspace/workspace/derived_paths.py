@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,14 @@ class RecordedChanges:
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """See ``ChangeObserver``."""
         self._tracker.directories_left(directories)
+
+    def entries_leaving(self, directory: WorkspacePath) -> None:
+        """See ``ChangeObserver``; unrecorded paths are not moved in this way."""
+        self._tracker.entries_leaving(directory)
+
+    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
+        """See ``ChangeObserver``."""
+        self._tracker.entries_left(directory, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -65,10 +66,12 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BYTES: Final = 1_048_576
 _SMALL_FILES: Final = 256
+_MANY_FILES: Final = 64
 _PIECE_BYTES: Final = 131_072
 _STEP_S: Final = 0.001
 _DIGITS: Final = 6
 
+_Move: TypeAlias = tuple[int, WorkspacePath]
 Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
 """Keeps a root of files as a discard."""
 
@@ -101,6 +104,7 @@ class DiscardPlan:
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
         dropped: What is not kept, by path.
+        sizes_bytes: The known sizes of files among ``moves``; not stored.
     """
 
     base: str
@@ -112,6 +116,7 @@ class DiscardPlan:
     dropped: dict[WorkspacePath, DroppedFile] = field(
         default_factory=dict[WorkspacePath, DroppedFile]
     )
+    sizes_bytes: dict[WorkspacePath, int] = field(default_factory=dict[WorkspacePath, int])
 
     def to_json(self, cause: DiscardCause) -> bytes:
         """The plan as the content of ``plan.json``."""
@@ -139,6 +144,19 @@ class DiscardPlan:
         except (ValueError, TypeError, KeyError) as error:
             raise LedgerDamagedError(f"cannot read the plan of a restore: {error!r}") from error
         return plan, cause
+
+    def grouped_moves(self) -> tuple[list[_Move], dict[Parts, list[_Move]]]:
+        """The numbers and paths of ``moves``; many files of one directory by that directory."""
+        single: list[_Move] = []
+        together: dict[Parts, list[_Move]] = {}
+        for k, path in enumerate(self.moves):
+            if path in self.sizes_bytes:
+                together.setdefault(path.parts[:-1], []).append((k, path))
+            else:
+                single.append((k, path))
+        for parent in [parent for parent, files in together.items() if len(files) < _MANY_FILES]:
+            single += together.pop(parent)
+        return single, together
 
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
         """Record that *path* is not kept."""
@@ -194,12 +212,16 @@ class PendingDiscard:
         """Where a path in the folder was before."""
         return WorkspacePath((*self.plan.moves[int(parts[0])].parts, *parts[1:]))
 
-    def entries(self, tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
+    def entries(
+        self, tree: DiskTree, shows: Callable[[Parts], bool] = lambda _: True
+    ) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
         """Everything in the folder as ``_walk``, but no hidden path: those enter no history."""
         hidden = self._hidden
         if hidden is None:
-            return _walk(tree)
-        return _walk(tree, lambda parts: not hidden.hides(self.original(parts).parts))
+            return _walk(tree, shows)
+        return _walk(
+            tree, lambda parts: shows(parts) and not hidden.hides(self.original(parts).parts)
+        )
 
     def dropped_parts(self) -> Iterator[Parts]:
         """The paths in the folder that the plan does not keep."""
@@ -212,13 +234,27 @@ class PendingDiscard:
 
     def files(self) -> list[_File]:
         """The files to keep; measures the folder."""
-        dropped = set(self.dropped_parts())
-        found: list[_File] = []
+        plan, dropped = self.plan, set(self.dropped_parts())
+        sizes_bytes = [plan.sizes_bytes.get(path) for path in plan.moves]
+        found = [
+            _File(size_bytes, (str(k),))
+            for k, size_bytes in enumerate(sizes_bytes)
+            if size_bytes is not None and (str(k),) not in dropped
+        ]
+        if len(plan.sizes_bytes) == len(plan.moves):
+            return self._measured(found)
+
+        def shows(parts: Parts) -> bool:
+            return sizes_bytes[int(parts[0])] is None or len(parts) > 1
+
         with self.opened() as tree:
-            for parts, entry, _ in self.entries(tree):
+            for parts, entry, _ in self.entries(tree, shows):
                 if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
                     size_bytes = entry.stat(follow_symlinks=False).st_size
                     found.append(_File(size_bytes, (*parts, entry.name)))
+        return self._measured(found)
+
+    def _measured(self, found: list[_File]) -> list[_File]:
         self.n_bytes, self.n_files = sum(file.size_bytes for file in found), len(found)
         return found
 
@@ -317,18 +353,32 @@ class PendingDiscards:
         """
         directory = os.open(discard.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         directories: list[WorkspacePath] = []
+
+        def move(path: WorkspacePath, move_one: Callable[[], bool | None]) -> None:
+            try:
+                if move_one():
+                    directories.append(path)
+            except WinkError as error:
+                discard.plan.sizes_bytes.pop(path, None)
+                there = tree.entry(path)
+                if there is not None:
+                    discard.plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
+            passed(KillPoint.HELD_MOVED)
+
+        single, together = discard.plan.grouped_moves()
         try:
-            for k, path in enumerate(discard.plan.moves):
+            for k, path in single:
+                move(path, partial(tree.move_out, path, directory, str(k)))
+            for parent, files in together.items():
+                left = dict(reversed(files))
                 try:
-                    if tree.move_out(path, directory, str(k)):
-                        directories.append(path)
-                except WinkError as error:
-                    there = tree.entry(path)
-                    if there is not None:
-                        discard.plan.drop(
-                            path, there.size_bytes, f"cannot be moved: {error.message}"
-                        )
-                passed(KillPoint.HELD_MOVED)
+                    with tree.moving_out(WorkspacePath(parent), directory) as move_file:
+                        while left:
+                            k, path = left.popitem()
+                            move(path, partial(move_file, path.name, str(k)))
+                except WinkError:  # the directory cannot be entered, or not be synced
+                    for k, path in left.items():
+                        move(path, partial(tree.move_out, path, directory, str(k)))
             if discard.plan.dropped:
                 discard.write_plan()
         finally:
@@ -380,8 +430,10 @@ class PendingDiscards:
     def _drop_over(self, discard: PendingDiscard, limit_bytes: int, reason: str) -> None:
         """Drop the largest files until the others are within the limit; they stay on the disk."""
         if discard.n_bytes is None or discard.n_bytes > limit_bytes:
-            files = sorted(discard.files())
+            files = discard.files()
             n_bytes, n_files = discard.n_bytes or 0, len(files)
+            if n_bytes > limit_bytes:
+                files.sort()
             while n_bytes > limit_bytes:
                 file = files.pop()
                 n_bytes -= file.size_bytes

@@ -21,6 +21,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Final, Protocol
 
 from wink_workspace.errors import (
@@ -419,7 +420,8 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
-        for path in sorted(dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))):
+        todo = dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))
+        for path in sorted(todo, key=_parts):
             top = self._top(path, wanted)
             if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
@@ -450,22 +452,29 @@ class TreeHistory:
         done: set[WorkspacePath] = set()
         if len(dirty.paths) < _MANY_FILES:
             return done
-        paths = [path for path in dirty.paths if not _is_inside(path, dirty.prefixes)]
         store, plan = self._store, steps.plan
         same: dict[WorkspacePath, TreeEntry] = {}
+        paths = sorted(dirty.paths - dirty.prefixes, key=_parts)
         for directory, inside in _by_directory(paths).items():
+            if _is_inside(directory, dirty.prefixes):
+                continue
             wanted = entries_at(store, plan.wanted, directory, inside)
             if wanted is None:
                 continue
-            known = entries_at(store, plan.base, directory, inside) or {}
+            known = wanted
+            if plan.base != plan.wanted:
+                known = entries_at(store, plan.base, directory, inside) or {}
             new = [name for name in inside if wanted[name] is None]
-            for name in self._tree.statuses(directory, new):
-                plan.moves.append(directory / name)
+            for name, status in self._tree.statuses(directory, new).items():
+                path = directory / name
+                plan.moves.append(path)
+                if stat.S_ISREG(status.st_mode):
+                    plan.sizes_bytes[path] = status.st_size
             for name, entry in wanted.items():
                 if entry is not None and entry == known.get(name):
                     same[directory / name] = entry
-        done.update(plan.moves)
         steps.complete.update(plan.moves)
+        done |= steps.complete
         for part in BulkReading(self._tree, blob_id).run((), sorted(same)):
             for name, blob, mode, has_attributes in part.files:
                 path = part.top / name
@@ -631,6 +640,9 @@ class TreeHistory:
                 self._tree.put_file(path, content, executable=entry.executable)
 
 
+_parts = attrgetter("parts")  # the order of paths, many times as fast as their own comparison
+
+
 def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
     """Whether *path* is or lies below one of *prefixes*; the cost is its depth."""
     return bool(prefixes) and (
@@ -640,8 +652,8 @@ def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
 
 def _by_directory(paths: Iterable[WorkspacePath]) -> dict[WorkspacePath, list[str]]:
     """The names of *paths* by their parents, without the root."""
-    names: dict[WorkspacePath, list[str]] = {}
+    names: dict[Parts, list[str]] = {}
     for path in paths:
         if path.parts:
-            names.setdefault(path.parent, []).append(path.name)
-    return names
+            names.setdefault(path.parts[:-1], []).append(path.parts[-1])
+    return {WorkspacePath(directory): inside for directory, inside in names.items()}

@@ -210,6 +210,17 @@ class FileIndex:
                 todo += [(below, each) for each in known[below]]
                 del self._decoded[below]
 
+    def forget_files(self, directory: Parts, names: Iterable[str]) -> None:
+        """As ``forget`` for many names; a directory among them must be empty."""
+        self._listed.pop(directory, None)
+        entries = self.directories.get(directory, {})
+        keys: set[EntryKey] = set()
+        for name in names:
+            entries.pop(name, None)
+            keys.add((directory, name))
+        self.linked -= keys
+        self.racily_clean -= keys
+
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
         paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}

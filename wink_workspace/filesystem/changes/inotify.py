@@ -23,6 +23,9 @@ What events do not report, and how each gap is closed:
   checked in each drain. A drain scans (a) if an existing file got a new name; (b) if a name was
   added and deleted since the last drain, as it may have been a hard link; (c) if a name was
   written and its file did not change. Temporary names that this process uses are excluded.
+* Changes in a directory while this process moves many of its files out. Their events would fill the
+  queue, so the directory is not watched meanwhile. The next drain reads the statuses of all entries
+  that are left in it.
 * Lost events: the queue overflowed, or the canary's event did not come.
 * Changes that another machine makes to a network filesystem. There, every drain scans.
 
@@ -40,7 +43,7 @@ import struct
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
@@ -51,10 +54,10 @@ from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has no
 )
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import FilesystemError
+from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
-from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
 
 from .dirty import NOTHING, Dirty, NotedChanges
@@ -163,6 +166,12 @@ class _Queue:
                 del self._directories[watch]
                 with suppress(OSError):  # it was removed with its directory
                     self._inotify.rm_watch(watch)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching an open directory; its events that were not read yet are lost."""
+        watch = self._inotify.add_watch(_proc(descriptor), _MASK)  # the number that it has
+        self._directories.pop(watch, None)
+        self._inotify.rm_watch(watch)
 
     def begin_renewal(self) -> None:
         """Begin to watch all directories again, before a scan calls ``watch`` for each."""
@@ -344,6 +353,7 @@ class InotifyTracker:
         self._made: set[Parts] = set()
         self._left: set[Parts] = set()
         self._expected: set[str] = set()
+        self._unwatched_meanwhile: set[Parts] = set()
         self._warned: set[str] = set()
         self._complete_before_ns: int | None = None
         self._lock = threading.RLock()
@@ -388,6 +398,25 @@ class InotifyTracker:
             self._left.update(path.parts for path in directories)
             if self._queue is not None:
                 self._queue.unwatch_below(self._left)
+
+    def entries_leaving(self, directory: WorkspacePath) -> None:
+        """Stop watching a directory, so that the events of many renames do not fill the queue."""
+        with self._lock:
+            self._unwatched_meanwhile.add(directory.parts)
+            with suppress(FilesystemError, OSError), self._tree.opened(directory) as descriptor:
+                if self._queue is not None:
+                    self._queue.unwatch(descriptor)
+
+    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
+        """Forget files that this process just moved out, and watch their directory again."""
+        with self._lock:
+            try:
+                with self._tree.opened(directory) as descriptor:
+                    self._watch(directory.parts, descriptor)
+            except FilesystemError:  # another process removes it or moves it
+                self._noted.add(ROOT, below=True)
+            if self._seen.index is not None:
+                self._seen.index.forget_files(directory.parts, names)
 
     def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
@@ -454,7 +483,7 @@ class InotifyTracker:
     def _follow(self, index: FileIndex, summary: _EventSummary, racy_ns: int) -> Dirty:
         """The paths that may have changed, from *summary* and the index; updates *index*."""
         tops = summary.prefixes
-        if not summary.paths and not tops and not index.linked:
+        if not summary.paths and not tops and not index.linked and not self._unwatched_meanwhile:
             self._complete_before_ns = racy_ns
             return NOTHING
         keys: set[EntryKey] = set()
@@ -464,7 +493,10 @@ class InotifyTracker:
         changed = NotedChanges()
         try:
             reason = self._look_below(index, tops) if tops else self._scan_reason
-            reason = reason or self._look_at(index, keys, summary.written(), changed)
+            checked = index.linked
+            if self._unwatched_meanwhile:
+                checked = checked | self._left_in_unwatched(index)
+            reason = reason or self._look_at(index, keys, checked, summary.written(), changed)
         except FilesystemError as error:
             reason = f"files changed while they were read: {error.message}"
         found = changed.take()
@@ -484,15 +516,34 @@ class InotifyTracker:
             return _NEW_LINK
         return self._scan_reason
 
+    def _left_in_unwatched(self, index: FileIndex) -> set[EntryKey]:
+        """The present and the known entries of the directories that were not always watched."""
+        found: set[EntryKey] = set()
+        for directory in self._unwatched_meanwhile:
+            names = set(index.directories.get(directory, {}))
+            with (
+                suppress(FileMissingError, DirectoryExpectedError),
+                self._tree.opened(WorkspacePath(directory)) as descriptor,
+            ):
+                names.update(os.listdir(descriptor))  # noqa: PTH208 - pathlib takes no descriptor
+            found.update((directory, name) for name in names)
+        self._unwatched_meanwhile.clear()
+        return found
+
     def _look_at(
-        self, index: FileIndex, keys: set[EntryKey], written: set[EntryKey], changed: NotedChanges
+        self,
+        index: FileIndex,
+        keys: set[EntryKey],
+        checked: set[EntryKey],
+        written: set[EntryKey],
+        changed: NotedChanges,
     ) -> str | None:
         """Add the entries that changed or are racily clean; the reason if a scan is needed.
 
-        An entry with an event is added even if its status is equal.
+        An entry of *keys*, which has an event, is added even if its status is equal.
         """
         reason: str | None = None
-        for directory, names in _by_directory(keys | index.linked).items():
+        for directory, names in _by_directory(keys | checked).items():
             racily_clean = {name for name in names if (directory, name) in index.racily_clean}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
@@ -517,6 +568,7 @@ class InotifyTracker:
             self._open_queue()
         if self._queue is not None:
             self._queue.begin_renewal()
+        self._unwatched_meanwhile.clear()
         found = self._seen.look_at_all(self._watch, leaving)
         if self._queue is not None:
             self._queue.end_renewal()

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -125,6 +125,15 @@ class ScanTracker:
 
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Do nothing: a scan finds deleted directories."""
+
+    def entries_leaving(self, directory: WorkspacePath) -> None:
+        """Do nothing: there are no events."""
+
+    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
+        """Forget files that this process just moved out, so that no scan reports them."""
+        with self._lock:
+            if self._seen.index is not None:
+                self._seen.index.forget_files(directory.parts, names)
 
     def close(self) -> None:
         """Close the directory."""

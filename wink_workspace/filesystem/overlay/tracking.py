@@ -19,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaving, open_tracker
+from wink_workspace.filesystem.changes.index import Status
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
 from wink_workspace.filesystem.model import FileKind
@@ -36,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 _FORMS = (".overlay.opaque", ".overlay.redirect")
 _FORM_BYTES = 6
+_MANY_NAMES = 64
+_ROOT_STATUS = Status(stat.S_IFDIR)
 
 
 def directory_form(directory: int) -> int:
@@ -45,12 +49,20 @@ def directory_form(directory: int) -> int:
         names = sorted(name for name in os.listxattr(path) if name.endswith(_FORMS))
         if not names:
             return 0
-        digest = hashlib.blake2b(digest_size=_FORM_BYTES)
-        for name in names:
-            digest.update(name.encode() + b"\0" + os.getxattr(path, name) + b"\0")
+        return _form([(name, os.getxattr(path, name)) for name in names])
     except OSError:  # it cannot be read, or changes right now: then it counts as hiding the base
         return 1
+
+
+def _form(attributes: Sequence[tuple[str, bytes]]) -> int:
+    digest = hashlib.blake2b(digest_size=_FORM_BYTES)
+    for name, value in attributes:
+        digest.update(name.encode() + b"\0" + value + b"\0")
     return int.from_bytes(digest.digest(), "big") or 1
+
+
+_OPAQUE = frozenset(_form([(f"{space}.overlay.opaque", b"y")]) for space in ("trusted", "user"))
+"""The forms of a directory that hides the base, and shows no other directory of it."""
 
 
 class OverlayTracker:
@@ -126,6 +138,14 @@ class OverlayTracker:
         """Record that *directories* were moved out of the root."""
         self._tracker.directories_left(directories)
 
+    def entries_leaving(self, directory: WorkspacePath) -> None:
+        """Expect that many entries of *directory* leave the root."""
+        self._tracker.entries_leaving(directory)
+
+    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
+        """Record that *names* were moved from *directory* out of the root."""
+        self._tracker.entries_left(directory, names)
+
     def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain; *leaving* as in ``ChangeTracker``."""
         found = self._tracker.drain(leaving)
@@ -134,19 +154,25 @@ class OverlayTracker:
         if not found:
             return found
         paths: set[WorkspacePath] = set()
-        prefixes: set[WorkspacePath] = set()
+        prefixes = {path for path in found.paths if not path.parts}
         index = self._tracker.index
-        for path in found.paths:
-            # Only the mount knows whether it was a directory: of the base, perhaps of another name.
-            (paths if _has_directory(index, path) else prefixes).add(path)
+        for directory, names in _by_directory(found.paths).items():
+            known = None
+            if len(names) >= _MANY_NAMES:
+                known = self._directories_below(index, WorkspacePath(directory))
+            for name in names:
+                path = WorkspacePath((*directory, name))
+                # Only the mount knows whether it was a directory of the base
+                is_single = _has_directory(index, path) or (known is not None and name not in known)
+                (paths if is_single else prefixes).add(path)
         for prefix in found.prefixes:
             if index is None or prefix.parts in index.unreadable:
                 prefixes.add(prefix)
             else:
                 self._resolve(index, prefix, paths, prefixes)
-        for path in paths | prefixes:
-            if path.parts:
-                self._earlier.setdefault(path.parts[:-1], set()).add(path.parts[-1])
+        for changed in (paths, prefixes):
+            for directory, names in _by_directory(changed).items():
+                self._earlier.setdefault(directory, set()).update(names)
         return Dirty(frozenset(paths), frozenset(prefixes), found.reason)
 
     def close(self) -> None:
@@ -183,7 +209,12 @@ class OverlayTracker:
             if directory.parts:
                 paths.add(directory)
             now = index.directories.get(directory.parts, {})
-            for name in now.keys() | self._earlier.get(directory.parts, set()):
+            earlier = self._earlier.get(directory.parts, set())
+            new: set[str] = set()  # names that were no directory before, in no layer
+            if len(now) >= _MANY_NAMES:
+                in_base = self._directories_below(index, directory)
+                new = set() if in_base is None else now.keys() - earlier - in_base
+            for name in now.keys() | earlier:
                 path = directory / name
                 status = now.get(name)
                 if status is not None and status.is_directory:
@@ -191,6 +222,8 @@ class OverlayTracker:
                         todo.append(path)
                     else:
                         prefixes.add(path)
+                elif name in new:
+                    paths.add(path)
                 else:
                     prefixes.add(path)  # it may have been a directory
 
@@ -210,6 +243,30 @@ class OverlayTracker:
             return False
         return self._is_directory_in_base(path)
 
+    def _directories_below(self, index: FileIndex | None, path: WorkspacePath) -> set[str] | None:
+        """The names of the directories that *path* shows of the base, all from *path* there.
+
+        ``None`` if they are not known: a directory on the way may show another one of the base.
+        """
+        if index is None:
+            return None
+        is_hidden = False
+        for each in (*path.ancestors(), path):
+            status = index.get(each.parts[:-1], each.name) if each.parts else _ROOT_STATUS
+            if status is None or not status.is_directory:
+                return None
+            if status.inode in _OPAQUE:
+                is_hidden = True
+            elif status.inode:
+                return None
+        if is_hidden or not self._is_directory_in_base(path):
+            return set()
+        try:
+            with self._base.opened(path) as descriptor, os.scandir(descriptor) as entries:
+                return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+        except (FilesystemError, OSError):
+            return None
+
     def _is_directory_in_base(self, path: WorkspacePath) -> bool:
         known = self._directories_in_base.get(path.parts)
         if known is None:
@@ -228,6 +285,15 @@ class OverlayTracker:
             if above.parts not in self._watched and _entry(self._upper, above) is not None:
                 self._watched.add(above.parts)
                 self._tracker.directory_made(above)
+
+
+def _by_directory(paths: Iterable[WorkspacePath]) -> dict[Parts, list[str]]:
+    """The names of *paths* by their directories, without the root."""
+    names: dict[Parts, list[str]] = {}
+    for path in paths:
+        if path.parts:
+            names.setdefault(path.parts[:-1], []).append(path.parts[-1])
+    return names
 
 
 def _has_directory(index: FileIndex | None, path: WorkspacePath) -> bool:
