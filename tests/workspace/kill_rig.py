@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kill_server import state_of
+from overlay_files import close_shown
 from workspace_rig import assert_fsck_clean, calls, folder, picture, reopened
 
 from wink_workspace.filesystem import FileKind
@@ -36,6 +37,7 @@ class Server:
         """Run *work*; returns the number of the signal that ended it."""
         assert self._process.stdin
         assert self._process.stdout
+        close_shown()  # the child mounts the branch
         request = {"directory": str(directory), "work": work, "kill": kill}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -81,6 +83,7 @@ def oracle(directory: Path) -> dict[int, str]:
 
 def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
+    close_shown()  # perhaps of an earlier copy of the same name
     shutil.rmtree(target, ignore_errors=True)
     # An overlay's own layer has device nodes and attributes, which only the program keeps.
     subprocess.run(["cp", "-a", template, target], check=True)
