@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kill_server import state_of
 from overlay_files import close_shown
-from workspace_rig import assert_fsck_clean, calls, folder, picture, reopened
+from workspace_rig import assert_fsck_clean, calls, folder, made, picture, reopened
 
 from wink_workspace.filesystem import FileKind
 from wink_workspace.ledger import Discarded, Ledger, file_state, walk
 from wink_workspace.session import Outcome
+
+FORMS = ("copy", pytest.param("overlay", marks=pytest.mark.soak))
+"""The modes of the workspaces that are killed; ``test_workspace_overlay`` has a few short tests."""
 
 
 class Server:
@@ -72,6 +76,13 @@ def staged(server: Server, template: Path, work: str) -> Stage:
     passed = json.loads((reference / "passed").read_text())
     assert len(set(states.values())) > len(states) // 2
     return Stage(template, work, states, passed, seconds)
+
+
+def staged_calls(server: Server, template: Path, mode: str) -> Stage:
+    """A workspace with the *mode*, and the mixed calls as its work."""
+    files = {f"d{n}/{n}.txt": b"content\n" for n in range(20)}
+    made(template, {"a.txt": b"line\n", "run.sh": b"#!/bin/sh\n", **files}, mode=mode).close()
+    return staged(server, template, "calls")
 
 
 def oracle(directory: Path) -> dict[int, str]:
