@@ -9,21 +9,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from wink_workspace.filesystem import MemoryFilesystem, parse_path
-from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, EvaluationRequest
+from wink_workspace.sandbox.asteval import (
+    AstevalConfig,
+    AstevalSandbox,
+    EvaluationRequest,
+    PythonConfig,
+)
 
 ROUNDS = 200
 SIMPLE = EvaluationRequest(code="1+1")
 PAUSE_S = 0.02
 DEADLINE_S = 0.3
 HANGS = {
-    "loop": ("while True: pass", "asteval"),
-    "power": ("9 ** 9 ** 9", "python"),
-    "backtracking": ("import re\nre.match('(a|a)*$', 'a' * 60 + 'b')", "asteval"),
-    "sleep": ("import time\ntime.sleep(60)", "asteval"),
+    "loop": ("while True: pass", AstevalConfig),
+    "power": ("9 ** 9 ** 9", PythonConfig),
+    "backtracking": ("import re\nre.match('(a|a)*$', 'a' * 60 + 'b')", AstevalConfig),
+    "sleep": ("import time\ntime.sleep(60)", AstevalConfig),
 }
 
 
@@ -53,10 +59,11 @@ def bench_asteval_isolated_after_a_pause(benchmark, sandbox: AstevalSandbox) -> 
     )
 
 
-def bench_asteval_isolated_python(benchmark, sandbox: AstevalSandbox) -> None:
+@pytest.mark.parametrize("use_numpy", [False, True])
+def bench_asteval_isolated_python(benchmark, use_numpy: bool) -> None:
     """The same with Python itself in the same isolation."""
-    request = EvaluationRequest(code="1+1", interpreter="python")
-    benchmark.pedantic(sandbox.evaluate, args=(request,), rounds=ROUNDS, warmup_rounds=20)
+    with closing(AstevalSandbox(PythonConfig(use_numpy=use_numpy))) as made:
+        benchmark.pedantic(made.evaluate, args=(SIMPLE,), rounds=ROUNDS, warmup_rounds=20)
 
 
 def bench_asteval_in_process(benchmark) -> None:
@@ -124,9 +131,9 @@ def bench_asteval_thousand_file_reads(benchmark, sandbox: AstevalSandbox) -> Non
 @pytest.mark.parametrize("hang", HANGS)
 def bench_asteval_killed(benchmark, hang: str) -> None:
     """The time from the start of a hang to its end; its timeout is 300 ms."""
-    code, interpreter = HANGS[hang]
-    request = EvaluationRequest(code=code, interpreter=interpreter)
-    made = AstevalSandbox(AstevalConfig(timeout_s=DEADLINE_S))
+    code, config = HANGS[hang]
+    request = EvaluationRequest(code=code)
+    made = AstevalSandbox(config(timeout_s=DEADLINE_S))
     found = benchmark.pedantic(made.evaluate, args=(request,), rounds=5, warmup_rounds=1)
     assert found.outcome == "deadline"
     benchmark.extra_info["deadline_us"] = DEADLINE_S * 1e6

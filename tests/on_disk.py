@@ -10,9 +10,13 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from wink_workspace.errors import FilesystemError
+from wink_workspace.workspace.storage import delete_tree
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +24,9 @@ def tmp_path_factory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[pytest.TempPathFactory]:
     """The factory of ``tmp_path`` and of directories that modules share, below ``TMPDIR``."""
-    with tempfile.TemporaryDirectory(prefix="wink-tests-", ignore_cleanup_errors=True) as directory:
-        factory = copy.copy(tmp_path_factory)
-        factory._basetemp = Path(directory).resolve()
-        yield factory
+    directory = Path(tempfile.mkdtemp(prefix="wink-tests-")).resolve()
+    factory = copy.copy(tmp_path_factory)
+    factory._basetemp = directory
+    yield factory
+    with suppress(FilesystemError):
+        delete_tree(directory)  # rmtree is limited to some hundred nested directories

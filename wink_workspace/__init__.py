@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from wink_workspace.resources import Binding, ResourceRegistry, Scope
     from wink_workspace.runtime import ToolCall, ToolExecutor
     from wink_workspace.sandbox import Sandbox
-    from wink_workspace.sandbox.asteval import AstevalConfig
+    from wink_workspace.sandbox.asteval import AstevalConfig, PythonConfig
     from wink_workspace.sandbox.podman import PodmanConfig
     from wink_workspace.sections import (
         AstevalSection,
@@ -95,6 +95,7 @@ __all__ = [
     "PromptResponse",
     "PromptTemplate",
     "ProviderAdapter",
+    "PythonConfig",
     "ReadBeforeWritePolicy",
     "RenderedPrompt",
     "ResourceRegistry",

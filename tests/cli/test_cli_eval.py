@@ -92,3 +92,17 @@ def test_options_limit_time_and_files(shell: Shell) -> None:
 def test_wrong_usage_exits_with_2(shell: Shell, arguments: list[str]) -> None:
     shell.evaluate(*arguments, fails=2)
     assert shell.err.startswith("wink-workspace: ")
+
+
+def test_python_itself_evaluates_code_that_asteval_does_not_support(shell: Shell) -> None:
+    code = "class A:\n    n = 3\nfrom pathlib import Path\nA.n * len(Path('a.txt').read_text())"
+    assert "classes" not in shell.evaluate("-c", code, "--sandbox", "python")
+    assert shell.evaluate("-c", code, "--sandbox", "python") == "24\n"
+    shell.evaluate("-c", code, fails=1)
+    assert "cannot be used here" in shell.err
+
+
+def test_a_sandbox_that_evaluates_no_python_over_files_is_refused(shell: Shell) -> None:
+    shell.evaluate("-c", "1", "--sandbox", "podman", fails=2)
+    assert "cannot use the sandbox 'podman'" in shell.err
+    assert "asteval, python" in shell.err

@@ -22,8 +22,8 @@ from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
 from wink_workspace.workspace import Workspace
 
-MOST_CALLS = 714
-MOST_CALLS_OF_A_READ = 390
+MOST_CALLS = 700
+MOST_CALLS_OF_A_READ = 396
 MOST_READS = 2
 LOOKS_BEFORE = 1
 EDITED = "src/main.py"

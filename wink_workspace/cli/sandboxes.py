@@ -60,6 +60,7 @@ SANDBOX_HELP: Final = (
 
 _MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory
 _TIMEOUT_S: Final = 30.0
+_EVALUATING: Final = ("asteval", "python")  # the sandboxes that AstevalSection can use
 
 _EXIT_STOPPED: Final = 124  # as timeout(1)
 _EXIT_NOT_EXECUTABLE, _EXIT_NOT_FOUND = 126, 127  # as a shell
@@ -325,6 +326,10 @@ class EvalOptions:
         list[str] | None,
         typer.Option(help="A file that the code may create or replace; repeat for more."),
     ] = None
+    sandbox: Annotated[
+        str,
+        typer.Option(help="asteval, or python for Python itself: all of the language."),
+    ] = "asteval"
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0.001, max=600, help="Seconds until it is killed.")
     ] = 5.0
@@ -341,7 +346,12 @@ def evaluate(context: CommandContext, options: EvalOptions) -> int:
     from wink_workspace.runtime import ToolCall
     from wink_workspace.sections import AstevalSection
 
-    config = SANDBOXES.get("asteval").config(timeout_s=options.timeout_s)
+    if options.sandbox not in _EVALUATING:
+        raise UsageError(
+            f"eval cannot use the sandbox {options.sandbox!r}",
+            hint=f"Use one of {', '.join(_EVALUATING)}, or the command exec.",
+        )
+    config = SANDBOXES.get(options.sandbox).config(timeout_s=options.timeout_s)
     # A person may replace a file without having read it, so there is no policy.
     section = AstevalSection(config=config, policies=())
     prompt = Prompt[None](ns="wink-workspace", key="eval", name="eval", sections=[section])

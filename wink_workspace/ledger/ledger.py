@@ -227,6 +227,10 @@ class Ledger:
 
     # Forks
 
+    def has_fork(self, name: str) -> bool:
+        """Whether there is this fork; does not look at the others."""
+        return _is_fork_name(name) and self.store.repository.ref(_ref_of(name)) is not None
+
     def forks(self) -> tuple[str, ...]:
         """The names of all forks, sorted."""
         refs = self.store.repository.refs(_FORK_REFS)
@@ -240,7 +244,7 @@ class Ledger:
             LedgerError: If it cannot be written.
         """
         ref = _ref_of(name)
-        if name == MAIN_BRANCH or name in self.forks():
+        if name == MAIN_BRANCH or self.has_fork(name):
             raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
         self._shared_lock()
         self._refs.move(ref, expected=None, target=entry.id)
@@ -431,10 +435,14 @@ class Ledger:
             self.store.forget()
 
 
+def _is_fork_name(name: str) -> bool:
+    return len(name) <= _MAX_FORK_NAME_CHARS and _FORK_NAME.fullmatch(name) is not None
+
+
 def _ref_of(name: str) -> str:
     if name == MAIN_BRANCH:
         return f"refs/heads/{MAIN_BRANCH}"
-    if len(name) > _MAX_FORK_NAME_CHARS or not _FORK_NAME.fullmatch(name):
+    if not _is_fork_name(name):
         raise UsageError(
             f"{name!r} is not a valid name for a fork",
             hint="Use up to 64 letters and digits, with single '.', '_' or '-' between them.",

@@ -53,6 +53,7 @@ __all__ = ["SessionStore"]
 _SCHEMA: Final = b"schema"
 _SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = ("1", "2")
+_NUMBER: Final = b"%08x"
 _GROUP_CHUNKS: Final = 64
 _MAP_SUFFIX: Final = b".map"
 
@@ -177,7 +178,8 @@ class SessionStore:
             groups = self._write_groups(chunks, () if old is None else old.groups)
             entries |= _numbered(group.entry for group in groups)
         else:
-            entries |= _numbered(chunk.entry for chunk in chunks)
+            for n, chunk in enumerate(chunks):
+                entries[_NUMBER % n] = chunk.entry
         tree = self._store.write_tree(EMPTY_TREE.changed(entries))
         return _WrittenSlice(view, chunks, groups, maps, GitEntry(b"40000", tree))
 
@@ -471,7 +473,7 @@ def _map_lines(name: str, leaf: Leaf[object]) -> list[str]:
 
 
 def _numbered(entries: Iterable[GitEntry], start: int = 0) -> dict[bytes, GitEntry | None]:
-    return {b"%08x" % n: entry for n, entry in enumerate(entries, start)}
+    return {_NUMBER % n: entry for n, entry in enumerate(entries, start)}
 
 
 def _dump_value(name: str, value: object) -> bytes:

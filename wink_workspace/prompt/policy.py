@@ -468,7 +468,10 @@ _NONE_KNOWN: Final = ChunkedMap[str]()
 
 def _known(view: SliceView[KnownFiles]) -> ChunkedMap[str]:
     latest = view.latest()
-    return _NONE_KNOWN if latest is None else cast("ChunkedMap[str]", latest.fingerprints)
+    if latest is None:
+        return _NONE_KNOWN
+    known = latest.fingerprints
+    return known if isinstance(known, ChunkedMap) else ChunkedMap(known)
 
 
 def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:

@@ -57,6 +57,7 @@ _GROUP: Final = "wink_workspace.sandboxes"
 _BUILT_IN: Final = {
     "podman": "wink_workspace.sections.podman:PODMAN",
     "asteval": "wink_workspace.sections.asteval:ASTEVAL",
+    "python": "wink_workspace.sections.asteval:PYTHON",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 

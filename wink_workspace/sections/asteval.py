@@ -1,5 +1,7 @@
 """The section that lets a model evaluate isolated Python with the workspace's files.
 
+Its configuration chooses asteval or Python itself.
+
 A call declares the files that its code reads and writes, so policies can check them before it runs.
 Writes are part of the call: an evaluation that does not finish fails the call, and the files are
 restored.
@@ -7,7 +9,7 @@ restored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Unpack
 
@@ -34,10 +36,11 @@ from wink_workspace.sandbox.asteval import (
     Evaluation,
     EvaluationRequest,
     Outcome,
+    PythonConfig,
 )
 from wink_workspace.serde import JsonValue
 
-__all__ = ["ASTEVAL", "AstevalParams", "AstevalResult", "AstevalSection"]
+__all__ = ["ASTEVAL", "PYTHON", "AstevalParams", "AstevalResult", "AstevalSection"]
 
 _MAX_PATHS: Final = 1_000
 
@@ -161,7 +164,8 @@ class AstevalSection(MarkdownSection[None]):
     Args:
         sandbox: Evaluates the code; the caller closes it. By default one is created at the first
             use and closed with the prompt's resources.
-        config: Limits and required layers of a sandbox that is created here.
+        config: Limits and required layers of a sandbox that is created here. With a
+            ``PythonConfig`` Python itself evaluates the code, in the same isolation.
         filesystem: The files, as for ``VfsToolsSection``; by default those of the prompt.
         title: The heading.
         prefix: A prefix of the tool's name and of the default key.
@@ -201,22 +205,23 @@ class AstevalSection(MarkdownSection[None]):
             title,
             _GUIDANCE.format(
                 p=prefix,
+                language=_LANGUAGE[limits.interpreter],
                 timeout_s=limits.timeout_s,
                 memory_mib=limits.memory_bytes // 1_048_576,
                 output_bytes=limits.output_bytes,
                 code_chars=limits.code_chars,
                 file_mib=limits.file_bytes / 1_048_576,
             ),
-            tools=(_tool(prefix),),
+            tools=(_tool(prefix, limits),),
             **options,
         )
 
 
-def _tool(prefix: str) -> Tool[AstevalParams, AstevalResult]:
+def _tool(prefix: str, config: AstevalConfig) -> Tool[AstevalParams, AstevalResult]:
     return Tool[AstevalParams, AstevalResult](
         name=f"{prefix}evaluate_python",
-        description="Evaluate Python for calculations and work on files; imports only from a part "
-        "of the standard library. Declare the files that it reads and writes.",
+        description="Evaluate Python for calculations and work on files; imports only from "
+        f"{_IMPORTS[config.interpreter]}. Declare the files that it reads and writes.",
         handler=_HANDLER,
         annotations=ToolAnnotations(
             read_only=False, destructive=True, idempotent=False, open_world=False
@@ -274,18 +279,31 @@ _ADVICE: Final = {
     Outcome.KILLED: "Try another way, such as a loop instead of a deep recursion.",
 }
 
+_IMPORTS: Final = {
+    "asteval": "a part of the standard library",
+    "python": "the standard library, and numpy if it is installed",
+}
+_LANGUAGE: Final = {
+    "asteval": """\
+- Supported: `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
+  Not supported: classes, `yield`, `match` and `async`.
+- You can import the common names of `math`, `statistics`, `json`, `re`, `datetime`, `collections`,
+  `itertools`, `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib`
+  and a few other modules. There are no other packages, no network and no processes.
+- Files: `read_text(path)`, `write_text(path, text)` and `open(path, mode)`, with paths relative""",
+    "python": """\
+- The whole language of Python, and most of its standard library; numpy if it is installed. There
+  are no other packages, no network, no threads and no processes. `asyncio` has tasks and timers.
+- Files: `open`, `pathlib`, `glob`, `read_text(path)`, `write_text(path, text)`, paths relative""",
+}
+
 _GUIDANCE: Final = """\
 `{p}evaluate_python` evaluates Python: arithmetic, statistics, text, and work on files that is
 easier in code than with single edits. Each call starts a new interpreter; pass values in
 `globals`, or keep them in a file.
 
 - The result has the value of the last line, if it is an expression, and the printed text.
-- Supported: `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
-  Not supported: classes, `yield`, `match` and `async`.
-- You can import the common names of `math`, `statistics`, `json`, `re`, `datetime`, `collections`,
-  `itertools`, `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib`
-  and a few other modules. There are no other packages, no network and no processes.
-- Files: `read_text(path)`, `write_text(path, text)` and `open(path, mode)`, with paths relative
+{language}
   to the workspace's root. Every file must be declared in `reads` or `writes`. To change one,
   declare it in both, read it, and write it in the same call.
 
@@ -326,16 +344,28 @@ _MAKE: Final = ToolExample(
 )
 
 
-def _examine(environment: Environment) -> tuple[Finding, ...]:
-    from wink_workspace.sandbox.asteval.diagnosis import examine
+def _examine(config: AstevalConfig) -> Callable[[Environment], tuple[Finding, ...]]:
+    def findings(environment: Environment) -> tuple[Finding, ...]:
+        from wink_workspace.sandbox.asteval.diagnosis import examine
 
-    return examine(environment)
+        del environment  # the server does not get it
+        return examine(config)
+
+    return findings
 
 
 ASTEVAL: Final = SandboxBackend(
     name="asteval",
     config=AstevalConfig,
     section=lambda config: AstevalSection(config=config),
-    examine=_examine,
+    examine=_examine(AstevalConfig()),
 )
 """The backend for the registry. It runs no commands, so it creates no ``Sandbox``."""
+
+PYTHON: Final = SandboxBackend(
+    name="python",
+    config=PythonConfig,
+    section=lambda config: AstevalSection(config=config),
+    examine=_examine(PythonConfig()),
+)
+"""The same with Python itself as the interpreter."""

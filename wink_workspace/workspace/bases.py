@@ -74,7 +74,14 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
 from .storage import delete_tree
 
-__all__ = ["Base", "BaseStore", "CollectedBases", "ImportedBase", "collect_bases"]
+__all__ = [
+    "Base",
+    "BaseStore",
+    "CollectedBases",
+    "ImportedBase",
+    "collect_bases",
+    "sync_filesystem",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -137,8 +144,9 @@ class Base:
             index = IndexFile(self.path / "index", is_checked=False)
             n_chosen = min(_SAMPLE, index.n_entries)
             chosen = secrets.SystemRandom().sample(range(index.n_entries), n_chosen)
+            files = os.fspath(self.files)
             for parts, name, status in index.sample(chosen):
-                if status_of(self.files.joinpath(*parts, name).lstat()) != status:
+                if status_of(os.lstat("/".join((files, *parts, name)))) != status:
                     return True
         except (OSError, ValueError, IndexError):  # the last two: the index itself is damaged
             return True
@@ -242,13 +250,14 @@ class BaseStore:
             return found
         newest = sorted(self._all(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         trees = (_tree_of(path) for path in newest)
-        known = islice((each for each in trees if each in store.repository), _MAX_COMPARED)
-        n_differences = {
-            each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
-            for each in known
-        }
-        by_distance = sorted(n_differences, key=n_differences.__getitem__)
-        return next(filter(None, map(self.find, by_distance)), None)
+        known = list(islice((each for each in trees if each in store.repository), _MAX_COMPARED))
+        if len(known) > 1:
+            n_differences = {
+                each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
+                for each in known
+            }
+            known.sort(key=n_differences.__getitem__)
+        return next(filter(None, map(self.find, known)), None)
 
     # Making
 
@@ -363,7 +372,7 @@ class BaseStore:
         """Give a finished base its name, or return the one of a process that was faster."""
         passed(KillPoint.BASE_FILLED)
         if self._durable:
-            _sync_filesystem(made.path)
+            sync_filesystem(made.path)
         made.complete(is_synced=self._durable)
         path = self._root / f"{_FORMAT}-{made.owner}-{made.tree}"
         with self._claimed():
@@ -394,7 +403,7 @@ class BaseStore:
         if not is_checked:
             _write_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
-            _sync_filesystem(base.path)
+            sync_filesystem(base.path)
             _write_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
@@ -798,7 +807,7 @@ def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     write_whole(path / "complete", json.dumps(about).encode(), durable=bool(about["is_synced"]))
 
 
-def _sync_filesystem(path: Path) -> None:
+def sync_filesystem(path: Path) -> None:
     """Wait until everything written to the filesystem of *path* would survive a loss of power."""
     import ctypes
 

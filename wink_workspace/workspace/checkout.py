@@ -1,16 +1,18 @@
-"""Write a tree of the ledger into an empty directory that no other process knows of."""
+"""Write trees of the ledger into empty directories that no other process knows of."""
 
 from __future__ import annotations
 
-from wink_workspace.filesystem import FileKind
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
+from collections.abc import Iterable
+
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import ObjectStore, walk
+from wink_workspace.ledger import ObjectStore, TreeChange, TreeEntry, walk
 
 from .last_seen import NewFileIndex
 
-__all__ = ["write_files"]
+__all__ = ["write_files", "write_layer"]
 
 
 def write_files(directory: DiskTree, store: ObjectStore, root: str) -> NewFileIndex:
@@ -20,22 +22,61 @@ def write_files(directory: DiskTree, store: ObjectStore, root: str) -> NewFileIn
         LedgerError: If something cannot be read.
         FilesystemError: If something cannot be written.
     """
-    seen = NewFileIndex()
-    tree = NewTree(directory)
+    written = _Written(directory, store)
     for path, entry in walk(store, root):
-        above = path.parts[:-1]
+        written.add(path, entry)
+    return written.seen
+
+
+def write_layer(
+    directory: DiskTree, store: ObjectStore, changes: Iterable[TreeChange]
+) -> NewFileIndex:
+    """Write into *directory* the upper layer with *changes*, which ``diff`` returned.
+
+    It is written without a mount: through one, each changed file would be copied up and synced
+    first. Raises as ``write_files``.
+    """
+    written = _Written(directory, store)
+    hidden: set[Parts] = set()
+    for change in changes:
+        above = change.path.parts[:-1]
+        if change.before is not None and change.before.kind is FileKind.DIRECTORY:
+            hidden.add(change.path.parts)
+        if change.after is None and above in hidden:
+            continue  # what is at the path of its directory hides it
+        for directory_above in change.path.ancestors():
+            if directory_above.parts not in written.directories:
+                written.add(directory_above, TreeEntry(FileKind.DIRECTORY, ""))
+        written.add(change.path, change.after)
+    return written.seen
+
+
+class _Written:
+    """What has been written. ``seen`` has the statuses, ``directories`` the directories."""
+
+    def __init__(self, directory: DiskTree, store: ObjectStore) -> None:
+        self.seen = NewFileIndex()
+        self.directories: set[Parts] = {()}
+        self._tree = NewTree(directory)
+        self._store = store
+
+    def add(self, path: WorkspacePath, entry: TreeEntry | None) -> None:
+        """Write *entry* at *path*, whose directory exists; ``None`` marks it as deleted."""
+        above, tree = path.parts[:-1], self._tree
         with translate_os_error(path), tree.entered(above) as parent:
-            match entry.kind:
-                case FileKind.DIRECTORY:
+            match entry:
+                case None:
+                    status = tree.mark_deleted(path.name, parent)
+                case TreeEntry(kind=FileKind.DIRECTORY):
                     status = tree.make_directory(path.name, parent)
-                    seen.add_directory(path.parts)
-                case FileKind.SYMLINK:
-                    target = store.read(entry.id).decode("utf-8", "surrogateescape")
+                    self.seen.add_directory(path.parts)
+                    self.directories.add(path.parts)
+                case TreeEntry(kind=FileKind.SYMLINK):
+                    target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
                     status = tree.make_symlink(path.name, target, parent)
-                case FileKind.FILE:
-                    content = store.chunks(entry.id)
+                case TreeEntry():
+                    content = self._store.chunks(entry.id)
                     status = tree.write_file(
                         path.name, content, parent, executable=entry.executable
                     )
-        seen.add(above, path.name, status)
-    return seen
+        self.seen.add(above, path.name, status)

@@ -71,12 +71,14 @@ class RecordedChanges:
     Implements ``ChangeObserver``.
 
     Attributes:
+        expect: See ``ChangeObserver``.
         derived_changed: Whether an unrecorded path was changed since this was last reset.
     """
 
     def __init__(self, tracker: ChangeTracker, unrecorded: Unrecorded) -> None:
         self._tracker = tracker
         self._unrecorded = unrecorded
+        self.expect = tracker.expect
         self.derived_changed = False
 
     def changing(self, path: WorkspacePath) -> None:
@@ -99,10 +101,6 @@ class RecordedChanges:
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """See ``ChangeObserver``."""
         self._tracker.directories_left(directories)
-
-    def expect(self, name: str) -> None:
-        """See ``ChangeObserver``."""
-        self._tracker.expect(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,9 @@ def forks_of(ledger: Ledger) -> tuple[str, ...]:
 
 def require_branch(ledger: Ledger, name: str) -> None:
     """Raise ``EntryMissingError`` unless *name* is the main branch or a fork."""
-    if name != MAIN_BRANCH and name not in (forks := forks_of(ledger)):
-        raise EntryMissingError(
-            f"there is no fork {name!r}", hint=f"The forks are: {', '.join(forks) or 'none'}."
-        )
+    if name != MAIN_BRANCH and (name == IMPORTED_BRANCH or not ledger.has_fork(name)):
+        forks = ", ".join(forks_of(ledger)) or "none"
+        raise EntryMissingError(f"there is no fork {name!r}", hint=f"The forks are: {forks}.")
 
 
 def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> None:

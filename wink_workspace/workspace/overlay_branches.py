@@ -47,13 +47,15 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
+    TreeChange,
     diff,
     lost_ref,
 )
 from wink_workspace.ledger.disk import write_whole
 from wink_workspace.processes import OwnProcess
 
-from .bases import Base, BaseStore
+from .bases import Base, BaseStore, sync_filesystem
+from .checkout import write_layer
 from .config import ImportConfig, WorkspaceConfig
 from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
@@ -126,7 +128,7 @@ def mount_branch(
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
     begins = base is None and not _old(folder).is_dir()
     if base is None:
-        base = _begin(folder, writer.store, head, bases, config=config, clock=clock)
+        base = _begin(folder, writer.store, head, bases, config=config)
     mounted = _mounted(
         folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
     )
@@ -142,7 +144,6 @@ def mount_branch(
         bases,
         base=bases.build(writer.store, head.files),
         config=config,
-        clock=clock,
     )
     return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
 
@@ -182,7 +183,6 @@ def import_overlay(
                 bases,
                 base=imported.base,
                 config=WorkspaceConfig(),
-                clock=clock,
             )
         with DiskTree(folder.upper / FILES) as upper:
             copy_derived_of(source, folder.checkpoint, upper, found, wanted)
@@ -229,7 +229,6 @@ def _begin(
     *,
     base: Base | None = None,
     config: WorkspaceConfig,
-    clock: Clock,
 ) -> Base:
     """Make the layer of a branch whose files are those of *entry*; the base, still in use."""
     folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,7 +236,10 @@ def _begin(
     for left in (unfinished, folder.work):
         delete_tree(left)
     forget_last_seen(folder.index)
-    base = base or _near(bases, store, entry.files)
+    if base is None:
+        base, changes = _near(bases, store, entry.files)
+    else:
+        changes = list(diff(store, base.tree, entry.files))
     with ExitStack() as on_error:
         on_error.callback(base.release)
         write_whole(folder.base, f"{base.name}\n".encode(), durable=config.durable)
@@ -246,8 +248,12 @@ def _begin(
         for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
             directory.mkdir(mode=0o755)
             os.chown(directory, owner.st_uid, owner.st_gid)
-        if base.tree != entry.files:
-            _write_difference(folder, base, store, entry, unfinished, clock)
+        if changes:
+            with DiskTree(unfinished / FILES) as layer:
+                seen = write_layer(layer, store, changes)
+            if config.durable:
+                sync_filesystem(unfinished)
+            save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
         passed(KillPoint.UPPER_FILLED)
         unfinished.rename(folder.upper)
         passed(KillPoint.UPPER_IN_PLACE)
@@ -255,39 +261,17 @@ def _begin(
     return base
 
 
-def _near(bases: BaseStore, store: ObjectStore, tree: str) -> Base:
-    """A base near *tree*, or else a new one of it."""
+def _near(bases: BaseStore, store: ObjectStore, tree: str) -> tuple[Base, list[TreeChange]]:
+    """A base near *tree* with the differences, or else a new one of it."""
     near = bases.nearest(tree, store)
-    if near is None:
-        return bases.build(store, tree)
-    differences = islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1)
-    if near.tree == tree or sum(1 for _ in differences) <= _MOST_DIFFERENCES:
-        return near
-    near.release()
-    return bases.build(store, tree)
-
-
-def _write_difference(
-    folder: WorkspaceFolder,
-    base: Base,
-    store: ObjectStore,
-    entry: LogEntry,
-    upper: Path,
-    clock: Clock,
-) -> None:
-    """Write the difference of *entry* from its base through a mount of the unfinished layer."""
-    with Mounter.shared().mount(base.lower, upper, folder.work) as mount:
-        tracker = OverlayTracker(base.files, upper / FILES, clock=clock)
-        try:
-            tree = DiskTree(mount.path / FILES, tracker=tracker)
-            history = CopyHistory(tree, tracker, store, root=base.tree)
-            history.check_out(entry.files, kept=entry.files)
-            tracker.drain()
-            if tracker.index is not None:
-                save_last_seen(folder.index, tracker.index, entry)
-            tree.close()
-        finally:
-            tracker.close()
+    if near is not None:
+        if near.tree == tree:
+            return near, []
+        changes = list(islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1))
+        if len(changes) <= _MOST_DIFFERENCES:
+            return near, changes
+        near.release()
+    return bases.build(store, tree), []
 
 
 def _mounted(

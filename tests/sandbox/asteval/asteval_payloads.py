@@ -384,4 +384,135 @@ OWN = [
     _raw("an abort", "", "libc.abort()"),
 ]  # fmt: skip
 
-PAYLOADS = [*PUBLIC, *OWN]
+# What the modules that only Python has make possible, and what its own functions for files do
+
+LOADED = [
+    _payload("posix.open below the replaced functions", "read", """
+        import posix
+        print(posix.read(posix.open(secret, 0), 99))
+        """),
+    _payload("posix.listdir below the replaced functions", "", """
+        import posix
+        print(posix.listdir("/"), posix.stat(secret))
+        """),
+    _payload("reloading os", "read", """
+        import importlib, os
+        importlib.reload(os)
+        print(os.read(os.open(secret, os.O_RDONLY), 99))
+        """),
+    _payload("the loader of source files", "read", """
+        from importlib.machinery import SourceFileLoader
+        print(SourceFileLoader("x", secret).get_data(secret))
+        """),
+    _payload("putting the finder of paths back", "", """
+        import sys
+        from importlib.machinery import PathFinder
+        sys.meta_path[:] = [PathFinder]
+        sys.path[:] = ["/usr/lib/python3", "/tmp"]
+        sys.path_importer_cache.clear()
+        import antigravity
+        """),
+    _payload("loading a library", "", """
+        import ctypes
+        ctypes.CDLL("/lib/x86_64-linux-gnu/libutil.so.1")
+        ctypes.CDLL(secret)
+        """),
+    _payload("a database attached from a file", "write", """
+        import sqlite3
+        db = sqlite3.connect(":memory:")
+        db.execute("create table t(x)")
+        db.execute("vacuum into ?", (target,))
+        """),
+    _payload("an extension of sqlite", "", """
+        import sqlite3
+        db = sqlite3.connect(":memory:")
+        db.enable_load_extension(True)
+        db.execute("select load_extension(?)", (secret,))
+        """),
+    _payload("the key log of OpenSSL", "write", """
+        import ssl
+        ssl.create_default_context().keylog_filename = target
+        """),
+    _payload("certificates from a file", "", """
+        import ssl
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(secret)
+        """),
+    _payload("stopping itself", "", """
+        import os, signal
+        os.kill(os.getpid(), signal.SIGSTOP)
+        """),
+    _payload("a process of asyncio", "write", """
+        import asyncio
+        asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
+        async def main():
+            process = await asyncio.create_subprocess_exec("touch", target)
+            await process.wait()
+        asyncio.run(main())
+        """),
+    _payload("an event loop with descriptors", "", "import asyncio\nasyncio.SelectorEventLoop()"),
+    _payload("a thread that dumps tracebacks", "", """
+        import faulthandler
+        faulthandler.dump_traceback_later(0.01, file=1)
+        """),
+    _payload("a temporary file", "", "import tempfile\ntempfile.TemporaryFile()"),
+    _payload("an archive extracted to a path", "write", """
+        import io, os, zipfile
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(os.path.basename(target), "x")
+        zipfile.ZipFile(buffer).extractall(os.path.dirname(target))
+        """),
+    _payload("an address of the network", "connect", """
+        import http.client
+        try:
+            http.client.HTTPConnection("127.0.0.1", port, timeout=0.2).request("GET", "/")
+        except TimeoutError:
+            pass
+        """),
+    _payload("asking the host for another path", "", """
+        for kind in ("read", "stat", "list", "write", "mkdir"):
+            for path in (secret, "../../" + secret, "a.txt", "made/below"):
+                try:
+                    open.__self__._ask(kind, {"path": path, "mode": "overwrite"}, b"x")
+                except (OSError, ValueError):
+                    continue
+                assert kind == "stat" or kind == "list", (kind, path)
+        """),
+    _payload("the descriptor of the host reused", "", """
+        import os
+        for descriptor in range(64):
+            try:
+                os.write(descriptor, b"")
+            except OSError:
+                continue
+            os.close(descriptor)
+            assert os.open(secret, 0) == descriptor
+        """),
+    _payload("a stack without a limit", "", """
+        import sys
+        sys.setrecursionlimit(10**8)
+        class Endless:
+            def __repr__(self):
+                return repr(self)
+        repr(Endless())
+        """),
+    _payload("freed memory used again", "", """
+        import ctypes
+        ctypes.memset(id(int) & ~4095, 0, 1 << 20)
+        """),
+    _raw("a bomb of processes and threads", "", """
+        for _ in range(300):
+            refused(libc.vfork())
+            call(56, 220, 0x11, 0, 0, 0, 0)
+            call(56, 220, 0x50f00, place, 0, 0, 0)
+            call(435, 435, buffer, 88)
+        """),
+    _raw("memory that is both writable and executable", "", """
+        libc.mmap.restype = ctypes.c_ssize_t
+        for protection in (4, 5, 6, 7, 0x100000004):
+            refused(libc.mmap(None, ctypes.c_size_t(4096), ctypes.c_long(protection), 0x22, -1, 0))
+            refused(libc.mprotect(place, 4096, ctypes.c_long(protection)))
+        """),
+]  # fmt: skip
+
+PAYLOADS = [*PUBLIC, *OWN, *LOADED]

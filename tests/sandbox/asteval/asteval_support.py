@@ -12,13 +12,16 @@ from wink_workspace.sandbox.asteval import (
     AstevalSandbox,
     Evaluation,
     EvaluationRequest,
+    PythonConfig,
 )
+
+CONFIGS = {"asteval": AstevalConfig, "python": PythonConfig}
 
 
 @contextmanager
-def opened(**config: object) -> Iterator[AstevalSandbox]:
+def opened(interpreter: str = "asteval", **config: object) -> Iterator[AstevalSandbox]:
     """Open a sandbox for the block."""
-    sandbox = AstevalSandbox(AstevalConfig(**config))
+    sandbox = AstevalSandbox(CONFIGS[interpreter](**config))
     try:
         yield sandbox
     finally:
@@ -32,7 +35,6 @@ def evaluate(
     *,
     reads: tuple[str, ...] = (),
     writes: tuple[str, ...] = (),
-    interpreter: str = "asteval",
     **names: object,
 ) -> Evaluation:
     """Evaluate *code*; paths are text, names are keywords."""
@@ -41,7 +43,6 @@ def evaluate(
         names=names,
         reads=tuple(map(parse_path, reads)),
         writes=tuple(map(parse_path, writes)),
-        interpreter=interpreter,
     )
     return sandbox.evaluate(request, MemoryFilesystem() if files is None else files)
 

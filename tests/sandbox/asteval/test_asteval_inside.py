@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import builtins
+import io
+import json
+import os
 import random
 import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,10 +25,10 @@ from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import Outcome, launching
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame
 from wink_workspace.sandbox.asteval.inside import isolation, probes
-from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
+from wink_workspace.sandbox.asteval.inside.child import Channel, Evaluator, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
-from wink_workspace.sandbox.asteval.inside.server import loaded_interpreter
+from wink_workspace.sandbox.asteval.inside.server import loaded_evaluator
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
 
 LAYERS = (Layer("limits", is_active=True, detail="some"),)
@@ -34,13 +42,12 @@ class Host:
         self.files = files
         self.output = {"stdout": b"", "stderr": b""}
 
-    def evaluate(self, code: str, interpreter: str = "asteval", **names: object) -> Frame:
+    def evaluate(self, code: str, **names: object) -> Frame:
         """Return the last frame; answer requests for files meanwhile."""
         assert self._channel.receive().fields["layers"] == [["limits", True, "some"]]
         fields = {
             "code": code,
             "globals": names,
-            "interpreter": interpreter,
             "value_chars": 100,
             "write_bytes": 1_000,
         }
@@ -57,6 +64,18 @@ class Host:
                 case "write":
                     self._write(frame.fields["path"], frame.fields["mode"], frame.body)
                     self._channel.send("answer")
+                case "stat" if frame.fields["path"] in self.files:
+                    self._channel.send("answer", body=b'["file", 4, true]')
+                case "stat" if frame.fields["path"] in (".", "d"):
+                    self._channel.send("answer", body=b'["directory", 0, false]')
+                case "stat":
+                    self._channel.send("refused", {"error": "FileNotFoundError", "message": "no"})
+                case "list":
+                    rows = [["a", "file", 4, True], ["d", "directory", 0, False]]
+                    self._channel.send("answer", body=json.dumps(rows).encode())
+                case "mkdir":
+                    self.files[frame.fields["path"]] = b""
+                    self._channel.send("answer")
                 case stream:
                     self.output[stream] += frame.body
 
@@ -66,27 +85,58 @@ class Host:
 
 @pytest.fixture(scope="module")
 def interpreter() -> Interpreter:
-    return loaded_interpreter(use_numpy=False)
+    found = loaded_evaluator("asteval", use_numpy=False)
+    assert isinstance(found, Interpreter)
+    return found
 
 
-@pytest.fixture
-def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+@contextmanager
+def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Run a child in a thread of this process; restore its global settings afterwards."""
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     limit, state = sys.getrecursionlimit(), random.getstate()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        interpreter.module.names.clear()
         child = threading.Thread(
-            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, interpreter)
+            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, evaluator)
         )
         child.start()
         yield Host(ours, {"a": b"x\r\ny\n"})
         child.join()
-    interpreter.module.names.clear()
     sys.setrecursionlimit(limit)
     random.setstate(state)
+
+
+@pytest.fixture
+def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    interpreter.module.names.clear()
+    with running(interpreter, monkeypatch) as started:
+        yield started
+    interpreter.module.names.clear()
+
+
+@pytest.fixture
+def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """The same with Python itself, which replaces functions and settings of its process."""
+    names = ("stat", "lstat", "listdir", "scandir", "mkdir", "getcwd", "getcwdb", "cpu_count")
+    replaced = [
+        *((os, name) for name in names), (builtins, "open"), (io, "open"),
+        *((sys, name) for name in ("path", "meta_path", "argv", "stdin")),
+    ]  # fmt: skip
+    for owner, name in replaced:
+        value = getattr(owner, name)
+        monkeypatch.setattr(owner, name, list(value) if isinstance(value, list) else value)
+    own = getattr(os, "process_cpu_count", None)  # since 3.13
+    monkeypatch.setattr(os, "process_cpu_count", own, raising=False)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    filters, policy = warnings.filters[:], asyncio.get_event_loop_policy()
+    with running(loaded_evaluator("python", use_numpy=False), monkeypatch) as started:
+        yield started
+    warnings.filters[:] = filters
+    asyncio.set_event_loop_policy(policy)
+    for name in ("read_text", "write_text"):
+        vars(builtins).pop(name, None)
 
 
 def test_a_value_is_returned_with_output_and_remaining_names(host: Host) -> None:
@@ -98,14 +148,14 @@ def test_a_value_is_returned_with_output_and_remaining_names(host: Host) -> None
     assert host.output["stdout"] == "2-é\n".encode()
 
 
-def test_plain_python_prints_to_the_same_streams(host: Host) -> None:
-    done = host.evaluate("import sys\nprint(1)\nprint(2, file=sys.stderr)\n3", "python")
+def test_plain_python_prints_to_the_same_streams(python_host: Host) -> None:
+    done = python_host.evaluate("import sys\nprint(1)\nprint(2, file=sys.stderr)\n3")
     assert done.fields["value"]["json"] == 3
-    assert host.output == {"stdout": b"1\n", "stderr": b"2\n"}
+    assert python_host.output == {"stdout": b"1\n", "stderr": b"2\n"}
 
 
-def test_plain_python_without_a_last_expression_has_no_value(host: Host) -> None:
-    assert "value" not in host.evaluate("x = 1", "python").fields
+def test_plain_python_without_a_last_expression_has_no_value(python_host: Host) -> None:
+    assert "value" not in python_host.evaluate("x = 1").fields
 
 
 @pytest.mark.parametrize(
@@ -122,9 +172,10 @@ def test_plain_python_without_a_last_expression_has_no_value(host: Host) -> None
     ],
 )  # fmt: skip
 def test_an_error_is_returned_with_its_position(
-    host: Host, interpreter_name: str, code: str, error: tuple[object, ...]
+    request: pytest.FixtureRequest, interpreter_name: str, code: str, error: tuple[object, ...]
 ) -> None:
-    done = host.evaluate(code, interpreter_name)
+    used = {"asteval": "host", "python": "python_host"}[interpreter_name]
+    done = request.getfixturevalue(used).evaluate(code)
     error_fields = done.fields["error"]
     found = tuple(error_fields[key] for key in ("type", "message", "line", "column"))
     if found[2] == 1 and "null" in str(found[1]):  # newer Pythons report the position
@@ -132,8 +183,8 @@ def test_an_error_is_returned_with_its_position(
     assert found == error
 
 
-def test_memory_exhaustion_is_reported_as_memory(host: Host) -> None:
-    assert host.evaluate("raise MemoryError", "python").fields["outcome"] == "memory"
+def test_memory_exhaustion_is_reported_as_memory(python_host: Host) -> None:
+    assert python_host.evaluate("raise MemoryError").fields["outcome"] == "memory"
 
 
 def test_files_are_requested_from_the_host(host: Host) -> None:
@@ -158,6 +209,50 @@ lines, read_text("a")
     assert done.fields["value"]["json"] == [["x\n", "y\n", "no"], "x\r\ny\n"]
     kept = {"b": b"one", "c": b"two", "d": b"three", "e": b"four\n", "f": b"\xff"}
     assert {name: data for name, data in host.files.items() if name != "a"} == kept
+
+
+FILES_IN_PYTHON = """
+import asyncio, os, sys
+from pathlib import Path
+with os.scandir(".") as entries:
+    found = [(e.name, e.path, e.is_dir(), e.is_file(), e.is_symlink(), e.inode(), repr(e),
+              e.stat().st_size, os.fspath(e)) for e in entries]
+next(os.scandir("/workspace")).is_junction()
+os.mkdir("made")
+with open("a", "r+b") as file:
+    file.writelines([b"1", b"2"])
+with open("new", "a+") as file:
+    file.write("x")
+    file.seek(0)
+    found.append(file.read())
+try:
+    import not_there
+except ModuleNotFoundError as error:
+    found.append(error.name)
+async def main():
+    await asyncio.sleep(0.001)
+    return os.listdir()
+found.append(asyncio.run(main()))
+found += [os.getcwd(), os.path.isdir("d"), Path("none").exists(), oct(os.stat("a").st_mode)]
+try:
+    asyncio.run(asyncio.Event().wait())
+except RuntimeError as error:
+    found.append(str(error))
+print(found)
+sys.exit()
+"""
+
+
+def test_functions_of_python_for_files_are_requests_to_the_host(python_host: Host) -> None:
+    done = python_host.evaluate(FILES_IN_PYTHON)
+    assert (done.fields["outcome"], "value" in done.fields) == ("value", False), done.fields
+    assert ast.literal_eval(python_host.output["stdout"].decode()) == [
+        ("a", "./a", False, True, False, 0, "<DirEntry 'a'>", 4, "./a"),
+        ("d", "./d", True, False, False, 0, "<DirEntry 'd'>", 0, "./d"),
+        "x", "not_there", ["a", "d"], "/workspace", True, False, "0o100755",
+        "the event loop would wait forever: no task can continue",
+    ]  # fmt: skip
+    assert python_host.files == {"a": b"12\ny\n", "made": b"", "new": b"x"}
 
 
 def test_probes_run_when_the_host_requests_them(
@@ -256,8 +351,6 @@ server.main(sys.argv[2 + n :])
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     run = subprocess.Popen
 
     def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -278,10 +371,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_serves_kills_overdue_children_and_ends_with_its_socket(measured: None) -> None:
-    with opened(timeout_s=0.5, start_timeout_s=60.0) as sandbox:
+    with opened("python", use_numpy=False, timeout_s=0.5, start_timeout_s=60.0) as sandbox:
         assert evaluate(sandbox, "6 * 7").value.json == 42
         assert evaluate(sandbox, "while True: pass").outcome is Outcome.DEADLINE
-        assert evaluate(sandbox, "import os\nos._exit(3)", interpreter="python").detail
+        assert evaluate(sandbox, "import os\nos._exit(3)").detail
         assert evaluate(sandbox, "1").value.json == 1
 
 
@@ -346,7 +439,7 @@ def asked(kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("mode", ["r+", "rw", "wx", "q", "", "bb"])
+@pytest.mark.parametrize("mode", ["+", "rw", "wx", "q", "", "bb", "r++"])
 def test_an_invalid_file_mode_is_refused(mode: str) -> None:
     with pytest.raises(ValueError, match="mode"):
         WorkspaceFiles(asked, write_bytes=9).open("a", mode)

@@ -65,13 +65,22 @@ def sandbox() -> Iterator[AstevalSandbox]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def sandboxes(sandbox: AstevalSandbox) -> Iterator[dict[str, AstevalSandbox]]:
+    with opened(
+        "python", timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES, use_numpy=False
+    ) as python:
+        yield {"asteval": sandbox, "python": python}
+
+
 @pytest.mark.behaviour(60)
 @pytest.mark.parametrize(("interpreter", "code", "outcome"), CASES)
 def test_an_excess_is_ended_with_its_reason_and_leaves_no_process(
-    interpreter: str, code: str, outcome: Outcome | None, sandbox: AstevalSandbox
+    interpreter: str, code: str, outcome: Outcome | None, sandboxes: dict[str, AstevalSandbox]
 ) -> None:
+    sandbox = sandboxes[interpreter]
     server = server_pid(sandbox)
-    evaluation = evaluate(sandbox, f"print('begun')\n{code}", interpreter=interpreter)
+    evaluation = evaluate(sandbox, f"print('begun')\n{code}")
     if outcome is None:
         assert evaluation.outcome in (
             Outcome.VALUE,
@@ -86,7 +95,7 @@ def test_an_excess_is_ended_with_its_reason_and_leaves_no_process(
         assert evaluation.stdout.startswith("begun\n")
     assert len(evaluation.stdout) <= sandbox.config.output_bytes
     assert len(children_of(server)) == 1
-    assert evaluate(sandbox, "6 * 7", interpreter=interpreter).value.json == 42
+    assert evaluate(sandbox, "6 * 7").value.json == 42
     assert server_pid(sandbox) == server
 
 
@@ -98,9 +107,9 @@ def test_code_that_runs_too_long_is_ended_within_its_time(sandbox: AstevalSandbo
     assert evaluation.usage.cpu_s < TIMEOUT_S + 2.0, "watchdog: it used no more processor time"
 
 
-def test_the_memory_of_the_code_is_bounded(sandbox: AstevalSandbox) -> None:
-    evaluation = evaluate(sandbox, "x = []\nwhile True: x.append(bytearray(1 << 20))",
-                          interpreter="python")  # fmt: skip
+def test_the_memory_of_the_code_is_bounded(sandboxes: dict[str, AstevalSandbox]) -> None:
+    code = "x = []\nwhile True: x.append(bytearray(1 << 20))"
+    evaluation = evaluate(sandboxes["python"], code)
     assert evaluation.outcome in (Outcome.MEMORY, Outcome.DEADLINE)
     assert 0 < evaluation.usage.max_rss_bytes < MEMORY_BYTES + 64 * 1_048_576
 

@@ -53,6 +53,12 @@ def test_numpy_access_to_files_and_memory_is_disabled(
     assert not target.exists()
 
 
+@pytest.fixture(scope="module")
+def python() -> Iterator[AstevalSandbox]:
+    with opened("python", timeout_s=10.0) as made:
+        yield made
+
+
 @pytest.mark.behaviour(61)
 @pytest.mark.parametrize(
     "attempt",
@@ -63,12 +69,12 @@ def test_numpy_access_to_files_and_memory_is_disabled(
     ],
 )  # fmt: skip
 def test_the_same_in_plain_python_is_stopped_by_the_isolation(
-    attempt: str, sandbox: AstevalSandbox, tmp_path: Path
+    attempt: str, python: AstevalSandbox, tmp_path: Path
 ) -> None:
     secret, target = tmp_path / "secret", tmp_path / "target"
     secret.write_text("PLANTED")
     code = "import numpy as np\na = np.arange(3)\n" + attempt.format(secret=secret, target=target)
-    found = evaluate(sandbox, code, interpreter="python")
+    found = evaluate(python, code)
     assert found.outcome is Outcome.ERROR
     assert "PLANTED" not in found.stdout
     assert not target.exists()
@@ -76,6 +82,6 @@ def test_the_same_in_plain_python_is_stopped_by_the_isolation(
 
 def test_numpy_is_not_available_by_default() -> None:
     with opened() as sandbox:
-        found = evaluate(sandbox, "import numpy", interpreter="python")
+        found = evaluate(sandbox, "import numpy")
         assert found.error.type in ("ImportError", "ModuleNotFoundError")
         assert evaluate(sandbox, "linspace(0, 1, 3)").error.type == "NameError"

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from asteval_payloads import OWN, PAYLOADS, PUBLIC, Payload
-from asteval_support import children_of, evaluate, server_pid
+from asteval_payloads import LOADED, OWN, PAYLOADS, PUBLIC, Payload
+from asteval_support import children_of, evaluate, opened, server_pid
 
 from wink_workspace.filesystem import MemoryFilesystem
-from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, Evaluation
+from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation
 
 SECRET = "SECRET" + "-content"  # in two parts: the server must not have it in its memory
 
@@ -81,10 +81,9 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[AstevalSandbox]:
-    made = AstevalSandbox(AstevalConfig(timeout_s=3.0))
-    yield made
-    made.close()
+def sandboxes() -> Iterator[dict[str, AstevalSandbox]]:
+    with opened("asteval", timeout_s=3.0) as first, opened("python", timeout_s=3.0) as second:
+        yield {"asteval": first, "python": second}
 
 
 def all_output(evaluation: Evaluation) -> str:
@@ -95,6 +94,7 @@ def all_output(evaluation: Evaluation) -> str:
 def test_the_number_of_attempts_does_not_shrink() -> None:
     assert len(PUBLIC) >= 15
     assert len(OWN) >= 40
+    assert len(LOADED) >= 22
     assert len({payload.name for payload in PAYLOADS}) == len(PAYLOADS)
 
 
@@ -102,14 +102,13 @@ def test_the_number_of_attempts_does_not_shrink() -> None:
 @pytest.mark.parametrize("interpreter", ["asteval", "python"])
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
 def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
-    payload: Payload, interpreter: str, host: Host, sandbox: AstevalSandbox
+    payload: Payload, interpreter: str, host: Host, sandboxes: dict[str, AstevalSandbox]
 ) -> None:
+    sandbox = sandboxes[interpreter]
     server = server_pid(sandbox)
     files = MemoryFilesystem({"a.txt": "inside"})
     code = getattr(payload, interpreter)
-    evaluation = evaluate(
-        sandbox, code, files, interpreter=interpreter, parent=server, **host.names
-    )
+    evaluation = evaluate(sandbox, code, files, parent=server, **host.names)
     assert host.effects(all_output(evaluation)) == set()
     assert evaluation.error is None or evaluation.error.type != "AssertionError", evaluation.error
     assert server_pid(sandbox) == server, "the server lives"
@@ -133,23 +132,23 @@ def test_an_attempt_has_its_effect_without_isolation(payload: Payload, host: Hos
 
 @pytest.mark.behaviour(61)
 def test_code_sees_no_environment_modules_or_names_of_the_host(
-    sandbox: AstevalSandbox, monkeypatch: pytest.MonkeyPatch
+    sandboxes: dict[str, AstevalSandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sandbox = sandboxes["python"]
     monkeypatch.setenv("WINK_TEST_TOKEN", SECRET)
     code = """
 import gc, os, sys
 left_behind = "left-behind"
 sys.modules["textwrap"].dedent = None
 os.environ["X"] = "1"
-print(dict(os.environ), [m for m in sys.modules if "pytest" in m])
+print(dict(os.environ), [m for m in sys.modules if m.startswith(("pytest", "_pytest"))])
 print([x for x in gc.get_objects() if type(x) is dict and "WINK_TEST_TOKEN" in x])
 """
-    evaluation = evaluate(sandbox, code, interpreter="python")
+    evaluation = evaluate(sandbox, code)
     assert evaluation.stdout == "{'X': '1'} []\n[]\n"
     fresh = evaluate(
         sandbox,
         "import os, textwrap\nprint(textwrap.dedent(' a'), dict(os.environ), 'left_behind' in dir())",
-        interpreter="python",
     )
     assert fresh.stdout == "a {} False\n"
     assert os.environ["WINK_TEST_TOKEN"] == SECRET

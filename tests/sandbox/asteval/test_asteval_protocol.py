@@ -6,8 +6,11 @@ The code runs as plain Python and writes to the socket between child and host.
 from __future__ import annotations
 
 import json
+import marshal
+import pickle
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from asteval_support import children_of, evaluate, opened, server_pid
@@ -34,14 +37,14 @@ descriptor = channel()
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[AstevalSandbox]:
-    with opened(timeout_s=1.0, code_chars=2_000_000) as made:
+    with opened("python", use_numpy=False, timeout_s=1.0, code_chars=2_000_000) as made:
         yield made
 
 
 def sent(sandbox: AstevalSandbox, data: bytes, then: str = "os._exit(0)") -> Evaluation:
     """Let the child send *data*, then run *then*."""
     code = f"{TALK}data = {data!r}\nwhile data: data = data[os.write(descriptor, data):]\n{then}"
-    return evaluate(sandbox, code, MemoryFilesystem(), interpreter="python")
+    return evaluate(sandbox, code, MemoryFilesystem())
 
 
 def frame(header: object, body: bytes = b"") -> bytes:
@@ -56,7 +59,23 @@ def done(**fields: object) -> bytes:
 VALUE = {"repr": "1", "n_missing": 0}
 ERROR = {"type": "E", "message": "m", "line": 1, "column": 1, "text": "t"}
 
+
+class Canary:
+    """Creates a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, ("wink-unpickled", "w")
+
+
 BROKEN = {
+    "a pickle": pickle.dumps(Canary()),
+    "a pickle as the header": frame(pickle.dumps(Canary())),
+    "a pickle as the kind": frame({"kind": pickle.dumps(Canary(), 0).decode()}),
+    "a pickle as the value": done(outcome="value", value=pickle.dumps(Canary(), 0).decode()),
+    "marshalled code": frame(marshal.dumps(compile("1", "", "eval"))),
+    "a stat without path": frame({"kind": "stat"}),
+    "a list of a list": frame({"kind": "list", "path": ["."]}),
+    "an endless directory": frame({"kind": "mkdir", "path": "a/" * 100_000}),
     "not a frame": b"hello, this is not a frame",
     "a huge header": struct.pack(">II", 2**32 - 1, 0),
     "a huge body": struct.pack(">II", 2, 2**32 - 1) + b"{}",
@@ -109,6 +128,7 @@ def test_malformed_messages_end_only_the_child(data: bytes, sandbox: AstevalSand
     server = server_pid(sandbox)
     with pytest.raises(SandboxBrokenError):
         sent(sandbox, data, then="while True: pass")
+    assert not Path("wink-unpickled").exists()
     assert len(children_of(server)) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
     assert server_pid(sandbox) == server
@@ -177,7 +197,7 @@ def test_a_write_after_the_answer_is_ignored(sandbox: AstevalSandbox) -> None:
     code = (
         f"{TALK}os.write(descriptor, {answer + late!r})\nwhile True: os.write(descriptor, {late!r})"
     )
-    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    evaluation = evaluate(sandbox, code, files, writes=("a",))
     assert (evaluation.outcome, evaluation.writes) == (Outcome.VALUE, ())
     assert not files.list()
 
@@ -186,7 +206,7 @@ def test_a_forged_write_is_checked_against_the_declared_paths(sandbox: AstevalSa
     files = MemoryFilesystem()
     write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
     code = f"{TALK}os.write(descriptor, {write!r})\nprint(os.read(descriptor, 4096))"
-    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    evaluation = evaluate(sandbox, code, files, writes=("a",))
     assert "leads outside the workspace" in evaluation.stdout
     assert not files.list()
 

@@ -133,7 +133,7 @@ def test_a_workspace_is_recovered_after_its_process_was_killed_in_a_command(
                 "\n\n", "\n\n1\n"
             )
         assert_same(before, picture(files))
-        assert_fsck_clean(workspace._folder.ledger)
+    assert_fsck_clean(workspace._folder.ledger)
     assert not (workspace._folder.sandbox / "container.json").exists()
 
 

@@ -77,6 +77,7 @@ class FileIndex:
     decoded by ``directories``, which is a view.
 
     Attributes:
+        directories: The entries of each directory.
         linked: The files with several names (hard links).
         racily_clean: The files that had just changed.
         unreadable: The directories whose entries are not known.
@@ -85,16 +86,14 @@ class FileIndex:
     def __init__(self) -> None:
         self._packed: dict[Parts, PackedEntries] = {}
         self._decoded: dict[Parts, dict[str, Status]] = {}
+        self.directories: Mapping[Parts, dict[str, Status]] = _Directories(
+            self._packed, self._decoded
+        )
         self._listed: dict[Parts, DirectoryStatus] = {}
         self._just_listed: set[Parts] = set()
         self.linked: set[EntryKey] = set()
         self.racily_clean: set[EntryKey] = set()
         self.unreadable: set[Parts] = set()
-
-    @property
-    def directories(self) -> Mapping[Parts, dict[str, Status]]:
-        """The entries of each directory."""
-        return _Directories(self._packed, self._decoded)
 
     @property
     def n_bytes(self) -> int:
@@ -125,7 +124,10 @@ class FileIndex:
 
     def get(self, directory: Parts, name: str) -> Status | None:
         """The status of an entry; ``None`` if it did not exist."""
-        return self.directories.get(directory, {}).get(name)
+        entries = self._decoded.get(directory)
+        if entries is None:
+            entries = self.directories[directory] if directory in self._packed else {}
+        return entries.get(name)
 
     def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
         """Add entries to a directory; those that changed at *racy_ns* or later are racily clean."""
@@ -264,7 +266,7 @@ class FileIndex:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
         content, index = stored.content(), cls()
-        index._packed = dict(content.entries)
+        index._packed.update(content.entries)
         index._listed = dict(content.listed)
         index.unreadable = set(content.unreadable)
         index.racily_clean = set(content.racily_clean)

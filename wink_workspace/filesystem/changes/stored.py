@@ -47,6 +47,9 @@ _FORMAT: Final = 3
 _N_FIELDS: Final = 6
 _ENTRY_BYTES: Final = 8 * _N_FIELDS
 _N_COLUMNS: Final = 11
+_FIRST: Final = 4
+_MAX_NAME_BYTES: Final = 255
+_BLOCK: Final = 8 * _MAX_NAME_BYTES
 _UNREADABLE, _IS_LISTED = 1, 2
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _INODES: Final = 1 << 64
@@ -81,7 +84,7 @@ def status_of(found: os.stat_result) -> Status:
     is_mark = stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
     if is_mark or stat.S_ISDIR(found.st_mode):
         return Status(found.st_mode)
-    return Status._make(_fields(found))
+    return Status(*_fields(found))
 
 
 DirectoryStatus = tuple[int, int, int]
@@ -133,6 +136,22 @@ class PackedEntries:
         """The names, sorted."""
         joined = bytes(self.joined_names).decode(_ENCODING, _ENCODING_ERRORS)
         return joined.split("\0") if len(self) else []
+
+    def names_at(self, numbers: Iterable[int]) -> Iterator[str]:
+        """The names with these ascending numbers; the others are counted, but not decoded.
+
+        Raises:
+            ValueError: If there are fewer names.
+        """
+        joined = bytes(self.joined_names)
+        start = n_before = 0
+        for number in numbers:
+            while (n := joined.count(b"\0", start, start + _BLOCK)) < number - n_before:
+                start = joined.rindex(b"\0", start, start + _BLOCK) + 1
+                n_before += n
+            near = joined[start : start + _BLOCK + _MAX_NAME_BYTES]
+            name = near.split(b"\0", number - n_before + 1)[number - n_before]
+            yield name.decode(_ENCODING, _ENCODING_ERRORS)
 
     def status(self, n: int) -> Status:
         """The status of the n-th entry."""
@@ -316,22 +335,16 @@ class IndexFile:
     def sample(self, numbers: Iterable[int]) -> Iterator[tuple[Parts, str, Status]]:
         """The entries with these numbers; the cost does not follow the number of all entries."""
         by_directory: dict[int, list[int]] = {}
-        for number in numbers:
-            after = bisect_right(range(self._n_directories), number, key=self._first)
-            directory = after - 1
-            by_directory.setdefault(directory, []).append(number)
+        firsts = self._directories[_FIRST::_N_COLUMNS]
+        for number in sorted(numbers):
+            by_directory.setdefault(bisect_right(firsts, number) - 1, []).append(number)
         for directory, chosen in by_directory.items():
             row = self._row(directory)
             parts = self._parts(directory)
             entries = self._entries(row)
-            names = entries.names()
-            for number in chosen:
-                n = number - row.first
-                yield parts, names[n], entries.status(n)
-
-    def _first(self, n: int) -> int:
-        """The number of the first entry of a directory."""
-        return self._directories[n * _N_COLUMNS + 4]
+            places = [number - row.first for number in chosen]
+            for n, name in zip(places, entries.names_at(places), strict=True):
+                yield parts, name, entries.status(n)
 
     def _row(self, n: int) -> _Row:
         return _Row._make(self._directories[n * _N_COLUMNS : (n + 1) * _N_COLUMNS].tolist())

@@ -52,6 +52,14 @@ class NewTree:
         os.symlink(target, name, dir_fd=dir_fd)
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
+    def mark_deleted(self, name: str, dir_fd: int) -> os.stat_result:
+        """Hide *name* in the layers below, if the tree is an upper layer; the mark's status.
+
+        Since Linux 5.8 any user may create this one device.
+        """
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=dir_fd)
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+
     def write_file(
         self, name: str, content: Iterable[bytes], dir_fd: int, *, executable: bool
     ) -> os.stat_result:

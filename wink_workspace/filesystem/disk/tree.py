@@ -336,12 +336,12 @@ class DiskTree:
             directory = enter(self._root, path.parts, make_accessible=self._make_accessible)
             try:
                 for name in names:
-                    if self.hidden is not None and self.hidden.hides((*path.parts, name)):
-                        continue
                     try:
-                        found[name] = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     except FileNotFoundError:
                         continue
+                    if self.hidden is None or not self.hidden.hides((*path.parts, name)):
+                        found[name] = status
             finally:
                 os.close(directory)
         except OSError as error:

@@ -1,10 +1,12 @@
-"""Evaluation of Python without a container: asteval in an isolated process of its own.
+"""Evaluation of Python without a container: in an isolated process of its own.
+
+``AstevalConfig`` chooses asteval as the interpreter, ``PythonConfig`` Python itself.
 
 ``AstevalSandbox`` is the host's side. Importing this package loads neither asteval nor the
 libraries for the isolation; only the server, which is another process, loads them.
 """
 
-from .config import AstevalConfig
+from .config import AstevalConfig, PythonConfig
 from .evaluation import (
     CodeError,
     Evaluation,
@@ -26,6 +28,7 @@ __all__ = [
     "EvaluationRequest",
     "EvaluationUsage",
     "Outcome",
+    "PythonConfig",
     "ShownValue",
     "probe_isolation",
 ]

@@ -8,6 +8,7 @@ continues.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from wink_workspace.errors import (
@@ -17,7 +18,14 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.filesystem import Filesystem, WorkspacePath, WriteMode, parse_path
+from wink_workspace.filesystem import (
+    FileKind,
+    FileStat,
+    Filesystem,
+    WorkspacePath,
+    WriteMode,
+    parse_path,
+)
 
 from .config import AstevalConfig
 from .evaluation import EvaluationRequest
@@ -55,8 +63,7 @@ class FileAccess:
             WinkError: If it was not declared, is too large, or cannot be read.
         """
         files, path = self._count_call(), parse_path(given)
-        is_declared = any(path.is_below(declared) for declared in self._request.reads)
-        if not is_declared and path not in self.writes:
+        if not self._is_read(path) and path not in self.writes:
             raise _undeclared(path, "reads")
         most = self._config.file_bytes
         if files.stat(path).size_bytes > most:
@@ -77,11 +84,57 @@ class FileAccess:
         files, path = self._count_call(), parse_path(given)
         if path not in self._request.writes:
             raise _undeclared(path, "writes")
-        if path in self._request.reads and path not in self.reads and path not in self.writes:
+        is_read_first = path not in self._request.reads or path in self.reads or path in self.writes
+        if not is_read_first and mode != "create":  # which never replaces a file
             self._check_is_new(files, path)
         self._count_bytes(len(data))
         files.write_bytes(path, data, mode=mode, most_bytes=self._config.write_bytes)
         self.writes[path] = None
+
+    def stat(self, given: str) -> bytes:
+        """The kind of a path, its size, and whether it is executable, as a JSON array.
+
+        Raises:
+            WinkError: If it is neither declared nor above a declared file, or does not exist.
+        """
+        files, path = self._count_call(), parse_path(given)
+        request = self._request
+        if not (
+            path in self.writes
+            or self._is_read(path)
+            or any(each.is_below(path) for each in (*request.reads, *request.writes))
+        ):
+            raise _undeclared(path, "reads")
+        return _encoded(_metadata(files.stat(path)))
+
+    def list(self, given: str) -> bytes:
+        """The entries of a declared directory, each a JSON array of its name and ``stat``.
+
+        Raises:
+            WinkError: If it was not declared, or is not a directory.
+        """
+        files, path = self._count_call(), parse_path(given)
+        if not self._is_read(path):
+            raise _undeclared(path, "reads")
+        rows = [[entry.path.name, *_metadata(entry)] for entry in files.list(path)]
+        data = _encoded(rows)
+        self._count_bytes(len(data))
+        return data
+
+    def mkdir(self, given: str) -> bytes:
+        """Make a directory above a declared write.
+
+        Raises:
+            WinkError: If no declared write is below it, or it cannot be made.
+        """
+        files, path = self._count_call(), parse_path(given)
+        if not any(each != path and each.is_below(path) for each in self._request.writes):
+            raise _undeclared(path, "writes")
+        files.mkdir(path, parents=False, exist_ok=False)
+        return b""
+
+    def _is_read(self, path: WorkspacePath) -> bool:
+        return any(path.is_below(declared) for declared in self._request.reads)
 
     def _check_is_new(self, files: Filesystem, path: WorkspacePath) -> None:
         """Refuse to replace a file that the code may read but has not read."""
@@ -125,6 +178,15 @@ def python_error(error: WinkError) -> str:
         if isinstance(error, kind):
             return kind.__name__
     return "ValueError" if isinstance(error, UsageError) else "OSError"
+
+
+def _metadata(found: FileStat) -> list[object]:
+    kind = "directory" if found.kind is FileKind.DIRECTORY else "file"
+    return [kind, found.size_bytes, found.executable]
+
+
+def _encoded(value: object) -> bytes:
+    return json.dumps(value).encode("ascii")
 
 
 def _undeclared(path: WorkspacePath, parameter: str) -> ReadOnlyError:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Final, Literal
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
 
 from .layers import LAYERS, REQUIRED_LAYERS
 
-__all__ = ["AstevalConfig"]
+__all__ = ["AstevalConfig", "PythonConfig"]
 
 _MIB: Final = 1_048_576
 
@@ -31,10 +31,13 @@ class AstevalConfig(SandboxConfig):
         transfer_bytes: How much it may read and write in total.
         start_timeout_s: Time limit for starting the server, and for isolating each evaluation.
         use_numpy: Whether numpy is available, without its functions that read or write files.
+            ``None``: if it is installed.
         required_layers: Names of ``LAYERS``. If one is missing, every evaluation is refused.
+        interpreter: What evaluates the code. The isolation is the same for both.
     """
 
     backend: ClassVar[str] = "asteval"
+    interpreter: ClassVar[Literal["asteval", "python"]] = "asteval"
 
     timeout_s: float = 5.0
     memory_bytes: int = 256 * _MIB
@@ -46,11 +49,11 @@ class AstevalConfig(SandboxConfig):
     write_bytes: int = _MIB
     transfer_bytes: int = 64 * _MIB
     start_timeout_s: float = 20.0
-    use_numpy: bool = False
+    use_numpy: bool | None = False
     required_layers: frozenset[str] = field(default=REQUIRED_LAYERS)
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in (each.name for each in fields(self)):
             value: object = getattr(self, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise UsageError(f"{name} is {value}", hint="Use a positive number.")
@@ -59,3 +62,16 @@ class AstevalConfig(SandboxConfig):
             raise UsageError(
                 f"{', '.join(unknown)}: no such layer", hint=f"The layers are {', '.join(LAYERS)}."
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonConfig(AstevalConfig):
+    """Limits for Python itself: all of the language, and most of the standard library.
+
+    Its code is guarded by the isolation alone, and not by asteval's rules for attributes.
+    """
+
+    backend: ClassVar[str] = "python"
+    interpreter: ClassVar[Literal["asteval", "python"]] = "python"
+
+    use_numpy: bool | None = None

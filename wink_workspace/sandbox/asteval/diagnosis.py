@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox.findings import Finding
 from wink_workspace.sandbox.isolation import IsolationReport, Layer
@@ -15,25 +12,25 @@ from .layers import LAYERS
 
 __all__ = ["examine"]
 
-_PART: Final = "asteval"
 
-
-def examine(environment: Environment) -> tuple[Finding, ...]:
+def examine(config: AstevalConfig) -> tuple[Finding, ...]:
     """A finding for each layer, and one for all probes. Starts a server and ends it."""
-    del environment  # the server does not get it
+    part = config.backend
     try:
-        report = probe_isolation()
+        report = probe_isolation(config)
     except SandboxError as error:
-        return (Finding(_PART, "server", "missing", error.message, error.hint),)
-    return (*(_layer_finding(layer) for layer in report.layers), _probes_finding(report))
+        return (Finding(part, "server", "missing", error.message, error.hint),)
+    layers = (_layer_finding(layer, config) for layer in report.layers)
+    return (*layers, _probes_finding(report, part))
 
 
-def _layer_finding(layer: Layer) -> Finding:
+def _layer_finding(layer: Layer, config: AstevalConfig) -> Finding:
+    part = config.backend
     if layer.is_active:
-        return Finding(_PART, layer.name, "good", layer.detail or LAYERS[layer.name])
-    is_required = layer.name in AstevalConfig().required_layers
+        return Finding(part, layer.name, "good", layer.detail or LAYERS[layer.name])
+    is_required = layer.name in config.required_layers
     return Finding(
-        _PART,
+        part,
         layer.name,
         "missing" if is_required else "limited",
         layer.detail,
@@ -43,8 +40,8 @@ def _layer_finding(layer: Layer) -> Finding:
     )
 
 
-def _probes_finding(report: IsolationReport) -> Finding:
+def _probes_finding(report: IsolationReport, part: str) -> Finding:
     if report.holes:
         named = ", ".join(hole.name for hole in report.holes)
-        return Finding(_PART, "probes", "missing", f"not stopped: {named}", "Please report it.")
-    return Finding(_PART, "probes", "good", f"{len(report.probes)} probes, all stopped")
+        return Finding(part, "probes", "missing", f"not stopped: {named}", "Please report it.")
+    return Finding(part, "probes", "good", f"{len(report.probes)} probes, all stopped")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.sandbox.isolation import IsolationReport
@@ -34,15 +34,12 @@ class EvaluationRequest:
         reads: Files that the code may read; a directory includes everything below it.
         writes: Files that it may create or replace, without directories. The code must read an
             existing file that is also in *reads* before it replaces it.
-        interpreter: ``asteval``, or ``python`` for Python itself, with which tests check the
-            isolation. The isolation is the same.
     """
 
     code: str
     names: Mapping[str, JsonValue] = field(default_factory=lambda: MappingProxyType({}))
     reads: tuple[WorkspacePath, ...] = ()
     writes: tuple[WorkspacePath, ...] = ()
-    interpreter: Literal["asteval", "python"] = "asteval"
 
 
 class Outcome(StrEnum):

@@ -155,7 +155,6 @@ class AstevalSandbox:
         fields = {
             "code": request.code,
             "globals": dict(request.names),
-            "interpreter": request.interpreter,
             "value_chars": self.config.value_chars,
             "write_bytes": self.config.transfer_bytes,
         }
@@ -429,8 +428,11 @@ class _Exchange:
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "stdout": self._keep_output,
             "stderr": self._keep_output,
-            "read": self._read,
+            "read": self._on_path(access.read),
             "write": self._write,
+            "stat": self._on_path(access.stat),
+            "list": self._on_path(access.list),
+            "mkdir": self._on_path(access.mkdir),
         }
         self._body_bytes_max = max(config.transfer_bytes, 65_536)  # a frame of output is smaller
 
@@ -470,9 +472,12 @@ class _Exchange:
         if len(frame.body) > room:
             raise _TooMuchOutput
 
-    def _read(self, frame: Frame) -> None:
-        path = _text(frame.fields, "path")
-        self._answer(lambda: self._access.read(path))
+    def _on_path(self, work: Callable[[str], bytes]) -> Callable[[Frame], None]:
+        def handle(frame: Frame) -> None:
+            path = _text(frame.fields, "path")
+            self._answer(lambda: work(path))
+
+        return handle
 
     def _write(self, frame: Frame) -> None:
         path, mode = _text(frame.fields, "path"), WRITE_MODES.get(_text(frame.fields, "mode"))

@@ -32,7 +32,7 @@ _START: Final = (
     " from wink_workspace.sandbox.asteval.inside.server import main; main(sys.argv[2 + n:])"
 )
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
-_NEEDED: Final = frozenset({"wink_workspace", "asteval"})
+_OPTIONAL: Final = frozenset({"landlock", "pyseccomp"})  # without them a layer is missing
 _HELLO_BYTES_MAX: Final = 65_536
 _STDERR_CHARS: Final = 2_000
 _END_S = 2.0
@@ -45,7 +45,12 @@ class ServerProcess:
 
     def __init__(self, config: AstevalConfig) -> None:
         use_numpy = config.use_numpy
-        program, import_paths = _interpreter(), _import_paths(("numpy",) if use_numpy else ())
+        if use_numpy is None:
+            use_numpy = importlib.util.find_spec("numpy") is not None
+        left_out = {"asteval"} - {config.interpreter}
+        packages = [name for name in _PACKAGES if name not in left_out]
+        program = _interpreter()
+        import_paths = _import_paths([*packages, *(["numpy"] if use_numpy else [])])
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control: Final = ours
         self._stderr: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
@@ -56,7 +61,7 @@ class ServerProcess:
                 [
                     *(program, "-I", "-S", "-c", _START, str(len(import_paths)), *import_paths),
                     *(str(theirs.fileno()), str(os.getpid()), str(config.memory_bytes)),
-                    *(str(config.timeout_s), str(config.start_timeout_s)),
+                    *(str(config.timeout_s), str(config.start_timeout_s), config.interpreter),
                     "numpy" if use_numpy else "",
                 ],
                 stdin=subprocess.DEVNULL,
@@ -133,13 +138,13 @@ def _library_path() -> dict[str, str]:
     return {}
 
 
-def _import_paths(more: tuple[str, ...]) -> list[str]:
+def _import_paths(packages: list[str]) -> list[str]:
     """The directories from which this process imports the packages that the server needs."""
     found: list[str] = []
-    for name in (*_PACKAGES, *more):
+    for name in packages:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
-            if name in _NEEDED or name in more:
+            if name not in _OPTIONAL:
                 raise SandboxUnavailableError(
                     f"the package {name} is not installed", hint=f"Install it: pip install {name}"
                 )

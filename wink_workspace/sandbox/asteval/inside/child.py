@@ -7,33 +7,28 @@ only if it accepts the report. Whatever runs in this process after that is not t
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import mmap
 import os
 import random
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol, TextIO
 
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame, frame_sizes
 from wink_workspace.sandbox.isolation import Layer
 
-from .files import WorkspaceFiles, refusal
-from .interpreter import Interpreter
-from .modules import Namespace
+from .files import SOURCE, WorkspaceFiles, refusal
 from .probes import run_probes
 from .values import as_fields
 
-__all__ = ["Channel", "answer_host", "run_child"]
+__all__ = ["Channel", "Evaluator", "answer_host", "run_child"]
 
 _OUTPUT_CHUNK_BYTES: Final = 32_768
 _ANSWER_BYTES_MAX: Final = 2**31
 _MOST_GLOBALS: Final = 100
-_RECURSION: Final = 6_000  # about 500 nested calls of the code's own functions
 _RESERVE_BYTES: Final = 4 * 1_048_576
-_SOURCE: Final = "<code>"
 
 
 class Channel:
@@ -74,29 +69,60 @@ class Channel:
         return b"".join(pieces)
 
 
-class _Output(io.TextIOBase):
-    """A text stream whose content is sent to the host immediately."""
+class _Output(io.RawIOBase):
+    """A stream of bytes that are sent to the host immediately."""
 
     def __init__(self, channel: Channel, name: str) -> None:
+        super().__init__()
         self._channel = channel
-        self._name = name
+        self.name = f"<{name}>"
+        self._kind = name
 
     def writable(self) -> bool:
         return True
 
-    def write(self, text: str, /) -> int:
-        data = text.encode("utf-8", "backslashreplace")
-        for start in range(0, len(data), _OUTPUT_CHUNK_BYTES):
-            self._channel.send(self._name, body=data[start : start + _OUTPUT_CHUNK_BYTES])
-        return len(text)
+    def write(self, data: Any, /) -> int:
+        sent = bytes(data[:_OUTPUT_CHUNK_BYTES])
+        self._channel.send(self._kind, body=sent)
+        return len(sent)
 
 
-def answer_host(channel: Channel, layers: Sequence[Layer], interpreter: Interpreter) -> None:
+def _text_stream(channel: Channel, name: str) -> TextIO:
+    """A text stream that is sent to the host line by line."""
+    buffered = io.BufferedWriter(_Output(channel, name), _OUTPUT_CHUNK_BYTES)
+    return io.TextIOWrapper(buffered, "utf-8", "backslashreplace", "\n", line_buffering=True)
+
+
+class Evaluator(Protocol):
+    """An interpreter that runs one program: ``Interpreter`` or ``PythonInterpreter``."""
+
+    def warm_up(self) -> None:
+        """Run something small, without any effect on the program."""
+        ...
+
+    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles, stdout: TextIO) -> None:
+        """Set the global names *given*, and the functions for files and output."""
+        ...
+
+    def evaluate(self, tree: ast.Module) -> tuple[Any, bool]:
+        """Run *tree*; the value of its last statement, and whether that is an expression."""
+        ...
+
+    def position(self, error: BaseException) -> tuple[int, int]:
+        """The line and column, from 1, at which the code raised *error*; 0 if unknown."""
+        ...
+
+    def shown(self) -> Mapping[str, Any]:
+        """The global names that hold values."""
+        ...
+
+
+def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator) -> None:
     """Report the isolation layers, and do what the host requests: an evaluation or the probes."""
     channel.send(
         "ready", {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
     )
-    _warm_up(interpreter)
+    _warm_up(evaluator)
     request = channel.receive()
     if request.kind == "probe":
         probes = [[probe.name, probe.was_stopped, probe.detail] for probe in run_probes()]
@@ -106,127 +132,71 @@ def answer_host(channel: Channel, layers: Sequence[Layer], interpreter: Interpre
         -1, _RESERVE_BYTES
     )  # address space, released so that an out-of-memory error can be reported
     try:
-        fields = _Evaluation(channel, interpreter, request.fields).outcome()
+        evaluation = _Evaluation(channel, evaluator, request.fields)
+        fields = evaluation.outcome()
+        evaluation.flush()
     except MemoryError:
         reserve.close()
         fields = {"outcome": "memory"}
     channel.send("done", fields)
 
 
-def _warm_up(interpreter: Interpreter) -> None:
+def _warm_up(evaluator: Evaluator) -> None:
     """Evaluate something small before the request arrives.
 
     A forked process copies each page at its first write, and counting references is a write. That
     is most of the time of a short evaluation.
     """
-    sys.setrecursionlimit(_RECURSION)
     random.seed()  # otherwise all children have the server's state
-    tree = ast.parse("def f(x, y=1):\n    return [x + y for x in range(x)]\nf(2), f'{len([])}'")
-    value, _ = interpreter.evaluate(tree)
-    interpreter.module.names.clear()
-    Frame.parse(encode_frame("done", as_fields(value, most_chars=100))[SIZES.size :], b"")
+    evaluator.warm_up()
+    Frame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
 
 
 class _Evaluation:
     """Runs the code and makes the fields of its result."""
 
-    def __init__(
-        self, channel: Channel, interpreter: Interpreter, request: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, channel: Channel, evaluator: Evaluator, request: Mapping[str, Any]) -> None:
         self._code: str = request["code"]
         self._globals: dict[str, Any] = request["globals"]
-        self._is_python: bool = request["interpreter"] == "python"
         self._value_chars: int = request["value_chars"]
-        self._interpreter = interpreter
+        self._evaluator = evaluator
         self._files = WorkspaceFiles(channel.ask, write_bytes=request["write_bytes"])
-        self._stdout = sys.stdout = _Output(channel, "stdout")
-        sys.stderr = _Output(channel, "stderr")
+        self._stdout = sys.stdout = _text_stream(channel, "stdout")
+        self._stderr = sys.stderr = _text_stream(channel, "stderr")
+
+    def flush(self) -> None:
+        """Send the output that is still buffered."""
+        for stream in (self._stdout, self._stderr):
+            with contextlib.suppress(ValueError):  # the code has closed it
+                stream.flush()
 
     def outcome(self) -> dict[str, object]:
         """Run the code; the fields of the last frame."""
         try:
-            tree = ast.parse(self._code, _SOURCE)
+            tree = ast.parse(self._code, SOURCE)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             # The parser raises MemoryError if code is nested too deeply
             return {"outcome": "error", "error": self._syntax_error(error)}
-        return self._in_python(tree) if self._is_python else self._in_asteval(tree)
-
-    def _in_asteval(self, tree: ast.Module) -> dict[str, object]:
-        interpreter = self._interpreter
-        interpreter.builtins.names.update(
-            print=self._print,
-            open=self._files.open,
-            read_text=self._files.read_text,
-            write_text=self._files.write_text,
-        )
-        interpreter.module.names.update(self._globals)
-
-        def position(error: BaseException) -> tuple[int, int]:
-            node = interpreter.failed_at
-            if node is None and isinstance(error, SyntaxError):
-                return error.lineno or 0, error.offset or 0
-            return getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
-
-        return self._ended(lambda: interpreter.evaluate(tree), interpreter.module.names, position)
-
-    def _in_python(self, tree: ast.Module) -> dict[str, object]:
-        """Run the code with Python itself, as code that has escaped from asteval would."""
-        names: dict[str, Any] = {"__name__": "__main__", **self._globals}
-        names["read_text"], names["write_text"] = self._files.read_text, self._files.write_text
-        last = tree.body[-1] if tree.body else None
-        body = tree.body[:-1] if isinstance(last, ast.Expr) else tree.body
-
-        def run() -> tuple[Any, bool]:
-            exec(compile(ast.Module(body, []), _SOURCE, "exec"), names)  # noqa: S102 - see above
-            if not isinstance(last, ast.Expr):
-                return None, False
-            return eval(compile(ast.Expression(last.value), _SOURCE, "eval"), names), True  # noqa: S307 - as above
-
-        def position(error: BaseException) -> tuple[int, int]:
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if frame.filename == _SOURCE]
-            return (own[-1].lineno or 0, (own[-1].colno or 0) + 1) if own else (0, 0)
-
-        return self._ended(run, names, position)
-
-    def _ended(
-        self,
-        run: Callable[[], tuple[Any, bool]],
-        names: Mapping[str, Any],
-        position: Callable[[BaseException], tuple[int, int]],
-    ) -> dict[str, object]:
         try:
-            value, is_expression = run()
+            self._evaluator.provide(self._globals, self._files, self._stdout)
+            value, is_expression = self._evaluator.evaluate(tree)
             self._files.send_all()
-            fields: dict[str, object] = {"outcome": "value", "globals": self._bound(names)}
+            fields: dict[str, object] = {"outcome": "value", "globals": self._bound()}
             if is_expression and value is not None:
                 fields["value"] = as_fields(value, most_chars=self._value_chars)
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001 - any exception of the code is a result
-            return {"outcome": "error", "error": self._error(error, *position(error))}
+            position = self._evaluator.position(error)
+            return {"outcome": "error", "error": self._error(error, *position)}
         return fields
 
-    def _bound(self, names: Mapping[str, Any]) -> dict[str, object]:
-        """The last global names and their values, without functions, classes and modules."""
-        shown = {
-            name: value
-            for name, value in names.items()
-            if not name.startswith("_")
-            and not isinstance(value, Namespace | FunctionType | type)
-            and not (callable(value) and self._is_python)
-        }
+    def _bound(self) -> dict[str, object]:
+        """The last global names that hold values, and these values."""
+        shown = self._evaluator.shown()
         kept = list(shown.items())[-_MOST_GLOBALS:]
         most_chars = max(self._value_chars // 10, 1)
         return {name: as_fields(value, most_chars=most_chars) for name, value in kept}
-
-    def _print(
-        self, *values: object, sep: str = " ", end: str = "\n", file: Any = None, **_: object
-    ) -> None:
-        """As ``print``; each call sends one frame immediately."""
-        line = io.StringIO()
-        print(*values, sep=sep, end=end, file=line)
-        (self._stdout if file is None else file).write(line.getvalue())
 
     def _syntax_error(self, error: BaseException) -> dict[str, object]:
         line = getattr(error, "lineno", None) or 0

@@ -3,26 +3,37 @@
 A file is fetched whole when it is opened for reading. A file opened for writing is sent whole when
 it is flushed or closed, or at the end of the evaluation. The host decides what may be read and
 written; its refusals are raised as the corresponding Python exceptions.
+
+Paths are relative to the workspace's root, which code also sees as the directory ``HOME``.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
+import errno
 import io
+import json
+import os
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TextIO, cast
 
-__all__ = ["Ask", "WorkspaceFiles"]
+__all__ = ["HOME", "SOURCE", "Ask", "WorkspaceFiles"]
+
+HOME: Final = "/workspace"
+SOURCE: Final = "<code>"
+"""The file name of the code in tracebacks."""
 
 _MODES: Final = {"r": None, "w": "overwrite", "x": "create", "a": "append"}
-_ERRORS: Final = (
-    "FileNotFoundError",
-    "FileExistsError",
-    "IsADirectoryError",
-    "NotADirectoryError",
-    "PermissionError",
-    "ValueError",
-)
+_ERRORS: Final = {
+    "FileNotFoundError": errno.ENOENT,
+    "FileExistsError": errno.EEXIST,
+    "IsADirectoryError": errno.EISDIR,
+    "NotADirectoryError": errno.ENOTDIR,
+    "PermissionError": errno.EACCES,
+    "ValueError": None,
+}
 
 
 class Ask(Protocol):
@@ -37,11 +48,14 @@ def refusal(fields: Mapping[str, Any]) -> Exception:
     """The exception for a refusal of the host."""
     name = fields.get("error")
     kind = getattr(builtins, name) if name in _ERRORS else OSError
-    return cast("Exception", kind(str(fields.get("message", "refused"))))
+    error = cast("Exception", kind(str(fields.get("message", "refused"))))
+    if isinstance(error, OSError):  # as with two arguments, but without "[Errno 2]" in its text
+        error.errno = _ERRORS.get(str(name)) or errno.EIO
+    return error
 
 
 class WorkspaceFiles:
-    """``open``, ``read_text`` and ``write_text`` over the host's files.
+    """``open``, ``read_text`` and ``write_text`` over the host's files, and their metadata.
 
     Args:
         ask: Asks the host.
@@ -51,7 +65,7 @@ class WorkspaceFiles:
     def __init__(self, ask: Ask, *, write_bytes: int) -> None:
         self._ask = ask
         self._write_bytes = write_bytes
-        self._unsent: list[_SentBytes] = []
+        self._unsent: list[_File] = []
 
     def read_text(self, path: str) -> str:
         """The content of a text file, with its line endings unchanged."""
@@ -66,50 +80,72 @@ class WorkspaceFiles:
 
     def open(
         self,
-        file: str,
+        file: Any,
         mode: str = "r",
         buffering: int = -1,
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
+        closefd: bool = True,
+        opener: object = None,
     ) -> io.BytesIO | TextIO:
-        """A file as a stream. *mode* is one of ``r w x a``, with ``b`` for bytes."""
-        del buffering
+        """A file as a stream. *mode* is one of ``r w x a``, with ``b`` for bytes and ``+``."""
+        del buffering, closefd, opener
         letters = mode.replace("t", "", 1)
         is_binary = "b" in letters
-        kind = letters.replace("b", "", 1)
+        is_both = "+" in letters
+        kind = letters.replace("b", "", 1).replace("+", "", 1)
         if kind not in _MODES:
-            raise ValueError(f"mode {mode!r}: use 'r', 'w', 'x' or 'a', optionally with 'b'")
-        write_mode = _MODES[kind]
-        data: io.BytesIO
-        if write_mode is None:
-            data = io.BytesIO(self._read(file))
-        else:
-            data = self._sent_bytes(file, write_mode)
+            raise ValueError(f"mode {mode!r}: use 'r', 'w', 'x' or 'a', with 'b' and '+' if needed")
+        data = self._opened(file, kind, is_both=is_both)
         if is_binary:
             return data
-        return io.TextIOWrapper(data, encoding or "utf-8", errors, newline, write_through=True)
+        encoding = "utf-8" if encoding in (None, "locale") else encoding
+        return io.TextIOWrapper(data, encoding, errors, newline, write_through=True)
 
     def send_all(self) -> None:
         """Send what was written to streams that the code did not close."""
         for stream in tuple(self._unsent):
             stream.flush()
 
-    def _sent_bytes(self, path: str, mode: str) -> _SentBytes:
-        self._write(path, b"", mode)  # open creates or truncates the file at once
+    def stat(self, path: Any) -> tuple[str, int, bool]:
+        """``file`` or ``directory``, the size in bytes, and whether *path* is executable."""
+        kind, size_bytes, executable = json.loads(self._ask("stat", {"path": _text(path)}))
+        return kind, size_bytes, executable
 
-        def send(data: bytes) -> None:
+    def list(self, path: Any) -> list[tuple[str, str, int, bool]]:
+        """The entries of a directory: the name of each, and the fields of its ``stat``."""
+        return [tuple(row) for row in json.loads(self._ask("list", {"path": _text(path)}))]
+
+    def mkdir(self, path: Any) -> None:
+        """Make a directory, which must be one above a declared write."""
+        self._ask("mkdir", {"path": _text(path)})
+
+    def _opened(self, path: Any, kind: str, *, is_both: bool) -> _File:
+        write_mode = _MODES[kind]
+        if write_mode is None and not is_both:
+            return _File(path, self._read(path))
+        data = b""
+        if kind == "r":
+            data = self._read(path)
+        elif kind == "a" and is_both:
+            with contextlib.suppress(FileNotFoundError):
+                data = self._read(path)
+        if write_mode is not None:
+            self._write(path, b"", write_mode)  # open creates or truncates the file at once
+
+        def send(changed: bytes) -> None:
             # The whole content each time; when appending, only the new part
-            self._write(path, data, "append" if mode == "append" else "overwrite")
+            self._write(path, changed, "append" if kind == "a" else "overwrite")
 
-        stream = _SentBytes(send, sends_all=mode != "append")
+        stream = _File(path, data, send, reads=is_both, appends=kind == "a")
         self._unsent.append(stream)
         return stream
 
-    def _read(self, path: str) -> bytes:
+    def _read(self, path: Any) -> bytes:
         return self._ask("read", {"path": _text(path)})
 
-    def _write(self, path: str, data: bytes, mode: str) -> None:
+    def _write(self, path: Any, data: bytes, mode: str) -> None:
         if len(data) > self._write_bytes:
             raise OSError(
                 f"cannot write {len(data):,} bytes to {path}: at most {self._write_bytes:,} at once"
@@ -118,30 +154,59 @@ class WorkspaceFiles:
 
 
 def _text(path: object) -> str:
-    if not isinstance(path, str):
-        raise TypeError(f"a path is a str, not a {type(path).__name__}")
-    return path
+    """*path* as the host gets it: relative to ``HOME``, without ``..`` if that stays inside."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"a path is a str, bytes or os.PathLike, not a {type(path).__name__}")
+    text = os.fsdecode(cast("str | bytes | os.PathLike[str]", path))
+    if ".." in text.split("/"):
+        text = posixpath.normpath(text)
+    return text.removeprefix(f"{HOME}/") if text != HOME else "."
 
 
-class _SentBytes(io.BytesIO):
-    """Bytes that are sent when they are flushed or closed."""
+class _File(io.BytesIO):
+    """A file's bytes. Those of a stream for writing are sent when it is flushed or closed."""
 
-    def __init__(self, send: Callable[[bytes], None], *, sends_all: bool) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        path: object,
+        data: bytes,
+        send: Callable[[bytes], None] | None = None,
+        *,
+        reads: bool = True,
+        appends: bool = False,
+    ) -> None:
+        super().__init__(data)
+        self.name = path
         self._send = send
-        self._sends_all = sends_all
-        self._n_sent = 0
+        self._sent = data
+        self._reads = reads
+        self._appends = appends
+        if appends:
+            self.seek(0, io.SEEK_END)
 
     def readable(self) -> bool:
-        return False
+        return self._reads
+
+    def writable(self) -> bool:
+        return self._send is not None
+
+    def write(self, data: Any, /) -> int:
+        if self._send is None:
+            raise io.UnsupportedOperation("not writable")
+        if self._appends:
+            self.seek(0, io.SEEK_END)
+        return super().write(data)
+
+    def writelines(self, lines: Any, /) -> None:
+        for line in lines:
+            self.write(line)
 
     def flush(self) -> None:
-        if self.closed:
+        if self.closed or self._send is None:
             return
         data = self.getvalue()
-        new = data if self._sends_all else data[self._n_sent :]
-        if len(data) != self._n_sent:
-            self._n_sent = len(data)
+        if data != self._sent:
+            new, self._sent = data[len(self._sent) :] if self._appends else data, data
             self._send(new)
 
     def close(self) -> None:

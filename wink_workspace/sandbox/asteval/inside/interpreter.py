@@ -15,17 +15,20 @@ child, which the module ``isolation`` confines.
 from __future__ import annotations
 
 import ast
+import io
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import Any, Final, cast
+from typing import Any, Final, TextIO, cast
 
 import asteval  # pyright: ignore[reportMissingTypeStubs] - it has none
 import asteval.astutils  # pyright: ignore[reportMissingTypeStubs] - as above
 
+from .files import WorkspaceFiles
 from .modules import Namespace
 from .scopes import Bindings, Comprehension, Scope, bindings, bindings_of_module
 
@@ -68,6 +71,8 @@ _READABLE_DUNDERS: Final = frozenset({"__name__", "__qualname__", "__doc__"})
 """Readable if their value is a string or ``None``."""
 _CHAIN: Final = frozenset({"__cause__", "__context__"})
 """Also readable on an exception."""
+_RECURSION: Final = 6_000  # about 500 nested calls of the code's own functions
+_WARM_UP: Final = "def f(x, y=1):\n    return [x + y for x in range(x)]\nf(2), f'{len([])}'"
 _RUN: Final = "<run>"
 """The global of a function that runs its body. It is not an identifier, so no code can use it."""
 _ADDED_NODES: Final = (
@@ -150,6 +155,49 @@ class Interpreter(_asteval):
         for statement in tree.body:
             value = self.run(statement)
         return value, bool(tree.body) and isinstance(tree.body[-1], ast.Expr)
+
+    def warm_up(self) -> None:
+        """Evaluate something small, and remove its names."""
+        sys.setrecursionlimit(_RECURSION)
+        self.evaluate(ast.parse(_WARM_UP))
+        self.module.names.clear()
+
+    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles, stdout: TextIO) -> None:
+        """Set the global names *given*, and the functions for files and output."""
+
+        def print_(
+            *values: object, sep: str = " ", end: str = "\n", file: Any = None, **_: object
+        ) -> None:
+            """As ``print``; each call sends one frame immediately."""
+            line = io.StringIO()
+            print(*values, sep=sep, end=end, file=line)
+            stream = stdout if file is None else file
+            stream.write(line.getvalue())
+            if file is None:
+                stream.flush()
+
+        self.builtins.names.update(
+            print=print_,
+            open=files.open,
+            read_text=files.read_text,
+            write_text=files.write_text,
+        )
+        self.module.names.update(given)
+
+    def position(self, error: BaseException) -> tuple[int, int]:
+        """The line and column of the node that failed."""
+        node = self.failed_at
+        if node is None and isinstance(error, SyntaxError):
+            return error.lineno or 0, error.offset or 0
+        return getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
+
+    def shown(self) -> dict[str, Any]:
+        """The global names that hold values: no functions, classes and modules."""
+        return {
+            name: value
+            for name, value in self.module.names.items()
+            if not name.startswith("_") and not isinstance(value, Namespace | FunctionType | type)
+        }
 
     # Methods that asteval calls
 

@@ -34,10 +34,8 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.sandbox.isolation import Layer
 
-from .child import Channel, answer_host, run_child
-from .interpreter import Interpreter, builtin_names, numpy_names
+from .child import Channel, Evaluator, answer_host, run_child
 from .isolation import Isolation
-from .modules import namespaces
 
 __all__ = ["Server", "main"]
 
@@ -77,7 +75,7 @@ class Server:
     Args:
         control: A datagram socket.
         isolation: Restricts each child.
-        interpreter: Evaluates in each child. It is created once, because that is slow.
+        evaluator: Evaluates in each child. It is created once, because that is slow.
         limits: The limits of each child.
         host: A descriptor of the host's process, if it can be watched.
         clock: Measures when a child is overdue that its host has not killed.
@@ -87,7 +85,7 @@ class Server:
         self,
         control: socket.socket,
         isolation: Isolation,
-        interpreter: Interpreter,
+        evaluator: Evaluator,
         limits: Limits,
         *,
         host: int | None = None,
@@ -95,7 +93,7 @@ class Server:
     ) -> None:
         self._control = control
         self._isolation = isolation
-        self._interpreter = interpreter
+        self._evaluator = evaluator
         self._limits = limits
         self._host = host
         self._clock = clock
@@ -193,7 +191,7 @@ class Server:
             memory_bytes=self._limits.memory_bytes,
             timeout_s=self._limits.timeout_s,
         )
-        answer_host(Channel(channel), layers, self._interpreter)
+        answer_host(Channel(channel), layers, self._evaluator)
 
     def _kill(self, child: _Child) -> None:
         signal.pidfd_send_signal(child.process, signal.SIGKILL)
@@ -235,13 +233,21 @@ def _report(watch: socket.socket, fields: dict[str, object]) -> None:
         watch.send(json.dumps(fields).encode())
 
 
-def loaded_interpreter(*, use_numpy: bool) -> Interpreter:
+def loaded_evaluator(interpreter: str, *, use_numpy: bool) -> Evaluator:
     """Load everything that a child may need, because a child cannot load anything."""
     for name in _PRELOADED:
         import_module(name)
     for name in _ENCODINGS:
         codecs.lookup(name)
     warnings.simplefilter("ignore")
+    # Each interpreter is loaded only by the servers that need it
+    if interpreter == "python":
+        from .python import PythonInterpreter
+
+        return PythonInterpreter(use_numpy=use_numpy)
+    from .interpreter import Interpreter, builtin_names, numpy_names
+    from .modules import namespaces
+
     modules = namespaces()
     if use_numpy:
         modules["numpy"] = numpy_names()
@@ -264,16 +270,16 @@ def main(arguments: list[str]) -> None:
 
     Args:
         arguments: The control socket, the host's process id, the memory limit in bytes, the time
-            limit and the start time limit in seconds, and ``numpy`` or nothing.
+            limit and the start time limit in seconds, ``asteval`` or ``python``, and ``numpy`` or
+            nothing.
     """
     control = socket.socket(fileno=int(arguments[0]))
     host_pid = int(arguments[1])
     limits = Limits(int(arguments[2]), float(arguments[3]), float(arguments[4]))
-    use_numpy = arguments[5] == "numpy"
     host = os.pidfd_open(host_pid)
     if os.getppid() != host_pid:
         return
-    interpreter = loaded_interpreter(use_numpy=use_numpy)
+    evaluator = loaded_evaluator(arguments[5], use_numpy=arguments[6] == "numpy")
     isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads, so forking is not safe")
@@ -282,4 +288,4 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()  # a collection in a child must not write to shared pages
     control.send(json.dumps(hello).encode())
-    Server(control, isolation, interpreter, limits, host=host).serve()
+    Server(control, isolation, evaluator, limits, host=host).serve()
