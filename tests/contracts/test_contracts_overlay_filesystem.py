@@ -55,8 +55,8 @@ class TestOverlayFilesystem(FilesystemContract, HistoryContract):
                 )
                 if not read_only:
                     return workspace.files
-                # No public option makes a workspace read-only, but the contract needs one.
                 tree = workspace.files.tree
+                # No public option makes a workspace read-only, but the contract needs one.
                 return DiskFilesystem(tree, history=workspace._history, read_only=True)
 
             yield new
