@@ -86,10 +86,9 @@ class Observed:
         inotify, scanned = self.inotify.drain(), self.scanned.drain()
         assert [path for path in changed if not inotify.covers(path_of(path))] == []
         assert [path for path in changed if not scanned.covers(path_of(path))] == []
-        if self.mount is None:  # in an overlay, no event reports a link that was added and deleted
-            known = self._before.keys() | after.keys()
-            assert covered(scanned, known) <= covered(inotify, known)
-            assert self.inotify.index == self.scanned.index
+        known = self._before.keys() | after.keys()
+        assert covered(scanned, known) <= covered(inotify, known)
+        assert self.inotify.index == self.scanned.index
         self._before = after
 
     def change_through_library(self, rng: random.Random) -> None:

@@ -15,12 +15,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from disk_fixtures import later
 
 from wink_workspace.errors import MountError, UsageError
+from wink_workspace.filesystem import DiskTree, parse_path
 from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
+from wink_workspace.filesystem.overlay.tracking import OverlayTracker
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -128,6 +132,47 @@ def test_a_filesystem_without_overlays_is_named_as_the_reason() -> None:
     support = overlay_support(Path("/proc/self"))
     assert not support.available
     assert support.reason
+
+
+# Tracking
+
+
+def test_a_write_through_a_link_in_a_directory_that_another_program_copied_up_is_reported(
+    layers: Path, mount: OverlayMount
+) -> None:
+    """Also if this process changes that directory later, and then watches it.
+
+    The kernel reports a write for the name by which it knows the file. It may forget the first one
+    at any time, for lack of memory.
+    """
+    upper, files = layers / "upper/files", mount.path / "files"
+    (files / "linked").write_text("before")
+    tracker = OverlayTracker(
+        layers / "base/files", upper, forget_names=mount.forget_names, clock=later()
+    )
+    with closing(tracker), DiskTree(files, tracker=tracker) as tree:
+        tracker.drain()
+        (files / "sub/link").hardlink_to(files / "linked")
+        mount.forget_names()
+        (files / "sub/link").write_text("after")
+        (files / "sub/link").unlink()
+        tree.put_file(parse_path("sub/b"), [b"ours"])
+        assert tracker.drain().covers(parse_path("linked"))
+
+
+def test_a_directory_that_this_process_copies_up_causes_no_scan(
+    layers: Path, mount: OverlayMount
+) -> None:
+    upper, files = layers / "upper/files", mount.path / "files"
+    tracker = OverlayTracker(
+        layers / "base/files", upper, forget_names=mount.forget_names, clock=later()
+    )
+    with closing(tracker), DiskTree(files, tracker=tracker) as tree:
+        tracker.drain()
+        tree.put_file(parse_path("sub/b"), [b"ours"])
+        found = tracker.drain()
+        assert found.covers(parse_path("sub/b"))
+        assert found.reason is None
 
 
 # Attaching

@@ -13,12 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kill_server import state_of
-from workspace_rig import assert_fsck_clean, calls, folder, picture, reopened
+from overlay_files import close_shown
+from workspace_rig import assert_fsck_clean, calls, folder, made, picture, reopened
 
 from wink_workspace.filesystem import FileKind
 from wink_workspace.ledger import Discarded, Ledger, file_state, walk
 from wink_workspace.session import Outcome
+
+FORMS = ("copy", pytest.param("overlay", marks=pytest.mark.soak))
+"""The modes of the workspaces that are killed; ``test_workspace_overlay`` has a few short tests."""
 
 
 class Server:
@@ -36,6 +41,7 @@ class Server:
         """Run *work*; returns the number of the signal that ended it."""
         assert self._process.stdin
         assert self._process.stdout
+        close_shown()  # the child mounts the branch
         request = {"directory": str(directory), "work": work, "kill": kill}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -72,6 +78,13 @@ def staged(server: Server, template: Path, work: str) -> Stage:
     return Stage(template, work, states, passed, seconds)
 
 
+def staged_calls(server: Server, template: Path, mode: str) -> Stage:
+    """A workspace with the *mode*, and the mixed calls as its work."""
+    files = {f"d{n}/{n}.txt": b"content\n" for n in range(20)}
+    made(template, {"a.txt": b"line\n", "run.sh": b"#!/bin/sh\n", **files}, mode=mode).close()
+    return staged(server, template, "calls")
+
+
 def oracle(directory: Path) -> dict[int, str]:
     """The recorded states, by entry number."""
     path = directory / "oracle"
@@ -81,6 +94,7 @@ def oracle(directory: Path) -> dict[int, str]:
 
 def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
+    close_shown()  # perhaps of an earlier copy of the same name
     shutil.rmtree(target, ignore_errors=True)
     # An overlay's own layer has device nodes and attributes, which only the program keeps.
     subprocess.run(["cp", "-a", template, target], check=True)

@@ -125,35 +125,36 @@ def script() -> list[tuple[str, dict[str, object]]]:
 
 def work_calls(directory: Path, killer: Killer) -> None:
     """Run the script; after each call its entry's number and state go to ``oracle``."""
-    copy = folder(directory)
     oracle = os.open(directory / "oracle", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with calling(killer), Workspace(copy) as workspace:
-        with calls(workspace, *tools_for(copy.files, killer), prefix="mixed") as call:
+    with calling(killer), Workspace(folder(directory)) as workspace:
+        root = workspace.files.tree.root
+        with calls(workspace, *tools_for(root, killer), prefix="mixed") as call:
             for name, arguments in script():
                 call(name, **arguments)
                 (head,) = workspace.log(limit=1)
-                os.write(oracle, f"{head.number} {state_of(workspace, copy.files)}\n".encode())
+                os.write(oracle, f"{head.number} {state_of(workspace, root)}\n".encode())
 
 
 def work_bulk(directory: Path, killer: Killer) -> None:
     """A call that makes many files, and one that makes as many and fails."""
-    copy = folder(directory)
 
     def fill(name: str) -> None:
-        (copy.files / name).mkdir()
+        (root / name).mkdir()
         for n in range(80):
-            (copy.files / name / str(n)).write_bytes(b"%d\n" % n)
+            (root / name / str(n)).write_bytes(b"%d\n" % n)
 
     tools = [
         doing(lambda: fill("kept"), name="fill"),
         doing(lambda: fill("lost"), name="fail", fails=True),
     ]
-    with calling(killer), Workspace(copy) as workspace, calls(workspace, *tools) as call:
-        for name in ("fill", "fail"):
-            call(name)
-            (head,) = workspace.log(limit=1)
-            with (directory / "oracle").open("a") as oracle:
-                oracle.write(f"{head.number} {state_of(workspace, copy.files)}\n")
+    with calling(killer), Workspace(folder(directory)) as workspace:
+        root = workspace.files.tree.root
+        with calls(workspace, *tools) as call:
+            for name in ("fill", "fail"):
+                call(name)
+                (head,) = workspace.log(limit=1)
+                with (directory / "oracle").open("a") as oracle:
+                    oracle.write(f"{head.number} {state_of(workspace, root)}\n")
 
 
 def work_undo(directory: Path, killer: Killer) -> None:
@@ -163,7 +164,8 @@ def work_undo(directory: Path, killer: Killer) -> None:
             step()
             (head,) = workspace.log(limit=1)
             with (directory / "oracle").open("a") as oracle:
-                oracle.write(f"{head.number} {state_of(workspace, folder(directory).files)}\n")
+                state = state_of(workspace, workspace.files.tree.root)
+                oracle.write(f"{head.number} {state}\n")
 
 
 def work_open(directory: Path, killer: Killer) -> None:
@@ -182,18 +184,16 @@ def work_gc(directory: Path, killer: Killer) -> None:
 def work_trim(directory: Path, killer: Killer) -> None:
     """One failing call that writes more than a discard may hold."""
     config = WorkspaceConfig(retention=Retention(discard_bytes=100))
-    copy = folder(directory)
-    with calling(killer), Workspace(copy, config=config) as workspace:
-        with calls(workspace, *tools_for(copy.files, killer)) as call:
+    with calling(killer), Workspace(folder(directory), config=config) as workspace:
+        with calls(workspace, *tools_for(workspace.files.tree.root, killer)) as call:
             call("damage")
 
 
 def work_derived(directory: Path, killer: Killer) -> None:
     """One failing call that changes, deletes and adds derived paths."""
-    copy = folder(directory)
-    root = copy.files
 
     def damage() -> None:
+        root = workspace.files.tree.root
         (root / "a.txt").write_bytes(b"spoilt")
         (root / ".env").write_bytes(b"spoilt")
         (root / "node_modules/a/index.js").unlink()
@@ -206,7 +206,7 @@ def work_derived(directory: Path, killer: Killer) -> None:
         workspace.files.write_text(".env.local", "new")
         killer("damage")
 
-    with calling(killer), Workspace(copy) as workspace:
+    with calling(killer), Workspace(folder(directory)) as workspace:
         with calls(workspace, doing(damage, name="damage-derived", fails=True)) as call:
             call("damage-derived")
 

@@ -92,7 +92,7 @@ os.environ["XDG_STATE_HOME"] = str(here / "xdg")
 (here / "source").mkdir()
 for name in ("a", "b"):
     (here / "source" / name).write_bytes(b"a line\\n" * 2_000)
-assert run_command(["new", str(here / "source")]) == 0
+assert run_command(["new", "--mode", "copy", str(here / "source")]) == 0
 which = next((here / "xdg/wink-workspace/workspaces").glob("*/about.json")).parent.name
 (here / "turns").write_text('{"tool_calls": [{"name": "write_file", "arguments": '
     '{"file_path": "new", "content": "new"}}]}\\n{"text": "Done."}\\n')

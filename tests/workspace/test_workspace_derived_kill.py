@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from kill_rig import Server, copied
+from kill_rig import FORMS, Server, copied
 from workspace_rig import assert_same, folder, made, picture, reopened
 
 from wink_workspace.session import Outcome
@@ -24,11 +24,11 @@ FILES = {
 POINTS = [("derived-removed", n) for n in (1, 2, 3)] + [("derived-restored", n) for n in (1, 2, 3)]
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=FORMS)
+def template(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     directory = tmp_path_factory.mktemp("derived")
     config = WorkspaceConfig(imported=ImportConfig(on_rollback="restore"))
-    made(directory, FILES, config=config).close()
+    made(directory, FILES, config=config, mode=request.param).close()
     return directory
 
 

@@ -10,7 +10,17 @@ import signal
 from pathlib import Path
 
 import pytest
-from kill_rig import Server, Stage, assert_recovers, copied, discarded, kills_at_random, staged
+from kill_rig import (
+    FORMS,
+    Server,
+    Stage,
+    assert_recovers,
+    copied,
+    discarded,
+    kills_at_random,
+    staged,
+    staged_calls,
+)
 from kill_server import state_of
 from workspace_rig import assert_fsck_clean, calls, folder, made, reopened
 
@@ -32,12 +42,11 @@ HELD = ("held-planned", "held-moved", "held-kept", "held-deleted")
 KEEPS_LITTLE = WorkspaceConfig(retention=Retention(discard_bytes=100))
 
 
-@pytest.fixture(scope="module")
-def mixed(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    template = tmp_path_factory.mktemp("mixed")
-    files = {f"d{n}/{n}.txt": b"content\n" for n in range(20)}
-    made(template, {"a.txt": b"line\n", "run.sh": b"#!/bin/sh\n", **files}).close()
-    return staged(server, template, "calls")
+@pytest.fixture(scope="module", params=FORMS)
+def mixed(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Stage:
+    return staged_calls(server, tmp_path_factory.mktemp("mixed"), request.param)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from kill_rig import Server, Stage, copied, staged
+from kill_rig import FORMS, Server, Stage, copied, staged
 from kill_server import LITTLE_BYTES, state_of
 from workspace_rig import (
     Picture,
@@ -55,11 +55,13 @@ def spread(n: int, times: int) -> list[int]:
 # Old history
 
 
-@pytest.fixture(scope="module")
-def cleaning(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+@pytest.fixture(scope="module", params=FORMS)
+def cleaning(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Stage:
     template = tmp_path_factory.mktemp("gc") / "template"
     template.mkdir()
-    made(template, {"a.txt": b"line\n", "run.sh": b"#!/bin/sh\n"}).close()
+    made(template, {"a.txt": b"line\n", "run.sh": b"#!/bin/sh\n"}, mode=request.param).close()
     for _ in range(2):
         assert server.run(template, "calls") == 0
     (template / "oracle").unlink()
@@ -134,16 +136,18 @@ def test_gc_killed_at_every_system_call_and_often_at_random_leaves_a_whole_histo
 # The source
 
 
-@pytest.fixture(scope="module")
-def applying(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+@pytest.fixture(scope="module", params=FORMS)
+def applying(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Stage:
     """Apply every kind of change to a source that is a git repository."""
     template = tmp_path_factory.mktemp("apply") / "template"
     source = make_tree(template / "source", FILES)
     git(source, "init", "-q")
     git(source, "add", "-A")
     git(source, "commit", "-qm", "one")
-    with made(template) as workspace:
-        files = folder(template).files
+    with made(template, mode=request.param) as workspace:
+        files = workspace.files.tree.root
         (files / "a.txt").write_text("one\nTWO\nthree\n")
         (files / "run.sh").chmod(0o644)
         for path in ("dir/b.txt", "dir/sub/c.bin", "link"):

@@ -11,15 +11,17 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import pytest
-from kill_rig import Server, copied
+from kill_rig import Server, assert_recovers, copied, staged_calls
 from overlay_files import close_shown
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.storage import MODE_VARIABLE
@@ -252,6 +254,133 @@ def test_branches_do_not_see_the_changes_of_one_another(tmp_path: Path) -> None:
             assert two.files.read_bytes("d0/0.txt") == b"two\n"
 
 
+@pytest.mark.parametrize("n_forks", [50, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_forks_that_were_opened_and_deleted_leave_nothing(tmp_path: Path, n_forks: int) -> None:
+    with overlay(tmp_path) as workspace:
+        workspace.fork("first")
+        branch(tmp_path, "first").close()
+        workspace.delete_fork("first")
+        before, program = held(tmp_path), Mounter.shared().pid
+        for n in range(n_forks):
+            workspace.fork(f"f{n}")
+            with branch(tmp_path, f"f{n}") as fork:
+                fork.files.write_text("d1/1.txt", f"{n}\n")
+            workspace.delete_fork(f"f{n}")
+        assert held(tmp_path) == before
+        assert Mounter.shared().pid == program
+
+
+@pytest.mark.parametrize("n_forks", [10, pytest.param(100, marks=pytest.mark.soak)])
+def test_each_open_fork_costs_few_descriptors_and_closing_returns_them(
+    tmp_path: Path, n_forks: int
+) -> None:
+    with overlay(tmp_path) as workspace, ExitStack() as opened:
+        for n in range(n_forks):
+            workspace.fork(f"f{n}")
+        before = held(tmp_path).descriptors
+        for n in range(n_forks):
+            fork = opened.enter_context(branch(tmp_path, f"f{n}"))
+            fork.files.write_text("own", f"{n}\n")
+        assert held(tmp_path).descriptors - before <= 30 * n_forks
+        assert held(tmp_path).mounts == []
+        opened.close()
+        assert held(tmp_path).descriptors == before
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process and a workspace hold."""
+
+    directories: set[str]
+    descriptors: int
+    mounts: list[str]
+
+
+def held(directory: Path) -> Held:
+    state = directory / "state"
+    found = {os.path.relpath(path, state) for path in (*state.rglob("forks/*"), *state.glob("*/*"))}
+    links = [path for path in Path("/proc/self/fd").iterdir() if os.path.lexists(path)]
+    # The ledger opens a pack when it first reads an object of it.
+    descriptors = [path for path in links if not str(path.readlink()).endswith(".pack")]
+    tables = [Path(f"/proc/{pid}/mountinfo") for pid in ("self", Mounter.shared().pid)]
+    lines = [line for table in tables for line in table.read_text().splitlines()]
+    return Held(found, len(descriptors), [line for line in lines if str(state) in line])
+
+
+def test_a_branch_that_is_open_is_not_mounted_a_second_time(tmp_path: Path) -> None:
+    """Two mounts on one upper layer are undefined behaviour."""
+    with overlay(tmp_path) as workspace:
+        before = held(tmp_path).descriptors
+        with pytest.raises(LedgerBusyError):
+            reopened(tmp_path)
+        assert held(tmp_path).descriptors == before
+        program = f"import sys; sys.path[:0] = {sys.path!r}\n"
+        program += "from test_workspace_overlay import *\nreopened(Path(sys.argv[1]))\n"
+        done = subprocess.run(
+            [sys.executable, "-c", program, tmp_path], capture_output=True, text=True
+        )
+        assert f"process {os.getpid()}" in done.stderr
+        assert "LedgerBusyError" in done.stderr
+        write(workspace, {"d1/1.txt": "changed\n"})
+
+
+def test_a_program_that_dies_during_a_call_does_not_disturb_it(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        with workspace.call("write") as call:
+            call.files.write_text("d1/1.txt", "one\n")
+            os.kill(Mounter.shared().pid or 0, signal.SIGKILL)
+            call.files.move("d2", "moved")
+        assert {str(each.path) for each in workspace.changes()} >= {"d1/1.txt", "moved/0.txt"}
+        workspace.fork("after")
+        with branch(tmp_path, "after") as fork:
+            assert_same(picture(workspace.files.tree.root), picture(fork.files.tree.root))
+
+
+ON_AN_OVERLAY = """
+import sys; sys.path[:0] = sys.argv[2].split(":")
+import os, subprocess
+from test_workspace_overlay import *
+from wink_workspace.errors import MountError
+here = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", here], check=True)
+for name in ("lower", "upper", "work", "disk"): (here / name).mkdir()
+options = f"lowerdir={here}/lower,upperdir={here}/upper,workdir={here}/work"
+subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", here / "disk"], check=True)
+disk = here / "disk"
+support = storage(disk).overlay_support()
+assert not support.available and support.reason, support
+os.environ[MODE_VARIABLE] = "auto"
+with made(disk, {"a": b"a"}) as workspace:
+    assert workspace.info.mode == "copy"
+before = sorted(path.name for path in (disk / "state/workspaces").iterdir())
+try:
+    made(disk, {"a": b"a"}, mode="overlay")
+except MountError as error:
+    print(error.message, "|", error.hint)
+assert before == sorted(path.name for path in (disk / "state/workspaces").iterdir())
+"""
+
+
+def test_where_overlays_are_refused_auto_makes_a_copy_and_asking_for_one_is_an_error(
+    tmp_path: Path,
+) -> None:
+    """The kernel refuses an upper layer that is itself on an overlay."""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [
+            *("unshare", "--user", "--map-root-user", "--mount"),
+            *(sys.executable, "-c", ON_AN_OVERLAY, tmp_path, f"{here}:{here.parent}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode and ("unshare" in done.stderr or "mount:" in done.stderr):
+        pytest.skip(done.stderr)
+    assert "cannot be overlays: cannot mount the branch" in done.stdout, done.stderr
+    assert 'Use the mode "copy"' in done.stdout
+
+
 # Rollbacks
 
 
@@ -443,6 +572,18 @@ def test_a_branch_killed_at_a_step_of_its_making_folding_or_deletion_is_whole(
             assert server.run(directory, work, [point, nth]) == signal.SIGKILL
             assert_whole(directory, states)
             close_shown()
+
+
+def test_calls_on_an_overlay_killed_at_a_step_leave_a_completed_state(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "mixed").mkdir()
+    mixed = staged_calls(server, tmp_path / "mixed", "overlay")
+    steps = (("damage", 2), ("held-moved", 2), ("held-kept", 1), ("commit-written", 7))
+    for step in (*steps, ("ref-moved", 2), ("system-call", mixed.passed["system-call"] // 2)):
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "calls", list(step)) == signal.SIGKILL
+        assert_recovers(directory, mixed)
 
 
 def assert_whole(directory: Path, states: dict[str, object]) -> None:

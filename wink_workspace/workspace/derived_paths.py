@@ -81,6 +81,11 @@ class RecordedChanges:
         self.expect = tracker.expect
         self.derived_changed = False
 
+    def changing(self, path: WorkspacePath) -> None:
+        """See ``ChangeObserver``."""
+        if not self._unrecorded.hides(path.parts):
+            self._tracker.changing(path)
+
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """See ``ChangeObserver``."""
         if self._unrecorded.hides(path.parts):

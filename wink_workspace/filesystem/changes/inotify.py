@@ -386,6 +386,9 @@ class InotifyTracker:
         with self._lock:
             self._expected.add(name)
 
+    def changing(self, path: WorkspacePath) -> None:
+        """Do nothing: every directory is watched before this process changes it."""
+
     def directory_made(self, path: WorkspacePath) -> None:
         """Watch a directory that this process just created."""
         with self._lock, suppress(FilesystemError), self._tree.opened(path) as descriptor:

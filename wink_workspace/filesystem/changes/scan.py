@@ -120,6 +120,9 @@ class ScanTracker:
     def expect(self, name: str) -> None:
         """Do nothing: a scan finds all files."""
 
+    def changing(self, path: WorkspacePath) -> None:
+        """Do nothing: a scan finds every change."""
+
     def directory_made(self, path: WorkspacePath) -> None:
         """Do nothing: a scan finds all directories."""
 

@@ -129,6 +129,10 @@ class DiskEntry:
 class ChangeObserver(Protocol):
     """Is notified of the changes that a ``DiskTree`` makes; a ``ChangeTracker`` is one."""
 
+    def changing(self, path: WorkspacePath) -> None:
+        """Record that this process is about to change *path*; ``note`` follows."""
+        ...
+
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """Record that *path*, with *below* also everything below it, may have changed."""
         ...
@@ -661,6 +665,8 @@ class DiskTree:
             self._process.check()
         if self.hidden is not None and self.hidden.hides(path.parts):
             raise ReadOnlyError(f"{path} cannot be changed: it is not part of this workspace")
+        if self.tracker is not None:
+            self.tracker.changing(path)
 
     # Writing
 

@@ -120,6 +120,18 @@ class OverlayTracker:
         """The index of the upper layer as of the last drain; ``None`` if unknown."""
         return self._tracker.index
 
+    def changing(self, path: WorkspacePath) -> None:
+        """Record that this process is about to change *path*.
+
+        A directory of it that is in the upper layer already was copied up by another process, or
+        is watched. The first is not expected, so that its event causes a scan: that process may
+        have used hard links in it.
+        """
+        if path.parts[:-1] not in self._watched:
+            for above in path.ancestors():
+                if above.parts not in self._watched and _entry(self._upper, above) is not None:
+                    self._watched.add(above.parts)
+
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """Record that *path*, with *below* also everything below it, may have changed."""
         self._tracker.note(path, below=below)
