@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from kill_rig import Server, copied
@@ -16,10 +20,12 @@ from overlay_files import close_shown
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem.overlay.mounting import overlay_support
+from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.storage import MODE_VARIABLE
 
+PACKS_OF_A_BRANCH = 2
+"""A pack of the objects of a closed branch, with its index; retention joins them."""
 FILES = {f"d{n}/{k}.txt": b"content\n" for n in range(20) for k in range(5)}
 
 
@@ -113,6 +119,123 @@ def test_a_fork_of_a_changed_branch_has_its_base_and_the_difference(tmp_path: Pa
             write(fork, {"d1/1.txt": "again\n"})
         assert workspace.merge("try") is not None
         assert workspace.files.read_bytes("d1/1.txt") == b"again\n"
+
+
+def test_the_layer_of_a_fork_has_every_kind_of_change(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+        with workspace.call("all") as call:
+            for path in ("d4", "d5", "d6/1.txt", "d7/1.txt", "d8/2.txt"):
+                call.files.delete(path, recursive=True)
+            call.files.write_text("d4", "a file where a directory was\n")
+            call.files.mkdir("d6/1.txt/deep")
+            call.files.write_text("d6/1.txt/deep/file", "a directory where a file was\n")
+            call.files.symlink("d7/1.txt", "2.txt")
+            call.files.set_executable("d7/2.txt", True)
+            call.files.mkdir("empty")
+            for n in range(5):
+                call.files.delete(f"d9/{n}.txt")
+        workspace.fork("try")
+        with branch(tmp_path, "try") as fork:
+            assert_same(picture(workspace._opened.tree.root), picture(fork._opened.tree.root))
+            assert fork.diff() == workspace.diff()
+            write(fork, {"d8/2.txt": "again\n", "d5/new": "new\n"})
+            assert [str(change.path) for change in fork.changes_of(fork.head)] == [
+                "d5",
+                "d5/new",
+                "d8/2.txt",
+            ]
+            fork.undo()
+            assert_same(picture(workspace._opened.tree.root), picture(fork._opened.tree.root))
+
+
+def opened_calls(directory: Path, name: str) -> Counter[str]:
+    """The calls of functions while a fork is opened for the first time."""
+    calls: Counter[str] = Counter()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls[frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            calls["C"] += 1
+
+    gc.disable()  # its callbacks would be counted
+    sys.setprofile(profile)
+    try:
+        fork = branch(directory, name)
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    fork.close()
+    return calls
+
+
+def test_opening_a_fork_costs_the_same_for_any_number_of_files_and_forks(tmp_path: Path) -> None:
+    totals: dict[str, list[int]] = {"same": [], "changed": []}
+    for n_directories in (2, 20):
+        directory = tmp_path / str(n_directories)
+        directory.mkdir()
+        files = {
+            f"d{n}/e{m}/{k}.txt": b"content\n"
+            for n in range(20)
+            for m in range(n_directories)
+            for k in range(10)
+        }
+        with overlay(directory, files) as workspace:
+            workspace.fork("warm")
+            opened_calls(directory, "warm")
+            for n in range(n_directories):
+                workspace.fork(f"other{n}")
+            workspace.fork("same")
+            write(workspace, {f"d{n}/e0/1.txt": "changed\n" for n in range(10)})
+            workspace.fork("changed")
+            for name, found in totals.items():
+                calls = opened_calls(directory, name)
+                assert calls[Mounter.mount.__qualname__] == 1
+                found.append(calls.total())
+    for name, (few, many) in totals.items():
+        assert many <= 1.25 * few, (name, few, many)
+
+
+def test_a_fork_that_is_opened_and_deleted_leaves_nothing(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace:
+
+        def present() -> tuple[Counter[str], int, bytes, int]:
+            gc.collect()
+            descriptors = Path("/proc/self/fd")
+            links = [str(path.readlink()) for path in descriptors.iterdir() if path.is_symlink()]
+            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_bytes()
+            mounts = Path("/proc/self/mounts").read_text().splitlines()
+            others = Counter(link for link in links if not link.endswith(".pack"))
+            return others, entries_below(tmp_path), children, len(mounts)
+
+        def used() -> weakref.ref[Workspace]:
+            workspace.fork("try")
+            with branch(tmp_path, "try") as fork:
+                write(fork, {"d1/1.txt": "changed\n"})
+                fork.undo()
+            workspace.delete_fork("try")
+            return weakref.ref(fork)
+
+        used()
+        descriptors, n_entries, children, n_mounts = present()
+        forks = [used() for _ in range(5)]
+        now = present()
+        assert not any(fork() for fork in forks)
+        assert (now[0], now[2], now[3]) == (descriptors, children, n_mounts)
+        assert now[1] - n_entries <= 5 * PACKS_OF_A_BRANCH
+
+
+def test_an_open_fork_with_a_change_uses_less_than_a_mebibyte_of_disk(tmp_path: Path) -> None:
+    def used() -> int:
+        paths = (Path(top, name) for top, _, names in os.walk(tmp_path) for name in (".", *names))
+        return sum(path.lstat().st_blocks * 512 for path in paths)
+
+    with overlay(tmp_path) as workspace:
+        before = used()
+        workspace.fork("try")
+        with branch(tmp_path, "try") as fork:
+            write(fork, {"d1/1.txt": "changed\n"})
+            assert used() - before < 1_048_576
 
 
 def test_branches_do_not_see_the_changes_of_one_another(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import cast
-from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import PoisonedError, RollbackError, SessionError
 from wink_workspace.processes import OwnProcess
@@ -384,21 +383,20 @@ def takes_part(resource_type: type) -> bool:
 _holders: dict[int, SessionTransactions] = {}
 """The session whose call uses a participant, by its ``id``; a call keeps participants alive."""
 
-_by_session: WeakKeyDictionary[Session, SessionTransactions] = WeakKeyDictionary()
-_by_session_lock = threading.Lock()
+_making = threading.Lock()
 
 
 def transactions_of(session: Session) -> SessionTransactions:
     """The ``SessionTransactions`` of *session*, made at first use and kept as long as the session.
 
-    It is not an attribute of the session, which has no notion of calls. All executors on a session,
-    nested ones included, must use the same stack. A session and its children are restored together
-    and share a lock, so they share one.
+    All executors on a session, nested ones included, must use the same stack. A session and its
+    children are restored together and share a lock, so they share one. It refers to the session by
+    its journal, so a table of all sessions would keep every session.
     """
     while session.parent is not None:
         session = session.parent
-    with _by_session_lock:
-        found = _by_session.get(session)
-        if found is None:
-            found = _by_session[session] = SessionTransactions(session.lock)
+    with _making:
+        found = session.companions.get(SessionTransactions)
+        if not isinstance(found, SessionTransactions):
+            found = session.companions[SessionTransactions] = SessionTransactions(session.lock)
         return found

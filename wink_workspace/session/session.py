@@ -89,6 +89,7 @@ class Session:
         dispatcher: The dispatcher, for subscriptions.
         parent: The session whose snapshots include this one, if any. Read only.
         children: The sessions attached to this one, oldest first. Read only.
+        companions: Objects of other layers that exist as long as the session, by their class.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Session:
         self.parent: Session | None = None
         self.children: tuple[Session, ...] = ()
         self.store = Store()
+        self.companions: Final[dict[type[object], object]] = {}
         self._accessors: dict[type[object], SliceAccessor[Any]] = {}
         for event_type in TELEMETRY_EVENTS:
             self[event_type].register(event_type, append_all, kind=SliceKind.LOG)

@@ -17,7 +17,7 @@ from wink_workspace.ledger import is_disk_full
 
 __all__ = ["Reserve", "is_full"]
 
-_RESERVE_BYTES: Final = 1_048_576
+_RESERVE_BYTES: Final = 512 * 1_024
 _OPEN_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
