@@ -31,13 +31,10 @@ _LONGEST_HEADER: Final = 64
 def is_large_pack(index: Path) -> bool:
     """Whether a pack has a large file."""
     try:
-        fd = os.open(index.with_suffix(".pack"), os.O_RDONLY | os.O_CLOEXEC)
+        with index.with_suffix(".pack").open("rb", buffering=0) as file:
+            start = os.pread(file.fileno(), _LONGEST_HEADER, PACK_HEADER.size)
     except FileNotFoundError:
         return False
-    try:
-        start = os.pread(fd, _LONGEST_HEADER, PACK_HEADER.size)
-    finally:
-        os.close(fd)
     if not start or start[0] >> 4 & 7 != TYPE_OF_KIND["blob"]:
         return False
     return parse_entry_header(start)[1] >= LARGE_BYTES
@@ -52,11 +49,12 @@ class LargePacks:
 
     def __init__(self, packs: Packs) -> None:
         self._packs = packs
-        self._loaded: dict[Path, Pack] | None = None
+        self._known: dict[Path, Pack | None] = {}  # a pack never changes
+        self._is_current = False
 
     def forget(self) -> None:
         """Look again for packs."""
-        self._loaded = None
+        self._is_current = False
 
     def opened(self, object_id: str) -> StoredContent:
         """A base.
@@ -109,13 +107,17 @@ class LargePacks:
         return None
 
     def _pack_of(self, object_id: str) -> Pack | None:
-        if self._loaded is None:
-            self._loaded = {}
-            for path in self._packs.paths():
-                with suppress(FileNotFoundError, LedgerError):
-                    if is_large_pack(path):
-                        self._loaded[path] = self._packs.load(path)
-        for pack in self._loaded.values():
-            if object_id in pack.offsets:
+        if not self._is_current:
+            self._known = {path: self._loaded(path) for path in self._packs.paths()}
+            self._is_current = True
+        for pack in self._known.values():
+            if pack is not None and object_id in pack.offsets:
                 return pack
+        return None
+
+    def _loaded(self, path: Path) -> Pack | None:
+        if path in self._known:
+            return self._known[path]
+        with suppress(FileNotFoundError, LedgerError):  # deleted meanwhile, or damaged
+            return self._packs.load(path) if is_large_pack(path) else None
         return None
