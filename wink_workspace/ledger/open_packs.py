@@ -29,6 +29,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError
@@ -61,6 +62,29 @@ Like: TypeAlias = tuple[str, bytes]
 """The id and the content of an object that is similar to a new one."""
 
 
+class _DataFile:
+    """The open data file of a pack; closed with its last user."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "fd", -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+_data_files: WeakValueDictionary[Path, _DataFile] = WeakValueDictionary()
+"""Shared by all ledgers of this process: with many open branches, each reads the packs of all."""
+
+
+def _opened(path: Path) -> _DataFile:
+    file = _data_files.get(path)
+    if file is None or not path.exists():
+        file = _data_files[path] = _DataFile(path)
+    return file
+
+
 class _OpenPack:
     """An open pack of any process, as far as its rows were read.
 
@@ -75,7 +99,8 @@ class _OpenPack:
         self.rows, self.data = rows, rows.with_suffix(_DATA_SUFFIX)
         self.places: dict[str, _Place] = {}
         self._n_rows = 0
-        self._data_fd = os.open(self.data, os.O_RDONLY | os.O_CLOEXEC)
+        self._file: _DataFile | None = _opened(self.data)
+        self._data_fd = self._file.fd
 
     def load(self) -> None:
         """Read the rows that were added since the last time."""
@@ -126,9 +151,7 @@ class _OpenPack:
 
     def close(self) -> None:
         """Close the file."""
-        fd, self._data_fd = self._data_fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._data_fd, self._file = -1, None
 
 
 class OwnPack(_OpenPack):

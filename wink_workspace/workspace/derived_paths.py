@@ -71,20 +71,15 @@ class RecordedChanges:
     Implements ``ChangeObserver``.
 
     Attributes:
-        expect: See ``ChangeObserver``.
+        expect, changing: See ``ChangeObserver``.
         derived_changed: Whether an unrecorded path was changed since this was last reset.
     """
 
     def __init__(self, tracker: ChangeTracker, unrecorded: Unrecorded) -> None:
         self._tracker = tracker
         self._unrecorded = unrecorded
-        self.expect = tracker.expect
+        self.expect, self.changing = tracker.expect, tracker.changing
         self.derived_changed = False
-
-    def changing(self, path: WorkspacePath) -> None:
-        """See ``ChangeObserver``."""
-        if not self._unrecorded.hides(path.parts):
-            self._tracker.changing(path)
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """See ``ChangeObserver``."""
