@@ -134,7 +134,7 @@ def test_file_that_changes_during_each_read_fails_one_call_and_the_next_works(
         call("ls")
         (source_of(tmp_path) / "a.txt").write_bytes(b"by hand\n")
 
-        def changing(*_: Any) -> str:
+        def changing(*_: Any, **__: Any) -> str:
             raise LedgerError("a file of 1 bytes gave 2")
 
         with monkeypatch.context() as busy:

@@ -17,6 +17,7 @@ from typing import Final
 
 from wink_workspace.errors import LedgerError
 
+from .disk import ledger_failure
 from .large_deltas import LargeVersion, StoredContent, made_from, read_checked
 from .packs import PACK_HEADER, TYPE_OF_KIND, Pack, Packs, parse_entry_header
 
@@ -97,13 +98,21 @@ class LargePacks:
         return LargeVersion.of(base, total, delta)
 
     def chunks(self, object_id: str) -> Iterator[bytes] | None:
-        """The content in pieces, ``None`` if no known pack has it."""
-        with suppress(FileNotFoundError):  # another process replaced the pack
+        """The content in pieces, ``None`` if no known pack has it.
+
+        Raises:
+            LedgerError: If a pack cannot be read.
+        """
+        try:
             version = self.version(object_id)
             if version is not None:
                 return made_from(object_id, version, self.opened)
             if self._pack_of(object_id) is not None:
                 return read_checked(object_id, self.opened(object_id))
+        except FileNotFoundError:  # another process replaced the pack
+            return None
+        except OSError as error:
+            raise ledger_failure("a large file cannot be read", error) from error
         return None
 
     def _pack_of(self, object_id: str) -> Pack | None:
