@@ -662,7 +662,8 @@ def literal_results(
         inside = [n for n in matches if scope and _is_inside(texts, n + len(old) // 2, scope)]
         short = old[: len(old) - n_trailing_empty_lines(old)] if end_may_be_layout else old
         without_end = _matches(texts, short) if short != old else []
-        valid = {found[0] for found in (matches, inside, without_end) if len(found) == 1}
+        below = [] if old else _below_scope(texts, scope)
+        valid = {found[0] for found in (matches, inside, without_end, below) if len(found) == 1}
         if number is not None and number in matches:
             valid.add(number)
         spans.update(_moved(hunk, match) for match in valid)
@@ -707,6 +708,15 @@ def _moved(hunk: OldHunk, match: int) -> tuple[tuple[int, int], ...]:
 def _matches(lines: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
     n = len(wanted)
     return [at for at in range(len(lines) - n + 1) if lines[at : at + n] == wanted]
+
+
+def _below_scope(lines: Sequence[bytes], scope: Sequence[bytes]) -> list[int]:
+    """Where a hunk without old lines can insert: after each line that its scope names."""
+    return [
+        at + 1
+        for at, line in enumerate(lines)
+        if scope and line.strip().startswith(scope[-1]) and _is_inside(lines, at, scope)
+    ]
 
 
 def _is_inside(lines: Sequence[bytes], at: int, scope: Sequence[bytes]) -> bool:

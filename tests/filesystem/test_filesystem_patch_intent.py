@@ -183,6 +183,29 @@ def test_ignored_lines_count_as_context_if_they_are_nearby() -> None:
     assert "hunk 1" in refused(patch, data.replace("one", "1").replace("two", "2"))
 
 
+def test_the_stated_line_counts_as_evidence_for_a_match_with_fuzz() -> None:
+    hunk = [" before", " a", "+more", " b"]
+    data = "x\na\nb\ny\nz\nb\n"  # only "a" is unique
+    assert changed(unified("@@ -1,3 +1,4 @@", *hunk), data) == b"x\na\nmore\nb\ny\nz\nb\n"
+    assert "hunk 1" in refused(unified("@@ -2,3 +2,4 @@", *hunk), data)
+    assert "hunk 1" in refused(update(*hunk), data)
+
+
+@pytest.mark.parametrize("n_above", [20, 21])
+def test_fuzz_far_from_the_stated_line_may_miss_one_line_only(n_above: int) -> None:
+    """The intended lines may be gone, and these be the only similar ones."""
+    changes = ["-line 3", "+three", " line 4", " line 5", " line 6", " line 7"]
+    above = "".join(f"above {n}\n" for n in range(n_above))
+    data = above + numbered(8).replace("line 1\n", "one\n")
+    missing_one = unified("@@ -1,7 +1,7 @@", " line 1", " line 2", *changes)
+    assert b"three" in changed(missing_one, data)
+    missing_two = unified("@@ -1,7 +1,7 @@", " line 1", " 2", *changes)
+    if n_above == 20:
+        assert b"three" in changed(missing_two, data)
+    else:
+        assert "hunk 1" in refused(missing_two, data)
+
+
 def test_fuzz_does_not_insert_lines_that_are_next_to_the_match_already() -> None:
     data = numbered(12).replace("line 4\n", "new 1\nnew 2\n")
     hunk = [" line 3", " line 4", "+new 1", "+new 2", " line 5", " line 6", "-line 7", " line 8"]

@@ -5,11 +5,12 @@ lines (context and removed lines) follow each other. The rules, in this order:
 
 1. Exact. If there is only one match in the file, it is used, whatever the ``@@`` line states.
 2. Several exact matches. Exactly one must remain after these conditions: hunks are in the order
-   of the file; a stated scope (``@@ class Reader:``) contains the match; the match is at the
-   stated line, or is shifted from it by as much as both neighbouring hunks. If only one neighbour
-   is shifted, or both differently, the number is not enough. The nearest match is never chosen
-   for being near: it is often a copy of the intended lines. If not exactly one remains, the hunk
-   is refused and the error lists the matches.
+   of the file, and none has a line that another one changes; a stated scope
+   (``@@ class Reader:``) contains the match; the match is at the stated line, or is shifted from
+   it by as much as both neighbouring hunks. If only one neighbour is shifted, or both
+   differently, the number is not enough. The nearest match is never chosen for being near: it is
+   often a copy of the intended lines. If not exactly one remains, the hunk is refused and the
+   error lists the matches.
 3. Loose. If some hunk has no exact match, all hunks of the file are compared again by rules 1
    and 2, ignoring byte order mark, kind of line end and a missing final newline. The file keeps
    its own; added lines get the line end of the line before. A hunk with both kinds of line end
@@ -23,7 +24,9 @@ lines (context and removed lines) follow each other. The rules, in this order:
    many as were ignored. A stated scope must contain the match. The match must be evident:
    - At least two old lines are evidence, and one more for each missing line. Evidence is a
      remaining line that is unique in the file, or an ignored line that is within six lines on its
-     side. All other ignored lines are missing. Blank lines do not count.
+     side. All other ignored lines are missing. Blank lines do not count. A match at the stated line
+     counts as two lines of evidence. A match more than 20 lines from it needs two lines more, and
+     at most one line may be missing: the intended lines may be gone, and these be similar ones.
    - There is no rival: nowhere else in the file are as many old lines close together, whatever
      their white space and order, as remain here. If more than one line is missing, the number of
      missing lines is subtracted from that limit.
@@ -71,6 +74,7 @@ __all__ = ["Mismatch", "Placed", "place_hunks"]
 _MAX_FUZZ = 2
 _MIN_EVIDENCE = 2
 _NEARBY_LINES = 6
+_FAR_LINES = 20
 _USUAL_CONTEXT = 3
 _MAX_PLACES_NAMED = 8
 _LINE_ENDINGS = "line endings"
@@ -403,8 +407,7 @@ class _Attempt:
         after = min((n for n in self.positions if n > number), default=0)
         start = self.positions[before].end if before else 0
         end = self.positions[after].start if after else self.view.n
-        size = len(shape.old) - shape.n_after
-        left = [at for at in places if at + shape.n_before >= start and at + size <= end]
+        left = [at for at in places if start <= at and at + len(shape.old) <= end]
         if shape.hunk.scopes:
             at = 0 if shape.old else -1
             return [place for place in left if self.view.is_inside(place + at, shape.hunk.scopes)]
@@ -568,9 +571,16 @@ class _Attempt:
         n_nearby += sum(line in below for line in ignored_below)
         n_missing = len(ignored_above) + len(ignored_below) - n_nearby
         n_evidence = n_nearby + sum(self.view.is_unique(line) for line in kept)
+        n_needed = _MIN_EVIDENCE + n_missing
+        if shape.states_line and position.shift == 0:
+            n_evidence += _MIN_EVIDENCE
+        elif shape.states_line and abs(position.shift) > _FAR_LINES:
+            if n_missing > 1:
+                return False
+            n_needed += _MIN_EVIDENCE
         n_elsewhere = self.view.n_alike_elsewhere(shape.old, position.at)
         n_allowed = len(kept) - max(1, n_missing)
-        return n_evidence >= _MIN_EVIDENCE + n_missing and n_elsewhere <= n_allowed
+        return n_evidence >= n_needed and n_elsewhere <= n_allowed
 
     # ------------------------------------------------------------------------------ the result
 
