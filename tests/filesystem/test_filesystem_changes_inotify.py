@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,25 @@ from inotify_simple import INotify
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem import ROOT, Dirty, DiskFilesystem, DiskTree, FileIndex, ScanTracker
+from wink_workspace.filesystem.changes import instances
 from wink_workspace.filesystem.changes.inotify import InotifyTracker, remote_filesystem
 
 
 def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:
     return Dirty(frozenset(map(path_of, paths)), frozenset(map(path_of, below)), reason)
+
+
+class LeavingBelow:
+    """The directories and files with one of these names at the top leave."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def directory(self, parts: tuple[str, ...]) -> bool:
+        return parts[0] in self._names
+
+    def files(self, directory: tuple[str, ...], names: Sequence[str]) -> Sequence[str]:
+        return names if directory[:1] and directory[0] in self._names else ()
 
 
 @pytest.fixture
@@ -87,12 +101,31 @@ def test_only_new_directories_that_leave_are_not_read(
         (root / name / "sub").mkdir(parents=True)
         (root / name / "sub/f").write_text("new")
     (root / "d/sub/f").write_text("changed")
-    found = tracker.drain(leaving=lambda parts: parts[0] in ("leaves", "d"))
+    found = tracker.drain(leaving=LeavingBelow("leaves", "d"))
     tracker.close()
     assert found.covers(path_of("leaves/sub/f"))
     assert found.covers(path_of("stays/sub/f"))
     assert found.covers(path_of("d/sub/f"))
     assert tracker.n_visited - before == len(("f", "g", "d", "d/f", "d/sub", "d/sub/f")) + 4
+
+
+def test_many_new_files_that_leave_are_reported_with_their_sizes_and_enter_no_index(
+    root: Path,
+) -> None:
+    """If they stay after all, the next scan finds them, which the caller asks for."""
+    tracker = InotifyTracker(root, clock=later(), max_watches=1)  # every drain is a scan
+    for n in range(100):
+        (root / f"d/new{n}").write_text("new")
+    (root / "d/linked").hardlink_to(root / "d/f")
+    (root / "d/link").symlink_to("f")
+    found = tracker.drain(leaving=LeavingBelow("d"))
+    assert found.leaving == {("d",): {f"new{n}": 3 for n in range(100)}}
+    assert found.covers(path_of("d/new7"))
+    assert found.paths == {path_of(f"d/{name}") for name in ("linked", "link", "f")}
+    assert tracker.index is not None
+    assert tracker.index.names(("d",)) == {"f", "sub", "linked", "link"}
+    assert len(tracker.drain().paths) == 100
+    tracker.close()
 
 
 def test_racily_clean_file_without_later_events_becomes_clean(
@@ -486,6 +519,7 @@ def refusing(code: int) -> Callable[..., object]:
 def test_directory_is_scanned_if_inotify_refuses_a_watch(
     root: Path, monkeypatch: pytest.MonkeyPatch, method: str, code: int
 ) -> None:
+    instances._close_idle()  # otherwise no instance may have to be made
     monkeypatch.setattr(INotify, method, refusing(code))
     tracker = InotifyTracker(root, clock=later())
     tracker.drain()
@@ -494,6 +528,43 @@ def test_directory_is_scanned_if_inotify_refuses_a_watch(
     assert drained.paths == {path_of("f")}
     assert os.strerror(code) in (drained.reason or "")
     tracker.close()
+
+
+def test_an_instance_that_is_used_again_reports_nothing_of_its_former_tracker(
+    root: Path, tmp_path: Path
+) -> None:
+    instances._close_idle()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "f").write_text("before")
+    for n in range(3):
+        first = InotifyTracker(root, clock=later())
+        first.drain()
+        rewrite(root / "f")  # an event that is never read
+        first.close()
+        assert len(instances._idle) == 1
+        second = InotifyTracker(other, clock=later())
+        assert not instances._idle
+        second.drain()
+        rewrite(root / "f")
+        (other / "f").write_text(f"changed {n}")
+        drained = second.drain()
+        assert (drained.paths, drained.reason) == ({path_of("f")}, None)
+        assert second.n_visited < 10
+        second.close()
+
+
+def test_a_process_keeps_one_instance_and_a_forked_child_none(root: Path) -> None:
+    instances._close_idle()
+    trackers = [InotifyTracker(root, clock=later()) for _ in range(3)]
+    for tracker in trackers:
+        tracker.close()
+    assert len(instances._idle) == 1
+    child = os.fork()
+    if child == 0:
+        os._exit(len(instances._idle))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(instances._idle) == 1
 
 
 def test_limit_that_is_reached_later_is_noticed(
@@ -629,7 +700,7 @@ def test_files_that_this_process_moves_out_together_are_not_reported(
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
         with tree.moving_out(path_of("d"), outside) as move:
             for name in names:
-                move(name, name)
+                move(name)
         assert sorted(path.name for path in (root.parent / "outside").iterdir()) == sorted(names)
     before = tracker.n_visited
     found = tracker.drain()
@@ -651,7 +722,7 @@ def test_changes_of_another_process_while_files_are_moved_out_are_reported(
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
         (root / "d/f").write_text("changed before")
         with tree.moving_out(path_of("d"), outside) as move:
-            move("leaves", "0")
+            move("leaves")
             (root / "d/leaves").write_text("made again")
             (root / "d/is deleted").unlink()
             (root / "d/added").write_text("new")
@@ -667,7 +738,7 @@ def test_directory_that_is_made_while_files_are_moved_out_is_read_and_watched(
     tracker.drain()
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
         with tree.moving_out(path_of("d"), outside) as move:
-            move("leaves", "0")
+            move("leaves")
             (root / "d/made").mkdir()
             (root / "d/made/f").write_text("new")
     assert tracker.drain().covers(path_of("d/made/f"))
@@ -680,7 +751,7 @@ def test_everything_counts_as_changed_if_the_directory_disappears_while_files_ar
 ) -> None:
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
         with tree.moving_out(path_of("d"), outside) as move:
-            move("f", "0")
+            move("f")
             (root / "d").rename(root / "moved")
     found = tracker.drain()
     assert found.reason

@@ -170,7 +170,7 @@ def swapping_before(n: int, swap: Callable[[], None]) -> Iterator[list[object]]:
 
     def profile(frame: FrameType, event: str, function: object) -> None:
         if event == "call":  # a system call for which Python has no function
-            by_name = frame.f_code.co_name == "openat2"
+            by_name = frame.f_code.co_name == "open_beneath"
         else:
             by_name = event == "c_call" and getattr(function, "__module__", None) == "posix"
             by_name = by_name and getattr(function, "__name__", None) in BY_NAME

@@ -23,6 +23,7 @@ from disk_fixtures import later
 
 from wink_workspace.errors import MountError, UsageError
 from wink_workspace.filesystem import DiskTree, parse_path
+from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
 from wink_workspace.filesystem.overlay.tracking import OverlayTracker
 
@@ -175,6 +176,47 @@ def test_a_directory_that_this_process_copies_up_causes_no_scan(
         assert found.reason is None
 
 
+def test_a_file_that_changed_before_is_reported_without_what_is_below_its_name(
+    layers: Path, mount: OverlayMount
+) -> None:
+    files = mount.path / "files"
+    tracker = OverlayTracker(layers / "base/files", layers / "upper/files", clock=later())
+    with closing(tracker):
+        tracker.drain()
+        (files / "a").write_text("copied up")
+        first = tracker.drain()
+        (files / "a").write_text("changed again")
+        assert first.prefixes == {parse_path("a")}  # only the mount knows what the base has
+        assert tracker.drain() == Dirty(paths=frozenset([parse_path("a")]))
+
+
+@pytest.mark.parametrize("drains_between", [True, False])
+def test_a_file_whose_directory_was_replaced_by_one_of_the_base_stands_for_what_is_below(
+    layers: Path, mount: OverlayMount, drains_between: bool
+) -> None:
+    """The name was a file before, then a directory of the base shows through there."""
+    if not mount.privileged:
+        pytest.skip("a directory of the base cannot be renamed here")
+    (layers / "base/files/other/b").mkdir(parents=True)
+    (layers / "base/files/other/b/below").write_text("of the base")
+    files = mount.path / "files"
+    tracker = OverlayTracker(layers / "base/files", layers / "upper/files", clock=later())
+    with closing(tracker):
+        for text in ("copied up", "changed again"):
+            (files / "sub/b").write_text(text)
+            tracker.drain()
+        (files / "sub/b").unlink()
+        (files / "sub").rmdir()
+        (files / "other").rename(files / "sub")
+        if drains_between:
+            tracker.drain()
+        assert (files / "sub/b/below").read_text() == "of the base"
+        (files / "sub/b/below").unlink()
+        (files / "sub/b").rmdir()
+        (files / "sub/b").write_text("a file again")
+        assert tracker.drain().covers(parse_path("sub/b/below"))
+
+
 # Attaching
 
 WAITS = """
@@ -224,6 +266,34 @@ def test_attaching_to_a_process_that_ended_is_an_error(mount: OverlayMount) -> N
     ended.wait()
     with pytest.raises(MountError, match=rf"/x in process {ended.pid}: No such"):
         mount.attach(ended.pid, "/x")
+
+
+@ROOT_ONLY
+def test_a_failing_podman_unshare_is_named_when_a_container_cannot_get_the_mount(
+    layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    podman = programs / "podman"
+    podman.write_text("#!/bin/sh\necho 'cannot set up namespace' >&2\nexit 125\n")
+    podman.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    mounter = Mounter()
+    assert mounter.own_namespace is not None
+    assert "cannot set up namespace" in mounter.own_namespace
+    with mounter.mount(layers / "base", layers / "upper", layers / "work") as mount:
+        before = mounter.pid
+        with pytest.raises(MountError, match=r"another user namespace .*cannot set up") as raised:
+            mount.attach(os.getpid(), str(layers))
+        assert "podman unshare true" in str(raised.value.hint)
+        assert names(mount.path / "files") == ["a", "sub"], "the mount itself stays usable"
+    podman.write_text('#!/bin/sh\nshift\nexec "$@"\n')  # it works again
+    for name in ("upper/files", "work"):
+        (layers / f"later-{name}").mkdir(parents=True)
+    with mounter.mount(layers / "base", layers / "later-upper", layers / "later-work"):
+        assert mounter.own_namespace is None
+        assert mounter.pid not in (None, before), "another program"
 
 
 # Processes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 __all__ = ["NOTHING", "Dirty", "NotedChanges"]
@@ -17,11 +19,16 @@ class Dirty:
     changed its mode, and its entries are listed separately. Each of ``prefixes`` stands for
     itself and everything that is or was below it. ``reason`` is set if notes and events were
     not enough: the status of all entries was read, or, if ``everything``, nothing is known.
+    ``leaving`` has the sizes in bytes of files that the caller removes (``Leaving.files``), by
+    directory and name.
     """
 
     paths: frozenset[WorkspacePath] = frozenset()
     prefixes: frozenset[WorkspacePath] = frozenset()
     reason: str | None = None
+    leaving: Mapping[Parts, Mapping[str, int]] = field(
+        default_factory=dict[Parts, Mapping[str, int]], hash=False
+    )
 
     @classmethod
     def all(cls, reason: str) -> Dirty:
@@ -34,21 +41,24 @@ class Dirty:
         return ROOT in self.prefixes
 
     def __bool__(self) -> bool:
-        return bool(self.paths or self.prefixes)
+        return bool(self.paths or self.prefixes or self.leaving)
 
     def __or__(self, other: Dirty) -> Dirty:
-        if not (other.paths or other.prefixes or other.reason):
+        if not (other.paths or other.prefixes or other.reason or other.leaving):
             return self
-        if not (self.paths or self.prefixes or self.reason):
+        if not (self.paths or self.prefixes or self.reason or self.leaving):
             return other
         reason = self.reason or other.reason
         if self.reason and other.reason:
             reason = f"{self.reason}; {other.reason}"
-        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason)
+        leaving = {**self.leaving, **other.leaving}
+        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason, leaving)
 
     def covers(self, path: WorkspacePath) -> bool:
         """Whether *path* may have changed."""
         if path in self.paths or path in self.prefixes:
+            return True
+        if path.parts and path.name in self.leaving.get(path.parts[:-1], ()):
             return True
         return any(ancestor in self.prefixes for ancestor in path.ancestors())
 

@@ -2,8 +2,8 @@
 
 Rule 1: an entry with the same status has the same content, since every change of a file
 alters its change time. This does not hold if the file had just changed when its status was
-read: the next change may fall into the same tick of the filesystem's clock. Such an entry is
-*racily clean* and counts as changed the next time.
+read: the next change may get the same time. Such an entry is *racily clean* (``ChangeTimes``) and
+counts as changed the next time.
 Rule 2: a stored index is a hint. If it is missing, damaged or of another version, everything
 counts as changed.
 """
@@ -13,14 +13,15 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.disk.change_times import ChangeTimes
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree, racy_from_ns
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .dirty import Dirty
@@ -50,14 +51,26 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _MAX_SCANS = 5
+_MANY_FILES: Final = 64
+"""From this number on, new files of one directory leave together."""
 
 EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
 
 Watch = Callable[[Parts, int], None]
 
-Leaving = Callable[[Parts], bool]
-"""Whether the caller removes a new directory, so that nothing below it has to be read."""
+
+class Leaving(Protocol):
+    """What the caller of a drain removes, so that it need not be tracked."""
+
+    def directory(self, parts: Parts) -> bool:
+        """Whether the new directory *parts* leaves: nothing below it is read."""
+        ...
+
+    def files(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of the new files *names* of a directory that leave: they enter no index."""
+        ...
+
 
 DirectoryForm = Callable[[int], int]
 """What an open directory of an upper layer does to the base, as a number.
@@ -128,6 +141,11 @@ class FileIndex:
         if entries is None:
             entries = self.directories[directory] if directory in self._packed else {}
         return entries.get(name)
+
+    def names(self, directory: Parts) -> set[str]:
+        """The names in a directory, none if it did not exist."""
+        packed = self._packed.get(directory)
+        return set(self._decoded.get(directory, ())) if packed is None else set(packed.names())
 
     def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
         """Add entries to a directory; those that changed at *racy_ns* or later are racily clean."""
@@ -211,13 +229,15 @@ class FileIndex:
                 del self._decoded[below]
 
     def forget_files(self, directory: Parts, names: Iterable[str]) -> None:
-        """As ``forget`` for many names; a directory among them must be empty."""
+        """As ``forget`` for many names, also unknown ones; a directory among them must be empty."""
         self._listed.pop(directory, None)
-        entries = self.directories.get(directory, {})
-        keys: set[EntryKey] = set()
-        for name in names:
-            entries.pop(name, None)
-            keys.add((directory, name))
+        known = self.names(directory).intersection(names)
+        if not known:
+            return
+        entries = self.directories[directory]
+        for name in known:
+            del entries[name]
+        keys = {(directory, name) for name in known}
         self.linked -= keys
         self.racily_clean -= keys
 
@@ -327,7 +347,8 @@ def is_directory_change(before: Status | None, after: Status | None) -> bool:
 class IndexedTree:
     """A tree, and the index of its last known state.
 
-    ``n_visited`` counts the entries whose status was read so far.
+    ``n_visited`` counts the entries whose status was read so far. *is_local* is that of
+    ``ChangeTimes``.
     """
 
     def __init__(
@@ -337,11 +358,12 @@ class IndexedTree:
         clock: Clock,
         *,
         form: DirectoryForm | None = None,
+        is_local: bool = False,
     ) -> None:
         self.tree = tree
         self.index = index
         self.n_visited = 0
-        self._clock = clock
+        self.times = ChangeTimes(tree, clock, is_local=is_local)
         self._form = form
 
     def look_at_all(self, watch: Watch | None = None, leaving: Leaving | None = None) -> Dirty:
@@ -355,15 +377,13 @@ class IndexedTree:
         for _ in range(_MAX_SCANS):
             index = FileIndex()
             try:
-                self._add_below(
-                    index, ROOT, watch, _new_and_leaving(before, leaving), earlier=before
-                )
+                left = self._add_below(index, ROOT, watch, leaving, earlier=before)
             except FilesystemError as error:
                 problem = error.message  # such as directories that another process moves
             else:
                 self.index = index
                 nothing_known = Dirty.all("there is no earlier state to compare with")
-                return before.differences(index) if before else nothing_known
+                return before.differences(index) | left if before else nothing_known
         return Dirty.all(f"not every entry could be read: {problem}")
 
     def look_below(self, index: FileIndex, path: WorkspacePath, watch: Watch) -> None:
@@ -385,7 +405,7 @@ class IndexedTree:
         Entries below a new directory are not read.
         """
         seen: dict[str, tuple[Status | None, Status | None]] = {}
-        racy_ns = racy_from_ns(self._clock)
+        racy_ns = self.times.racy_from_ns()
         wanted = list(names)
         known = index.directories.get(directory.parts, {})
         found = self.tree.statuses(directory, wanted)
@@ -416,8 +436,9 @@ class IndexedTree:
         leaving: Leaving | None = None,
         *,
         earlier: FileIndex | None = None,
-    ) -> None:
-        racy_ns = racy_from_ns(self._clock)
+    ) -> Dirty:
+        """Add *top* and everything below it; what leaves since *earlier* is returned, not added."""
+        racy_ns = self.times.racy_from_ns()
         form = self._form
 
         def before(parts: Parts, descriptor: int) -> None:
@@ -435,27 +456,51 @@ class IndexedTree:
         def known(parts: Parts, status: os.stat_result) -> list[str] | None:
             return None if earlier is None else earlier.names_in(top.parts + parts, status)
 
+        left: dict[Parts, Mapping[str, int]] = {}
         for listing in self.tree.listings(
             top, before=before, unreadable=unreadable, known_names=known
         ):
-            directory = top.parts + listing.parts
-            index.put_listing(directory, listing.entries, racy_ns, own=listing.status)
+            directory, own = top.parts + listing.parts, listing.status
             self.n_visited += len(listing.entries)
-            if leaving is not None:
+            if leaving is not None and earlier is not None:
+                files = _leaving_files(earlier, directory, listing.entries, leaving)
+                if files:
+                    left[directory] = files
+                    own = None  # not all entries are added
+                    listing.entries[:] = [at for at in listing.entries if at[0] not in files]
+            index.put_listing(directory, listing.entries, racy_ns, own=own)
+            if leaving is not None and earlier is not None:
                 listing.entries[:] = [
                     (name, status)
                     for name, status in listing.entries
-                    if not stat.S_ISDIR(status.st_mode) or not leaving((*listing.parts, name))
+                    if not stat.S_ISDIR(status.st_mode)
+                    or not _is_new_and_leaves(earlier, (*directory, name), leaving)
                 ]
+        return Dirty(leaving=left)
 
 
-def _new_and_leaving(before: FileIndex | None, leaving: Leaving | None) -> Leaving | None:
-    """*leaving* for directories that are new since *before*: others may have other changes."""
-    if before is None or leaving is None:
-        return None
+def _is_new_and_leaves(earlier: FileIndex, directory: Parts, leaving: Leaving) -> bool:
+    """Whether a directory is new since *earlier*, so that nothing else changed, and leaves."""
+    known = earlier.get(directory[:-1], directory[-1])
+    return (known is None or not known.is_directory) and leaving.directory(directory)
 
-    def is_new_and_leaves(parts: Parts) -> bool:
-        known = before.get(parts[:-1], parts[-1])
-        return (known is None or not known.is_directory) and leaving(parts)
 
-    return is_new_and_leaves
+def _leaving_files(
+    earlier: FileIndex,
+    directory: Parts,
+    entries: Sequence[tuple[str, os.stat_result]],
+    leaving: Leaving,
+) -> dict[str, int]:
+    """The sizes of those of many new files that leave; not of hard links, which change others."""
+    if len(entries) < _MANY_FILES:
+        return {}
+    known = earlier.names(directory)
+    new = {
+        name: status.st_size
+        for name, status in entries
+        if name not in known and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    }
+    if len(new) < _MANY_FILES:
+        return {}
+    left = leaving.files(directory, list(new))
+    return new if len(left) == len(new) else {name: new[name] for name in left}

@@ -23,9 +23,9 @@ What events do not report, and how each gap is closed:
   checked in each drain. A drain scans (a) if an existing file got a new name; (b) if a name was
   added and deleted since the last drain, as it may have been a hard link; (c) if a name was
   written and its file did not change. Temporary names that this process uses are excluded.
-* Changes in a directory while this process moves many of its files out. Their events would fill the
-  queue, so the directory is not watched meanwhile. The next drain reads the statuses of all entries
-  that are left in it.
+* Names that leave a directory while this process moves many of its files out. Their events would
+  fill the queue, so these are not reported meanwhile. After that, the names are compared with the
+  index.
 * Lost events: the queue overflowed, or the canary's event did not come.
 * Changes that another machine makes to a network filesystem. There, every drain scans.
 
@@ -46,17 +46,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Final, NamedTuple
 
-from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
-    INotify,
-    flags,
-)
+from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - has none
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
+from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
 
@@ -70,12 +67,13 @@ from .index import (
     Status,
     is_directory_change,
 )
+from .instances import give_back, take
 
-__all__ = ["InotifyTracker", "remote_filesystem"]
+__all__ = ["InotifyTracker", "has_mount_below", "remote_filesystem"]
 
 _log = logging.getLogger(__name__)
 
-_MASK = (
+_MASK: Final = int(
     flags.CREATE
     | flags.DELETE
     | flags.MOVED_FROM
@@ -113,15 +111,6 @@ class _LostEventsError(Exception):
     """Events were lost, and a new queue is needed."""
 
 
-class _Inotify(Protocol):
-    """The part of ``inotify_simple.INotify`` that is used, which has no types."""
-
-    def add_watch(self, path: str, mask: int) -> int: ...
-    def rm_watch(self, wd: int) -> None: ...
-    def fileno(self) -> int: ...
-    def close(self) -> None: ...
-
-
 _Event = tuple[int, Parts, str, int, int]
 """The watch, its directory, the name in it, the mask and the cookie [inotify(7)]."""
 
@@ -137,23 +126,24 @@ class _Queue:
         self._max_watches = max_watches
         self._directories: dict[int, Parts] = {}
         self._renewed: set[int] = set()
-        self._inotify = cast("_Inotify", INotify(nonblocking=True))
+        self._inotify = take()
         self._canary = os.memfd_create("canary")
         try:
             self._canary_watch = self._inotify.add_watch(_proc(self._canary), flags.ATTRIB)
         except OSError:
-            self.close()
+            self._inotify.close()
+            os.close(self._canary)
             raise
         # The bytes that are read if nothing happened, the usual case [inotify(7)]
         self._canary_alone = struct.pack("iIII", self._canary_watch, _ATTRIB, 0, 0)
 
     def close(self) -> None:
-        self._inotify.close()
+        give_back(self._inotify, [self._canary_watch, *self._directories])
         os.close(self._canary)
 
-    def watch(self, directory: Parts, descriptor: int) -> None:
-        """Watch an open directory; if it is already watched, only record its path again."""
-        watch = self._inotify.add_watch(_proc(descriptor), _MASK)
+    def watch(self, directory: Parts, descriptor: int, mask: int = _MASK) -> None:
+        """Watch an open directory; if it is already watched, record its path and set the mask."""
+        watch = self._inotify.add_watch(_proc(descriptor), mask)
         self._directories[watch] = directory
         self._renewed.add(watch)
         if self._max_watches is not None and len(self._directories) > self._max_watches:
@@ -166,12 +156,6 @@ class _Queue:
                 del self._directories[watch]
                 with suppress(OSError):  # it was removed with its directory
                     self._inotify.rm_watch(watch)
-
-    def unwatch(self, descriptor: int) -> None:
-        """Stop watching an open directory; its events that were not read yet are lost."""
-        watch = self._inotify.add_watch(_proc(descriptor), _MASK)  # the number that it has
-        self._directories.pop(watch, None)
-        self._inotify.rm_watch(watch)
 
     def begin_renewal(self) -> None:
         """Begin to watch all directories again, before a scan calls ``watch`` for each."""
@@ -345,23 +329,22 @@ class InotifyTracker:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
-        self._seen = IndexedTree(self._tree, index, clock, form=form)
         self._writes = _MODIFY | _ATTRIB | (_CLOSE_WRITE if form is not None else 0)
-        self._clock = clock
         self._max_watches = max_watches
         self._noted = NotedChanges()
         self._made: set[Parts] = set()
         self._left: set[Parts] = set()
         self._expected: set[str] = set()
-        self._unwatched_meanwhile: set[Parts] = set()
         self._warned: set[str] = set()
         self._complete_before_ns: int | None = None
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
         self._process = OwnProcess(f"the watch on {self._tree.root}")
-        self._scan_reason: str | None = _why_inotify_is_incomplete(self._tree.root)
+        mounts = _Mounts.of(self._tree.root)
+        self._scan_reason: str | None = mounts.why_incomplete
         if self._scan_reason is not None:
             self._warn(self._scan_reason)
+        self._seen = IndexedTree(self._tree, index, clock, form=form, is_local=mounts.is_local)
         self._pending = self._scan("it was not watched until now")
 
     @property
@@ -403,23 +386,32 @@ class InotifyTracker:
                 self._queue.unwatch_below(self._left)
 
     def entries_leaving(self, directory: WorkspacePath) -> None:
-        """Stop watching a directory, so that the events of many renames do not fill the queue."""
-        with self._lock:
-            self._unwatched_meanwhile.add(directory.parts)
-            with suppress(FilesystemError, OSError), self._tree.opened(directory) as descriptor:
-                if self._queue is not None:
-                    self._queue.unwatch(descriptor)
+        """Do not watch a directory for names that leave it: many renames would fill the queue."""
+        with self._lock, suppress(FilesystemError), self._tree.opened(directory) as descriptor:
+            self._watch(directory.parts, descriptor, _MASK & ~_MOVED_FROM)
 
     def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Forget files that this process just moved out, and watch their directory again."""
+        """Forget files that this process just moved out, and watch for names that leave again."""
         with self._lock:
+            index = self._seen.index
+            if index is not None:
+                index.forget_files(directory.parts, names)
             try:
                 with self._tree.opened(directory) as descriptor:
                     self._watch(directory.parts, descriptor)
-            except FilesystemError:  # another process removes it or moves it
+                    present = set(os.listdir(descriptor))  # noqa: PTH208 - pathlib takes no descriptor
+            except (FilesystemError, OSError):  # another process removes it or moves it
                 self._noted.add(ROOT, below=True)
-            if self._seen.index is not None:
-                self._seen.index.forget_files(directory.parts, names)
+                return
+            if index is not None:
+                changed = list(present ^ index.names(directory.parts))
+                hidden = self._tree.hidden
+                unseen = () if hidden is None else hidden.hidden_in(directory.parts, changed)
+                for name in set(changed).difference(unseen):
+                    self._noted.add(directory / name, below=False)
+
+    def finish_leaving(self) -> None:
+        """Do nothing: ``directories_left`` and ``entries_left`` did all."""
 
     def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
@@ -443,7 +435,7 @@ class InotifyTracker:
     def _drain(self, leaving: Leaving | None) -> Dirty:
         pending, self._pending = self._pending, NOTHING
         complete_before_ns, self._complete_before_ns = self._complete_before_ns, None
-        racy_ns = racy_from_ns(self._clock)
+        racy_ns = self._seen.times.racy_from_ns()
         noted, summary = self._noted.take(), self._read_events()
         index = self._seen.index
         reason = self._scan_reason or summary.reason
@@ -486,7 +478,7 @@ class InotifyTracker:
     def _follow(self, index: FileIndex, summary: _EventSummary, racy_ns: int) -> Dirty:
         """The paths that may have changed, from *summary* and the index; updates *index*."""
         tops = summary.prefixes
-        if not summary.paths and not tops and not index.linked and not self._unwatched_meanwhile:
+        if not summary.paths and not tops and not index.linked:
             self._complete_before_ns = racy_ns
             return NOTHING
         keys: set[EntryKey] = set()
@@ -496,10 +488,7 @@ class InotifyTracker:
         changed = NotedChanges()
         try:
             reason = self._look_below(index, tops) if tops else self._scan_reason
-            checked = index.linked
-            if self._unwatched_meanwhile:
-                checked = checked | self._left_in_unwatched(index)
-            reason = reason or self._look_at(index, keys, checked, summary.written(), changed)
+            reason = reason or self._look_at(index, keys, index.linked, summary.written(), changed)
         except FilesystemError as error:
             reason = f"files changed while they were read: {error.message}"
         found = changed.take()
@@ -518,20 +507,6 @@ class InotifyTracker:
         if any(_is_below(directory, tops) for directory, _ in index.linked):
             return _NEW_LINK
         return self._scan_reason
-
-    def _left_in_unwatched(self, index: FileIndex) -> set[EntryKey]:
-        """The present and the known entries of the directories that were not always watched."""
-        found: set[EntryKey] = set()
-        for directory in self._unwatched_meanwhile:
-            names = set(index.directories.get(directory, {}))
-            with (
-                suppress(FileMissingError, DirectoryExpectedError),
-                self._tree.opened(WorkspacePath(directory)) as descriptor,
-            ):
-                names.update(os.listdir(descriptor))  # noqa: PTH208 - pathlib takes no descriptor
-            found.update((directory, name) for name in names)
-        self._unwatched_meanwhile.clear()
-        return found
 
     def _look_at(
         self,
@@ -571,7 +546,6 @@ class InotifyTracker:
             self._open_queue()
         if self._queue is not None:
             self._queue.begin_renewal()
-        self._unwatched_meanwhile.clear()
         found = self._seen.look_at_all(self._watch, leaving)
         if self._queue is not None:
             self._queue.end_renewal()
@@ -579,10 +553,10 @@ class InotifyTracker:
             self._warn(_UNREADABLE)
         return Dirty(reason=self._scan_reason or reason) | found
 
-    def _watch(self, directory: Parts, descriptor: int) -> None:
+    def _watch(self, directory: Parts, descriptor: int, mask: int = _MASK) -> None:
         if self._queue is not None:
             try:
-                self._queue.watch(directory, descriptor)
+                self._queue.watch(directory, descriptor, mask)
             except OSError as error:
                 self._stop_watching(f"not every directory can be watched: {error.strerror}")
 
@@ -640,12 +614,31 @@ def _by_directory(keys: Iterable[EntryKey]) -> dict[Parts, set[str]]:
     return names
 
 
-def _why_inotify_is_incomplete(root: Path) -> str | None:
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-    except OSError:
-        return "the type of the filesystem is not known"
-    return remote_filesystem(root.stat().st_dev, mounts)
+class _Mounts(NamedTuple):
+    """What the mounts of this machine say about a root.
+
+    ``why_incomplete`` is set if other machines may change files. ``is_local`` is true if they
+    cannot, and nothing is mounted below the root.
+    """
+
+    why_incomplete: str | None
+    is_local: bool
+
+    @classmethod
+    def of(cls, root: Path) -> _Mounts:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return cls("the type of the filesystem is not known", is_local=False)
+        why = remote_filesystem(root.stat().st_dev, mounts)
+        return cls(why, is_local=why is None and not has_mount_below(root.resolve(), mounts))
+
+
+def has_mount_below(root: Path, mounts: str) -> bool:
+    """Whether anything is mounted below *root*, from lines as in ``/proc/self/mountinfo``."""
+    escaped = "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in str(root))
+    below = escaped.rstrip("/") + "/"
+    return any(line.split()[4].startswith(below) for line in mounts.splitlines())
 
 
 def remote_filesystem(device: int, mounts: str) -> str | None:

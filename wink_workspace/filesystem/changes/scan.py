@@ -55,8 +55,13 @@ class ChangeTracker(ChangeObserver, Protocol):
 
         A caller that cannot use the answer returns it with ``note``. One that removes every new
         directory for which *leaving* is true spares the tracker from reading them; if it fails
-        to remove one, it notes that everything may have changed.
+        to remove one, it notes that everything may have changed. In any case it calls
+        ``finish_leaving`` before other code may change files.
         """
+        ...
+
+    def finish_leaving(self) -> None:
+        """Record that the caller of ``drain`` has removed what leaves, or failed to."""
         ...
 
     def close(self) -> None:
@@ -137,6 +142,9 @@ class ScanTracker:
         with self._lock:
             if self._seen.index is not None:
                 self._seen.index.forget_files(directory.parts, names)
+
+    def finish_leaving(self) -> None:
+        """Do nothing: there are no events."""
 
     def close(self) -> None:
         """Close the directory."""

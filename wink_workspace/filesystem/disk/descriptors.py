@@ -361,6 +361,11 @@ def write_with_holes(file: int, pieces: Iterable[bytes]) -> None:
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _OPENAT2 = 437  # on architectures with another number, the call fails
+_HOW = {
+    flags: struct.pack("QQQ", flags, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+    for flags in (ENTER, PATH_ONLY, READ)
+}
+_HOW_BYTES = struct.calcsize("QQQ")
 
 
 def enter(top: int, parts: Parts, *, make_accessible: bool = False) -> int:
@@ -391,7 +396,10 @@ def open_beneath(top: int, parts: Parts, flags: int) -> int:
         parts: At least one name.
         flags: ``ENTER``, ``PATH_ONLY`` or ``READ``.
     """
-    return _openat2()(top, "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS), flags)
+    system_call, error_number = _system_call()
+    path = "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS)
+    opened = system_call(_OPENAT2, top, path, _HOW[flags], _HOW_BYTES)
+    return opened if opened >= 0 else -error_number()
 
 
 def _enter_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int:
@@ -410,26 +418,16 @@ def _enter_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int:
 
 
 @cache
-def _openat2() -> Callable[[int, bytes, int], int]:
-    """The system call openat2(2), without following links; returns -errno for a failure."""
+def _system_call() -> tuple[Callable[[int, int, bytes, bytes, int], int], Callable[[], int]]:
+    """The function syscall(2) with the arguments of openat2(2), and one for its last ``errno``."""
     import ctypes
 
-    system = ctypes.CDLL(None, use_errno=True)
-    system.syscall.argtypes = (
+    system_call = ctypes.CDLL(None, use_errno=True).syscall
+    system_call.argtypes = (
         *(ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
     )
-    system.syscall.restype = ctypes.c_long
-    encoded_flags = {
-        flags: struct.pack("QQQ", flags, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
-        for flags in (ENTER, PATH_ONLY, READ)
-    }
-
-    def openat2(directory: int, path: bytes, flags: int) -> int:
-        how = encoded_flags[flags]
-        opened: int = system.syscall(_OPENAT2, directory, path, how, len(how))
-        return opened if opened >= 0 else -ctypes.get_errno()
-
-    return openat2
+    system_call.restype = ctypes.c_long
+    return system_call, ctypes.get_errno
 
 
 # Modes and owners

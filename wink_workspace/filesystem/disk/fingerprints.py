@@ -22,8 +22,9 @@ from wink_workspace.filesystem.fingerprints import (
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
+from .change_times import racy_from_ns
 from .descriptors import translated
-from .tree import DiskEntry, DiskTree, entry_of, identity_of, racy_from_ns
+from .tree import DiskEntry, DiskTree, entry_of, identity_of
 
 __all__ = ["DiskFingerprints"]
 

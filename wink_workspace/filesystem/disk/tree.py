@@ -24,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
-from wink_workspace.clock import Clock
 from wink_workspace.errors import (
     DirectoryExpectedError,
     FileMissingError,
@@ -80,13 +79,11 @@ __all__ = [
     "entry_of",
     "identity_of",
     "kind_of",
-    "racy_from_ns",
 ]
 
 _CHUNK_BYTES = 1_048_576
 _MANY_NAMES = 64  # from this number on, hidden names are found faster together
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_COARSEST_TICK_NS = 2_000_000_000
 _KINDS = {
     stat.S_IFREG: FileKind.FILE,
     stat.S_IFDIR: FileKind.DIRECTORY,
@@ -188,16 +185,6 @@ def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
-
-
-def racy_from_ns(clock: Clock) -> int:
-    """A file whose change time is this or later is racily clean.
-
-    Filesystems count time in ticks, mostly of some milliseconds, and of 2 s on FAT. A second
-    change in the same tick does not alter the status. A file that changed before this time
-    gets another change time when it changes again.
-    """
-    return int(clock.now().timestamp() * 1e9) - _COARSEST_TICK_NS
 
 
 class DiskTree:
@@ -518,21 +505,19 @@ class DiskTree:
         return is_directory
 
     @contextmanager
-    def moving_out(
-        self, path: WorkspacePath, directory: int
-    ) -> Generator[Callable[[str, str], None]]:
-        """Rename many entries of *path* to new names in another open directory.
+    def moving_out(self, path: WorkspacePath, directory: int) -> Generator[Callable[[str], None]]:
+        """Rename many entries of *path* into another open directory.
 
-        The block gets a function for the old and the new name of an entry, which must not be a
-        directory. As ``move_out``, but *path* is entered once, and the tracker is notified once.
+        The block gets a function for the name of an entry, which must not be a directory. As
+        ``move_out``, but *path* is entered once, and the tracker is notified once.
         """
         self._check_changeable(path)
         moved: list[str] = []
         with translate_os_error(path), self._entered(path) as parent:
 
-            def move(name: str, new: str) -> None:
+            def move(name: str) -> None:
                 try:
-                    rename(name, new, parent, directory)
+                    os.rename(name, name, src_dir_fd=parent, dst_dir_fd=directory)
                 except OSError as error:
                     if self.tracker is not None:
                         self.tracker.note(path / name, below=True)

@@ -16,7 +16,8 @@ whether it is ``privileged``, which is root of the first user namespace.
 ``forget``   a mount: the kernel forgets the names of its files that no process uses.
 ``subtree``  a mount and ``path``; answers with a mount of that directory of it.
 ``attach``   a mount, ``pid``, ``path`` and ``target``: mounts that directory of it on *target* in
-             the mount namespace of that process.
+             the mount namespace of that process. Without a mount, *path* is one of this machine.
+             With ``writes``, a list of directories below *path*, everything else is read-only.
 
 A mount writes with the rights of the process that made it. So it is made with the file-system ids
 of the owner of the upper layer, and without ``CAP_SYS_RESOURCE``. With either of them that owner
@@ -33,16 +34,21 @@ import socket
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 # The numbers of system calls added since Linux 5.1 are the same on every architecture but Alpha.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _FSPICK = range(428, 434)
+_OPENAT2, _MOUNT_SETATTR = 437, 442
 _SET_FLAG, _SET_STRING, _CREATE, _RECONFIGURE = 0, 1, 6, 7
 _FSPICK_CLOEXEC, _FSPICK_EMPTY_PATH = 1, 8
 _FSOPEN_CLOEXEC = 1
 _FSMOUNT_CLOEXEC = 1
 _NOSUID_NODEV = 0x2 | 0x4
 _OPEN_TREE_CLONE = 1
-_MOVE_FROM_EMPTY_PATH = 4
+_MOVE_FROM_EMPTY_PATH, _MOVE_TO_EMPTY_PATH = 4, 64
+_AT_EMPTY_PATH = 0x1000
+_ATTR_RDONLY, _MS_PRIVATE = 1, 1 << 18
+_RESOLVE_NO_XDEV, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 1, 4, 8
 _AT_FDCWD = -100
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
 _CAP_SYS_RESOURCE = 24
@@ -145,18 +151,33 @@ def _subtree(request: dict[str, object], descriptors: list[int]) -> int:
     return _system_call(_OPEN_TREE, mount, path, _OPEN_TREE_CLONE | os.O_CLOEXEC)
 
 
-def _attach(request: dict[str, object], descriptors: list[int]) -> None:
-    target = os.fsencode(str(request["target"]))
-    pid = int(str(request["pid"]))
-    opened = [_subtree(request, descriptors)]
+def _attach(request: dict[str, Any], descriptors: list[int]) -> None:
+    target, pid = os.fsencode(request["target"]), int(request["pid"])
+    writes: list[str] | None = request.get("writes")
+    opened: list[int] = []
+    mounts: list[tuple[int, bytes]] = []
     try:
+        tree = _subtree(request, descriptors or [_AT_FDCWD])
+        opened.append(tree)
+        mounts.append((tree, b""))
+        if writes is not None:
+            for path in map(os.fsencode, writes):
+                below = _opened_below(tree, path)
+                opened.append(below)
+                part = _system_call(
+                    _OPEN_TREE, below, b"", _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
+                )
+                opened.append(part)
+                _set_attributes(part, _NOSUID_NODEV)
+                mounts.append((part, path))
+            _set_attributes(tree, _NOSUID_NODEV | _ATTR_RDONLY)
         for name in ("user", "mnt"):
             path = f"/proc/{pid}/ns/{name}"
             opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        subtree, user_namespace, mount_namespace = opened
+        user_namespace, mount_namespace = opened[-2:]
         child = os.fork()
         if child == 0:
-            os._exit(_move(subtree, user_namespace, mount_namespace, target))
+            os._exit(_move(mounts, user_namespace, mount_namespace, target))
         status = os.waitpid(child, 0)[1]
     finally:
         for descriptor in opened:
@@ -166,14 +187,34 @@ def _attach(request: dict[str, object], descriptors: list[int]) -> None:
         raise OSError(abs(number), os.strerror(abs(number)))
 
 
-def _move(subtree: int, user_namespace: int, mount_namespace: int, target: bytes) -> int:
-    """Mount *subtree* in those namespaces; the ``errno``, or 0."""
+def _opened_below(directory: int, path: bytes) -> int:
+    """A descriptor of a directory below another one, without any link on the way."""
+    resolve = _RESOLVE_NO_XDEV | _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH
+    how = struct.pack("=QQQ", _DIRECTORY, 0, resolve)
+    return _system_call(_OPENAT2, directory, path, how, len(how))
+
+
+def _set_attributes(mount: int, attributes: int) -> None:
+    """Add attributes to a mount that is not attached, and separate it from the one it copies."""
+    wanted = struct.pack("=QQQQ", attributes, 0, _MS_PRIVATE, 0)
+    _system_call(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, wanted, len(wanted))
+
+
+def _move(
+    mounts: list[tuple[int, bytes]], user_namespace: int, mount_namespace: int, target: bytes
+) -> int:
+    """Mount the first of *mounts* on *target* there, the others below it; the ``errno``, or 0."""
     try:
         own = Path("/proc/self/ns/user").stat()
         if not os.path.samestat(os.fstat(user_namespace), own):
             _checked(_libc.setns(user_namespace, _CLONE_NEWUSER))
         _checked(_libc.setns(mount_namespace, _CLONE_NEWNS))
-        _system_call(_MOVE_MOUNT, subtree, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+        (first, _), *others = mounts
+        _system_call(_MOVE_MOUNT, first, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+        for mount, path in others:
+            onto = _opened_below(first, path)  # the attached mount, so links cannot lead away
+            flags = _MOVE_FROM_EMPTY_PATH | _MOVE_TO_EMPTY_PATH
+            _system_call(_MOVE_MOUNT, mount, b"", onto, b"", flags)
     except OSError as error:
         return error.errno or 255
     return 0

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,15 +102,21 @@ class OverlayMount:
         """Let the kernel forget the names of files that no process uses; about 0.1 ms."""
         self._mounter.request({"do": "forget"}, [self._opened()], "names of a branch again")
 
-    def attach(self, pid: int, target: str) -> None:
+    def attach(self, pid: int, target: str, *, writes: Sequence[str] | None = None) -> None:
         """Mount ``files`` on the directory *target* in the mount namespace of a process.
 
+        Args:
+            pid: The process.
+            target: An absolute path.
+            writes: Existing directories of the files. With it, everything else is read-only there.
+
         Raises:
-            MountError: If the process or the directory does not exist, or its user namespace is
-                neither ours nor below ours.
+            MountError: If the process or a directory does not exist, if there is a link in one of
+                *writes*, or if the user namespace of the process is neither that of the mount nor
+                below it. In the last case, the next mount is made by a new program, which enters
+                the user namespace that Podman uses at that time.
         """
-        request = {"do": "attach", "pid": pid, "path": FILES, "target": target}
-        self._mounter.request(request, [self._opened()], f"{target} in process {pid}")
+        self._mounter.attach(FILES, pid, target, writes=writes, descriptors=[self._opened()])
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -173,6 +179,30 @@ class Mounter:
             raise MountError("the program that makes mounts answered without a mount")
         return OverlayMount(self, made)
 
+    def attach(
+        self,
+        path: str,
+        pid: int,
+        target: str,
+        *,
+        writes: Sequence[str] | None = None,
+        descriptors: list[int] | None = None,
+    ) -> None:
+        """Mount the directory *path* of this machine, or of a mount; see ``OverlayMount.attach``.
+
+        Raises:
+            MountError: See there.
+        """
+        request: dict[str, object] = {"do": "attach", "pid": pid, "path": path, "target": target}
+        if writes is not None:
+            request["writes"] = list(writes)
+        try:
+            self.request(request, descriptors or [], f"{target} in process {pid}")
+        except MountError as error:
+            if isinstance(error.__cause__, PermissionError) and not self.privileged:
+                raise self.other_namespace(error) from error
+            raise
+
     def request(
         self, request: Mapping[str, object], descriptors: list[int], what: str
     ) -> int | None:
@@ -194,8 +224,27 @@ class Mounter:
             raise MountError(
                 f"cannot mount {what}: {answer['text']} ({errno.errorcode.get(number, number)})",
                 hint=_COPY_HINT,
-            )
+            ) from OSError(number, answer["text"])
         return made
+
+    def other_namespace(self, refused: MountError) -> MountError:
+        """The error for a container in another user namespace; ends the program."""
+        with self._lock:
+            program, self._running = self._running, None
+        reason = program.own_namespace if program is not None else None
+        if program is not None:
+            program.end()
+        return MountError(
+            f"{refused.message}: the container is in another user namespace than the mount"
+            + (f", because {reason}" if reason else ""),
+            hint="Open the workspace again. If this is repeated, check `podman unshare true`, or"
+            ' use a workspace with a plain copy of the files: mode "copy".',
+        )
+
+    @property
+    def own_namespace(self) -> str | None:
+        """Why the program is not in Podman's user namespace, if Podman is there and refused."""
+        return None if self._running is None else self._running.own_namespace
 
     def _exchanged(
         self, request: Mapping[str, object], descriptors: list[int]
@@ -220,15 +269,25 @@ class Mounter:
 
 
 class _Program:
-    """The process, and our end of the pair of sockets."""
+    """The process, and our end of the pair of sockets.
+
+    Attributes:
+        own_namespace: Why ``podman unshare`` failed, so that the program has a user namespace of
+            its own and its mounts cannot be attached to a container. ``None`` if it did not fail,
+            or if there is no Podman and so no container.
+    """
 
     def __init__(self) -> None:
+        self.own_namespace: str | None = None
         if os.geteuid() == 0:
             self._start()
             return
         try:  # Podman's user namespace is that of its containers, so it allows to attach
             self._start("podman", "unshare")
-        except (OSError, MountError):
+        except FileNotFoundError:
+            self._start(own_namespace=True)
+        except (OSError, MountError) as error:
+            self.own_namespace = f"`podman unshare` failed: {error}"
             self._start(own_namespace=True)
 
     def _start(self, *before: str, own_namespace: bool = False) -> None:
@@ -337,6 +396,8 @@ def _probed(directory: Path) -> OverlaySupport:
         return OverlaySupport(False, str(error))
     who = "by root" if mounter.privileged else "in a user namespace"
     reason = f"the kernel mounts overlays here, {who}"
+    if mounter.own_namespace is not None:
+        reason += f", but containers cannot use them: {mounter.own_namespace}"
     return OverlaySupport(True, reason, mounter.privileged, reports)
 
 

@@ -7,7 +7,8 @@ A path that changed in the upper layer changed in the branch. A directory that i
 layer may have been copied up, because an entry of it changed. So it is *resolved*: a directory that
 is merged with the directory of the same name in the base stands for its entries in the upper layer,
 now and earlier. Only an entry of one of these can differ from the base. Any other directory hides
-what is in the base, and stands for everything below it.
+what is in the base, and stands for everything below it. So does a file, unless it was in the upper
+layer before: the base may have a directory of that name.
 
 The kernel reports the changes of a file for the name by which it first saw it in the mount. If that
 was one of several names (hard links), and its directory was removed, no event reports them. So
@@ -20,7 +21,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -77,6 +78,10 @@ class OverlayTracker:
         force_scan: Read every status of the upper layer in each drain.
         hidden: Paths that are not tracked.
         clock: Measures the age of files.
+
+    Attributes:
+        expect, directory_made, directories_left, entries_leaving, entries_left: See
+            ``ChangeObserver``; the names and directories are those of the branch.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class OverlayTracker:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._earlier: dict[Parts, set[str]] = {}
+        self._files: set[Parts] = set()  # in the upper layer as of the last drain
         if index is not None:
             for directory, entries in index.directories.items():
                 self._earlier[directory] = set(entries)
@@ -109,6 +115,11 @@ class OverlayTracker:
             form=directory_form,
             clock=clock,
         )
+        self.expect = self._tracker.expect
+        self.directory_made = self._tracker.directory_made
+        self.directories_left = self._tracker.directories_left
+        self.entries_leaving = self._tracker.entries_leaving
+        self.entries_left = self._tracker.entries_left
 
     @property
     def n_visited(self) -> int:
@@ -138,33 +149,19 @@ class OverlayTracker:
         if path.parts[:-1] not in self._watched:
             self._watch_copied_up(path)
 
-    def expect(self, name: str) -> None:
-        """Expect a new file of this process with the random *name*."""
-        self._tracker.expect(name)
-
-    def directory_made(self, path: WorkspacePath) -> None:
-        """Record that this process created the directory *path*, empty."""
-        self._tracker.directory_made(path)
-
-    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
-        """Record that *directories* were moved out of the root."""
-        self._tracker.directories_left(directories)
-
-    def entries_leaving(self, directory: WorkspacePath) -> None:
-        """Expect that many entries of *directory* leave the root."""
-        self._tracker.entries_leaving(directory)
-
-    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Record that *names* were moved from *directory* out of the root."""
-        self._tracker.entries_left(directory, names)
-
     def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain; *leaving* as in ``ChangeTracker``."""
         found = self._tracker.drain(leaving)
         if self._had_links or found.reason is not None:
-            self._forget_stale_names()
+            self._had_links = True
+            if leaving is None:
+                self._forget_stale_names()
         if not found:
             return found
+        if found.prefixes:
+            self._files.clear()
+        elif not found.paths or self._files.issuperset([path.parts for path in found.paths]):
+            return found  # as before, nothing is below these names, and they hide what the base has
         paths: set[WorkspacePath] = set()
         prefixes = {path for path in found.paths if not path.parts}
         index = self._tracker.index
@@ -174,8 +171,12 @@ class OverlayTracker:
                 known = self._directories_below(index, WorkspacePath(directory))
             for name in names:
                 path = WorkspacePath((*directory, name))
+                status = None if index is None else index.get(directory, name)
+                is_directory = status is not None and status.is_directory
+                if status is not None and not is_directory:
+                    self._files.add(path.parts)
                 # Only the mount knows whether it was a directory of the base
-                is_single = _has_directory(index, path) or (known is not None and name not in known)
+                is_single = is_directory or (known is not None and name not in known)
                 (paths if is_single else prefixes).add(path)
         for prefix in found.prefixes:
             if index is None or prefix.parts in index.unreadable:
@@ -185,7 +186,12 @@ class OverlayTracker:
         for changed in (paths, prefixes):
             for directory, names in _by_directory(changed).items():
                 self._earlier.setdefault(directory, set()).update(names)
-        return Dirty(frozenset(paths), frozenset(prefixes), found.reason)
+        return Dirty(frozenset(paths), frozenset(prefixes), found.reason, found.leaving)
+
+    def finish_leaving(self) -> None:
+        """Forget stale names, which the drain before did not: it is slow to find names again."""
+        if self._had_links:
+            self._forget_stale_names()
 
     def close(self) -> None:
         """Stop tracking."""
@@ -306,14 +312,6 @@ def _by_directory(paths: Iterable[WorkspacePath]) -> dict[Parts, list[str]]:
         if path.parts:
             names.setdefault(path.parts[:-1], []).append(path.parts[-1])
     return names
-
-
-def _has_directory(index: FileIndex | None, path: WorkspacePath) -> bool:
-    """Whether the upper layer has a directory at *path*."""
-    if index is None or not path.parts:
-        return False
-    status = index.get(path.parts[:-1], path.name)
-    return status is not None and status.is_directory
 
 
 def _entry(tree: DiskTree, path: WorkspacePath) -> DiskEntry | None:
