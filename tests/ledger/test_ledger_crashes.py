@@ -261,6 +261,8 @@ def test_every_kill_point_of_the_ledger_is_reached(tmp_path) -> None:
             with (tmp_path / "large").open("rb", buffering=0) as file:
                 before = ledger.store.write_blob_from(file.fileno(), like=before)
         writer.finish_pending()
+        ledger.fork("try", writer.head)
+        ledger.delete_fork("try")
         ledger.maintain(Retention())
         ledger.maintain(Retention(budget_bytes=1))
     of_workspaces = (

@@ -7,13 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from ledger_support import NOW, call, imported, killed_in_child, new_ledger, reopened
 
-from wink_workspace.errors import ForkedProcessError, LedgerBusyError, LedgerError
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention
+from wink_workspace.errors import (
+    EntryMissingError,
+    ForkedProcessError,
+    LedgerBusyError,
+    LedgerError,
+)
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
 from wink_workspace.ledger.lock import Owner, WriterLock
 
 HOLD = """
@@ -78,6 +85,88 @@ def test_branches_are_written_by_different_processes_at_the_same_time(ledger, tm
             with pytest.raises(LedgerBusyError, match="the fork 'try' is in use"):
                 ledger.delete_fork("try")
         ledger.delete_fork("try")
+
+
+def branch_files(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / "ledger.git/wink/lines").iterdir())
+
+
+def test_a_deleted_fork_leaves_neither_lock_nor_mark(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        ledger.fork("try", imported(writer, {}))
+        with ledger.write("try") as fork:
+            fork.begin("never finished", "shell", NOW)
+        ledger.delete_fork("try")
+    assert branch_files(tmp_path) == ["main"]
+    assert not list((tmp_path / "ledger.git/refs/wink").rglob("try*"))
+
+
+@pytest.mark.behaviour(40)
+@pytest.mark.parametrize("cleans", ["fork", "gc"])
+def test_what_a_killed_deletion_leaves_is_deleted_later(ledger, tmp_path, cleans) -> None:
+    with ledger.write() as writer:
+        first = imported(writer, {})
+        ledger.fork("try", first)
+        with ledger.write("try") as fork:
+            fork.begin("never finished", "shell", NOW)
+
+    def delete() -> None:
+        with reopened(tmp_path) as child:
+            child.delete_fork("try")
+
+    assert killed_in_child(delete, at_step=1)
+    (tmp_path / "ledger.git/wink/lines/other~0badcafe").mkdir()  # a kill during the deletion
+    assert branch_files(tmp_path) == ["main", "other~0badcafe", "try"]
+    with pytest.raises(EntryMissingError):
+        ledger.write("try")
+    if cleans == "fork":
+        ledger.fork("try", first)
+        with ledger.write("try") as again:
+            assert again.pending() is None
+    else:
+        ledger.maintain(Retention())
+        assert branch_files(tmp_path) == ["main"]
+
+
+def test_a_fork_that_is_opened_while_it_is_deleted_has_one_writer_at_most(ledger, tmp_path) -> None:
+    """Its lock is deleted with it, and other processes may have opened the lock before."""
+    with ledger.write() as writer:
+        first = imported(writer, {})
+    writing, has_ended, opened = threading.Lock(), threading.Event(), list[LogEntry]()
+    unexpected: list[BaseException] = []
+
+    def open_fork() -> None:
+        with reopened(tmp_path) as own:
+            while not has_ended.is_set():
+                try:
+                    with suppress(EntryMissingError, LedgerBusyError), own.write("try") as fork:
+                        assert writing.acquire(blocking=False), "a second writer"
+                        opened.append(call(fork, EMPTY_TREE_ID))
+                        writing.release()
+                except BaseException as error:  # noqa: BLE001 - the test shows it
+                    unexpected.append(error)
+                    return
+
+    threads = [threading.Thread(target=open_fork) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for n in range(3_000):
+            if n >= 30 and len(opened) >= 3:
+                break
+            while "try" not in ledger.forks():
+                with suppress(LedgerBusyError):
+                    ledger.fork("try", first)
+            while "try" in ledger.forks():
+                with suppress(LedgerBusyError):
+                    ledger.delete_fork("try")
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join()
+    assert unexpected == []
+    assert len(opened) >= 3
+    assert branch_files(tmp_path) == ["main"]
 
 
 @pytest.mark.behaviour(40)

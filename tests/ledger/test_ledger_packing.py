@@ -103,6 +103,24 @@ def assert_history(ledger: Ledger, numbers: range) -> None:
 # Open packs
 
 
+def test_processes_that_make_one_call_each_keep_the_number_of_packs_bounded(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """None of them has the time to join packs in short steps, or to wait for a lease to expire."""
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+    ledger.close()
+    found: list[int] = []
+    for n in range(2, 40):
+        with reopened(tmp_path, clock=TickingClock(NOW)) as each, each.write() as writer:
+            each.maintain_if_due(Retention(), seconds=0)
+            write(writer, n)
+        found.append(n_packs(each))
+    assert max(found) <= 3 * 4 + 1
+    with reopened(tmp_path) as each:
+        assert_history(each, range(1, 40))
+
+
 def test_calls_make_no_file_for_their_objects(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
@@ -163,7 +181,7 @@ def test_an_open_pack_of_a_live_writer_is_left_alone(ledger, tmp_path) -> None:
         assert_history(ledger, range(1, 4))
 
 
-@pytest.mark.parametrize("damage", ["row", "data", "half a row"])
+@pytest.mark.parametrize("damage", ["row", "data", "half a row", "length", "offset"])
 def test_objects_that_a_loss_of_power_damaged_are_missing_and_older_ones_stay(
     tmp_path, damage: str
 ) -> None:
@@ -177,6 +195,10 @@ def test_objects_that_a_loss_of_power_damaged_are_missing_and_older_ones_stay(
     elif damage == "row":
         content = bytearray(rows.read_bytes())
         content[-1] ^= 1
+        rows.write_bytes(content)
+    elif damage in ("length", "offset"):
+        content = bytearray(rows.read_bytes())
+        content[-12 if damage == "length" else -20] = 0xFF if damage == "offset" else 0x40
         rows.write_bytes(content)
     else:
         os.truncate(rows, rows.stat().st_size - 1)

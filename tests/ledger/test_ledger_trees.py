@@ -48,6 +48,7 @@ from wink_workspace.ledger import (
     walk,
     with_paths_from,
 )
+from wink_workspace.ledger.trees import additions
 
 NOISE = random.Random(0).randbytes(300_000)
 """Incompressible content."""
@@ -536,3 +537,26 @@ def test_many_changes_of_a_directory_at_once_equal_the_same_changes_one_by_one(
             root = build(store, root, changes)
             assert root == one_by_one
             assert build(store, root, changes) == root
+
+
+NAMES = ("a", "b", "a/x", "a/y", "a/y/z", "b/x", "c/x/y", "c-", "c.d")
+
+
+def some_files(chance: random.Random) -> dict[str, bytes]:
+    """Files at some of ``NAMES``, none below another one."""
+    chosen = [name for name in NAMES if chance.random() < 0.5]
+    return {
+        name: b"%d" % chance.randrange(2)
+        for name in chosen
+        if not any(other.startswith(f"{name}/") for other in chosen)
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_additions_are_the_paths_that_a_diff_finds(store, seed: int) -> None:
+    chance = random.Random(seed)
+    before, after = (tree(store, some_files(chance)) for _ in range(2))
+    changes = list(diff(store, before, after))
+    added = {change.path: change.after for change in changes if change.after is not None}
+    removed = [change.path for change in changes if change.after is None]
+    assert additions(store, before, after) == (build(store, EMPTY_TREE_ID, added), removed)

@@ -6,7 +6,7 @@ files as git trees, ``SessionStore`` a session's STATE.
 
 from __future__ import annotations
 
-from .collection import Steps, no_steps
+from .collection import Steps, has_lost_objects, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
 from .effects import Effect, EffectJournal
@@ -48,7 +48,7 @@ from .merge import (
 )
 from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
-from .pending import PendingMark
+from .pending import CallTimes, PendingMark
 from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
 from .reviewing import GitComparer, tree_diff
@@ -85,6 +85,7 @@ __all__ = [
     "AppliedChange",
     "Branch",
     "BranchWriter",
+    "CallTimes",
     "DirectoryView",
     "Discarded",
     "DiskView",
@@ -132,6 +133,7 @@ __all__ = [
     "file_state",
     "find_discarded",
     "found_of",
+    "has_lost_objects",
     "is_disk_full",
     "is_git_directory_name",
     "is_layout_name",

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
 from .commits import parse_commit
 from .disk import is_disk_full
@@ -43,6 +43,7 @@ __all__ = [
     "collecting",
     "disk_bytes",
     "finding_sizes",
+    "has_lost_objects",
     "has_many_packs",
     "joining",
     "marking",
@@ -181,9 +182,9 @@ def joining(store: ObjectStore) -> Generator[None]:
             yield
 
 
-def has_many_packs(store: ObjectStore) -> bool:
-    """Whether packs should be joined."""
-    return len(_not_shared(store)) > _MAX_PACKS_BETWEEN_CALLS
+def has_many_packs(store: ObjectStore, *, times: int = 1) -> bool:
+    """Whether packs should be joined: there are more than *times* the usual number."""
+    return len(_not_shared(store)) > times * _MAX_PACKS_BETWEEN_CALLS
 
 
 def _not_shared(store: ObjectStore) -> list[Path]:
@@ -400,6 +401,22 @@ def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> Non
         EMPTY_TREE_ID if each is None else parse_commit(each, store.read(each, "commit")).tree
         for each in (commit_id, known)
     )
+    _check_tree(store, new, old)
+
+
+def has_lost_objects(store: ObjectStore, tree_id: str, known: str) -> bool:
+    """Whether another process deleted objects of a tree that the tree *known* does not have."""
+    if not store.repository.have_others_deleted():
+        return False
+    store.forget()
+    try:
+        _check_tree(store, tree_id, known)
+    except (LedgerDamagedError, EntryMissingError):
+        return True
+    return False
+
+
+def _check_tree(store: ObjectStore, new: str, old: str) -> None:
     trees = [(new, old)]
     while trees:
         new, old = trees.pop()

@@ -24,7 +24,7 @@ from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, is_number, one_li
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .objects import ObjectStore
 from .refs import RefMover
-from .trees import TreeChange, TreeEntry, build, diff, entry_at, walk
+from .trees import TreeChange, TreeEntry, additions, diff, entry_at, walk
 
 __all__ = [
     "DISCARDED_REFS",
@@ -158,12 +158,10 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
 
 
 def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
-    changes = list(diff(store, what.base, what.files, into_new=False))
-    changed = {change.path: change.after for change in changes if change.after is not None}
-    removed = [list(change.path.parts) for change in changes if change.after is None]
+    changed, removed = additions(store, what.base, what.files)
     dropped = [[each.path, each.size_bytes, each.reason] for each in what.dropped.named]
     about = {
-        "removed": removed,
+        "removed": [path.parts for path in removed],
         "dropped": {
             "n_files": what.dropped.n_files,
             "n_bytes": what.dropped.n_bytes,
@@ -174,7 +172,7 @@ def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
         EMPTY_TREE.changed(
             {
                 b"about.json": GitEntry(b"100644", store.write_blob(json.dumps(about).encode())),
-                b"changed": GitEntry(b"40000", build(store, EMPTY_TREE_ID, changed)),
+                b"changed": GitEntry(b"40000", changed),
                 b"files": GitEntry(b"40000", what.files),
             }
         )

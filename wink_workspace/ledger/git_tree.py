@@ -131,6 +131,12 @@ class GitTree:
         rows = [by_key[key] for key in keys]
         return self if rows == self.rows else GitTree(keys, rows)
 
+    def without(self, other: GitTree) -> GitTree:
+        """The entries that are missing or different in *other*."""
+        known = set(other.rows)
+        kept = [at for at in zip(self._keys, self.rows, strict=True) if at[1] not in known]
+        return GitTree([key for key, _ in kept], [row for _, row in kept])
+
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
         """The entries that are missing or different in *other*, in no order."""
         return map(_parse_row, set(self.rows).difference(other.rows))

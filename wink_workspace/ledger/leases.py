@@ -99,7 +99,8 @@ class DeletionLock:
 
     def have_others_deleted(self) -> bool:
         """Whether another process deleted objects since this object was made."""
-        return self._path.exists() and self._generation() != self._explained
+        with ledger_failures("the generation of the ledger cannot be read"):
+            return self._path.exists() and self._generation() != self._explained
 
     def filesystem_time(self) -> float:
         """The filesystem's present time, with which the times of its files can be compared."""

@@ -18,14 +18,24 @@ from __future__ import annotations
 import logging
 import math
 import re
+import secrets
+import shutil
 from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError, UsageError
+from wink_workspace.errors import (
+    EntryMissingError,
+    LedgerBusyError,
+    LedgerDamagedError,
+    LedgerError,
+    UsageError,
+)
 
 from .collection import (
     Steps,
@@ -66,6 +76,7 @@ STEP_SECONDS: Final = 0.005
 _MEASURED_AFTER_PART: Final = 256
 _MOST_EXCESS: Final = 1 / 8
 _PAUSES_PER_LOOK: Final = 16
+_BEHIND: Final = 3
 _LOOKED_AFTER: Final = timedelta(hours=1)
 
 
@@ -152,7 +163,11 @@ class Ledger:
         """Release every lock and close every file."""
         for writer in self._writers:
             writer.close()
-        self._abandon_job()
+        if self._job is not None:
+            self._abandon_job()
+            if self._shared is not None and self._shared.is_held:  # not in a forked child
+                with suppress(LedgerError):  # it expires
+                    self._lease.end()
         try:
             self.store.open_packs.seal()
         except LedgerError as error:  # the next writer does it
@@ -186,11 +201,14 @@ class Ledger:
     def _known_ref(self, name: str) -> str:
         ref = _ref_of(name)
         if name != MAIN_BRANCH and self.store.repository.ref(ref) is None:
-            raise EntryMissingError(
-                f"there is no fork {name!r}",
-                hint=f"The forks are: {', '.join(self.forks()) or 'none'}.",
-            )
+            raise self._missing_fork(name)
         return ref
+
+    def _missing_fork(self, name: str) -> EntryMissingError:
+        return EntryMissingError(
+            f"there is no fork {name!r}",
+            hint=f"The forks are: {', '.join(self.forks()) or 'none'}.",
+        )
 
     def write(self, name: str = MAIN_BRANCH) -> BranchWriter:
         """Open a branch for writing; no other process can until it is closed.
@@ -204,10 +222,11 @@ class Ledger:
         """
         ref = self._known_ref(name)
         self._shared_lock()
-        directory = self._directory / BRANCH_FILES / name
-        what = "the workspace" if name == MAIN_BRANCH else f"the fork {name!r}"
-        lock = WriterLock(directory / "lock", what=what, now=self._clock.now())
+        directory, lock = self._locked(name)
         try:
+            if name != MAIN_BRANCH and not self.has_fork(name):  # deleted since it was looked up
+                _delete_branch_files(directory)
+                raise self._missing_fork(name)
             if lock.owner_died:
                 self._delete_stale_locks(ref)
             self.store.open_packs.seal_dead()
@@ -221,8 +240,18 @@ class Ledger:
         except BaseException:
             lock.abandon()
             raise
-        self._writers.append(writer)
+        self._writers = [*(each for each in self._writers if each.is_held), writer]
         return writer
+
+    def _locked(self, name: str) -> tuple[Path, WriterLock]:
+        """The directory of a branch, and its writer lock, which is taken."""
+        directory = self._directory / BRANCH_FILES / name
+        what = "the workspace" if name == MAIN_BRANCH else f"the fork {name!r}"
+        while True:
+            lock = WriterLock(directory / "lock", what=what, now=self._clock.now())
+            if lock.is_in_place:
+                return directory, lock
+            lock.abandon()  # the fork was deleted meanwhile, with this file
 
     def _delete_stale_locks(self, ref: str) -> None:
         with self._shared_lock().alone() as is_alone:
@@ -247,22 +276,31 @@ class Ledger:
         refs = self.store.repository.refs(_FORK_REFS)
         return tuple(sorted(ref.removeprefix(_FORK_REFS) for ref in refs))
 
+    def check_new_fork(self, name: str) -> None:
+        """Raise ``UsageError`` if *name* is taken or invalid."""
+        _ref_of(name)
+        if name == MAIN_BRANCH or self.has_fork(name):
+            raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
+
     def fork(self, name: str, entry: LogEntry) -> Branch:
         """Create a branch at *entry*.
 
         Raises:
             UsageError: If *name* is taken or invalid.
+            LedgerBusyError: If another process is deleting a fork of this name.
             LedgerError: If it cannot be written.
         """
+        self.check_new_fork(name)
         ref = _ref_of(name)
-        if name == MAIN_BRANCH or self.has_fork(name):
-            raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
         self._shared_lock()
+        self._delete_files_of_deleted(name)
         self._refs.move(ref, expected=None, target=entry.id)
         return Branch(self.store, ref)
 
-    def delete_fork(self, name: str) -> None:
+    def delete_fork(self, name: str, *, first: Callable[[], object] = lambda: None) -> None:
         """Delete a fork; the next maintenance deletes objects that only it had.
+
+        *first* is called while no process can open the fork; the fork stays if it raises.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -273,8 +311,21 @@ class Ledger:
                 "the main branch cannot be deleted", hint="Delete the workspace instead."
             )
         with self.write(name) as writer:
+            first()
             self.store.repository.delete_ref(writer.ref)
-            writer.finish_pending()
+            passed(KillPoint.FORK_DELETED)
+            _delete_branch_files(self._directory / BRANCH_FILES / name)
+        self.store.repository.reopen()  # else libgit2 keeps the packs open that were read for it
+
+    def _delete_files_of_deleted(self, name: str) -> None:
+        """Delete what a process that was killed left of the fork *name*, which does not exist."""
+        if (self._directory / BRANCH_FILES / name).exists():
+            directory, lock = self._locked(name)
+            try:
+                if not self.has_fork(name):
+                    _delete_branch_files(directory)
+            finally:
+                lock.release()
 
     def discarded(self) -> tuple[Discarded, ...]:
         """The discards that are still kept, newest first."""
@@ -324,7 +375,9 @@ class Ledger:
         this writer's new objects when there are many, measuring the size, joining packs, and
         deleting history that *retention* does not keep. While the history exceeds the budget by
         an eighth, a step has no limit, and waits for one of another process. The first
-        measurement, and those while the history exceeds the budget, have no limit either.
+        measurement, and those while the history exceeds the budget, have no limit either. Nor has
+        a process's first step if three times as many packs as usual wait to be joined: processes
+        that make one call each never finish this in steps.
 
         Raises:
             LedgerError: As ``maintain``.
@@ -361,6 +414,8 @@ class Ledger:
                 is_over = self.is_over_budget(retention)
             if self._job is None:
                 self._job = self._doing(retention, now, is_over=is_over)
+                if has_many_packs(self.store, times=_BEHIND):  # each process made few calls
+                    ends = math.inf
             if not self._continue(self._job, math.inf if is_urgent else ends):
                 return
         self._job, self._maybe_due = None, False
@@ -460,6 +515,13 @@ class Ledger:
         if any(writer.is_held and writer.pending() is not None for writer in self._writers):
             raise LedgerError("a call is in progress", hint="Wait until it is finished.")
         self._abandon_job()
+        for directory in list((self._directory / BRANCH_FILES).glob("*")):
+            if _is_fork_name(directory.name):
+                with suppress(LedgerBusyError):
+                    if not self.has_fork(directory.name):
+                        self._delete_files_of_deleted(directory.name)
+            elif directory.name != MAIN_BRANCH:
+                shutil.rmtree(directory, ignore_errors=True)
         try:
             self.store.open_packs.seal()
             self.store.open_packs.seal_dead()
@@ -484,6 +546,15 @@ class Ledger:
         finally:
             self._lease.end()
             self.store.forget()
+
+
+def _delete_branch_files(directory: Path) -> None:
+    """Delete the directory of a branch, all at once; the caller has its lock."""
+    # Not a valid name of a fork, so `gc` deletes it if this process is killed
+    deleted = directory.with_name(f"{directory.name}~{secrets.token_hex(4)}")
+    with ledger_failures(f"{directory} cannot be deleted"):
+        directory.rename(deleted)
+    shutil.rmtree(deleted, ignore_errors=True)
 
 
 def _is_fork_name(name: str) -> bool:

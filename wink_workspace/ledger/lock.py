@@ -2,9 +2,10 @@
 
 Rule 1: the kernel holds the lock (``flock`` on a file that is closed on exec), so it ends with the
 process, however that ends. The text in the file only names the owner.
-Rule 2: the file is never deleted. An owner that releases the lock empties it. If a new owner finds
-text in it, the previous one died and may have left git's locks. On a full disk the text cannot be
-written; the file's executable bit is set instead.
+Rule 2: the file is deleted only with what it locks; a new owner then finds that its file is not in
+place. An owner that releases the lock empties it. If a new owner finds text in it, the previous one
+died and may have left git's locks. On a full disk the text cannot be written; the file's executable
+bit is set instead.
 Rule 3: a forked child closes the file at once, so it does not keep its parent's lock.
 """
 
@@ -16,7 +17,7 @@ import os
 import socket
 import weakref
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -88,9 +89,13 @@ class LockFile:
         self.path = path
         with ledger_failures(f"the lock {path} cannot be opened"):
             # Not all parents: that would bring back a workspace that was removed meanwhile.
-            for directory in (path.parent.parent, path.parent):
-                directory.mkdir(exist_ok=True)
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
+            path.parent.parent.mkdir(exist_ok=True)
+            self.fd = -1
+            while self.fd < 0:
+                with suppress(FileExistsError):
+                    path.parent.mkdir()
+                with suppress(FileNotFoundError):  # the directory was deleted at this instant
+                    self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
         _held.add(self)
         if not LockFile._fork_hook_is_set:
             os.register_at_fork(after_in_child=_close_in_child)
@@ -186,6 +191,11 @@ class WriterLock:
     def is_held(self) -> bool:
         """Whether this process still has the lock; false in a forked child."""
         return self._file.fd >= 0
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the locked file; see ``LockFile``."""
+        return self._file.is_in_place
 
     def release(self) -> None:
         """Release the lock; may be repeated."""

@@ -115,7 +115,7 @@ class _OpenPack:
     def entry(self, object_id: str) -> bytes:
         """The bytes of an object in the pack: header and compressed content."""
         offset, length, crc = self.places[object_id]
-        found = os.pread(self._data_fd, length, offset)
+        found = _read_at(self._data_fd, length, offset)
         if zlib.crc32(found) != crc:
             raise LedgerDamagedError(f"object {object_id} is damaged: its CRC differs")
         return found
@@ -144,7 +144,7 @@ class _OpenPack:
         """The places up to the first one whose bytes are missing or differ."""
         valid: dict[str, _Place] = {}
         for object_id, (offset, length, crc) in self.places.items():
-            if zlib.crc32(os.pread(self._data_fd, length, offset)) != crc:
+            if zlib.crc32(_read_at(self._data_fd, length, offset)) != crc:
                 break
             valid[object_id] = (offset, length, crc)
         return valid
@@ -520,6 +520,14 @@ def _publish(
         unfinished.unlink(missing_ok=True)
     if durable:
         sync(name.parent)
+
+
+def _read_at(fd: int, n_bytes: int, offset: int) -> bytes:
+    """The bytes that a row names; none if no file has such a place, because the row is damaged."""
+    try:
+        return os.pread(fd, n_bytes, offset)
+    except (MemoryError, OverflowError, OSError):
+        return b""
 
 
 def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:

@@ -18,12 +18,15 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from wink_workspace._kill_points import KillPoint, passed
 
 from .disk import ledger_failure, ledger_failures, sync
 
-__all__ = ["PendingMark", "PendingMarks"]
+__all__ = ["CallTimes", "PendingMark", "PendingMarks"]
+
+_MOST_TRIES: Final = 10_000  # some 20 ms
 
 _encode = json.JSONEncoder().encode
 
@@ -39,6 +42,24 @@ class PendingMark:
     tool: str
     parent: str | None
     started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """When a call began and what time it is now, in ns, by the clock that sets change times."""
+
+    since_ns: int
+    until_ns: int
+
+    def include(self, changed_ns: int) -> bool:
+        """Whether a file with this change time was changed during the call.
+
+        A file from the future was changed before the clock was set back. If that happened during
+        the call, all files that changed since its beginning count.
+        """
+        if self.until_ns < self.since_ns:
+            return changed_ns >= self.since_ns
+        return self.since_ns <= changed_ns <= self.until_ns
 
 
 class PendingMarks:
@@ -125,12 +146,30 @@ class PendingMarks:
         except (ValueError, TypeError, KeyError, AttributeError):
             return PendingMark("", "", None, datetime.fromtimestamp(0, UTC))
 
-    def written_ns(self) -> int | None:
-        """When the mark was written, by the clock of its filesystem; ``None`` if there is none."""
+    def separate(self) -> None:
+        """Give the mark of this process a later time than every file that was changed before.
+
+        Most kernels have a clock that ticks every few milliseconds, and this waits for a tick.
+        Since Linux 6.13 a file whose times were just read gets the exact time.
+
+        Raises:
+            LedgerError: If that is not possible.
+        """
+        with ledger_failures("the pending mark cannot be written"):
+            before_ns = os.fstat(self._fd).st_mtime_ns
+            for _ in range(_MOST_TRIES):
+                os.utime(self._fd)
+                if os.fstat(self._fd).st_mtime_ns > before_ns:
+                    return
+
+    def times(self) -> CallTimes | None:
+        """The times of the call in progress; ``None`` if there is none."""
         try:
-            return os.stat(self._path).st_mtime_ns  # noqa: PTH116 - as above
+            os.chmod(self._path, 0o600)  # noqa: PTH101 - as above; sets the change time alone
+            status = os.stat(self._path)  # noqa: PTH116 - as above
         except OSError:
             return None
+        return CallTimes(status.st_mtime_ns, status.st_ctime_ns)
 
     def remove(self) -> None:
         """Remove the mark, if there is one.

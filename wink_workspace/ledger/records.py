@@ -95,6 +95,7 @@ def _tool_invoked(data: Mapping[str, Any]) -> ToolInvoked:
         "started_at": datetime.fromisoformat(data["started_at"]),
         "decisions": tuple(PolicyVerdict(**verdict) for verdict in data["decisions"]),
         "notes": tuple(data.get("notes", ())),
+        "outside_effects": tuple(data.get("outside_effects", ())),
     }
     return ToolInvoked(**typed)
 

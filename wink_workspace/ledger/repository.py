@@ -177,7 +177,7 @@ class GitRepository:
             missing.
 
     Attributes:
-        durable: As given.
+        durable, have_others_deleted: As given.
         loose: The loose objects, which are read and written without libgit2.
         large_packs: The packs with versions of large files, which are read in pieces.
         open_packs: The new objects of all writers, which libgit2 reads through ``_OpenObjects``.
@@ -193,7 +193,7 @@ class GitRepository:
         durable: bool = False,
         have_others_deleted: Callable[[], bool] = bool,
     ) -> None:
-        self._have_others_deleted = have_others_deleted
+        self.have_others_deleted = have_others_deleted
         self.directory = directory
         self.durable = durable
         objects = directory / "objects"
@@ -292,7 +292,7 @@ class GitRepository:
         try:
             return read()
         except KeyError as error:
-            if not self._have_others_deleted():
+            if not self.have_others_deleted():
                 raise
             raise EntryMissingError(
                 f"object {object_id} was deleted by the retention of another process",

@@ -233,8 +233,10 @@ def _note_forgotten(
     """Note what is about to be removed from each branch; an extra note is harmless."""
     if not reason:
         return
+    refs = store.repository.refs()
     notes = forgotten_in(store.repository.directory)
-    for ref, commit_id in store.repository.refs().items():
+    notes = {ref: note for ref, note in notes.items() if ref in refs}
+    for ref, commit_id in refs.items():
         following = before.get(commit_id)
         while following is not None and following.id in kept and not following.is_discarded:
             following = before.get(following.parent or "")

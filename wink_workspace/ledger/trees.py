@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Protocol
 
 from wink_workspace.errors import LimitExceededError, UsageError
@@ -29,6 +30,7 @@ __all__ = [
     "SOME_DIRECTORY",
     "TreeChange",
     "TreeEntry",
+    "additions",
     "build",
     "build_directories",
     "diff",
@@ -134,32 +136,59 @@ def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:
     return [workspace_name(name) for name, _ in store.tree(directory.id)]
 
 
-def diff(
-    store: ObjectStore, before: str, after: str, *, into_new: bool = True
-) -> Iterator[TreeChange]:
-    """Every path whose kind, mode or content differs, in path order.
-
-    Without *into_new*, a new directory stands for everything below it.
-    """
-    return _differences(store, (GitEntry(_TREE, before), GitEntry(_TREE, after)), ROOT, into_new)
+def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:
+    """Every path whose kind, mode or content differs, in path order."""
+    return _differences(store, (GitEntry(_TREE, before), GitEntry(_TREE, after)), ROOT)
 
 
 def _differences(
     store: ObjectStore,
     sides: tuple[GitEntry | None, GitEntry | None],
     path: WorkspacePath,
-    into_new: bool,
 ) -> Iterator[TreeChange]:
     before, after = sides
     if not (_is_tree(before) and _is_tree(after)):
         yield TreeChange(path, _entry_or_none(before), _entry_or_none(after))
-        if _is_tree(after) and not into_new:
-            return
     tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
     old = dict(tree_before.rows_not_in(tree_after))
     new = dict(tree_after.rows_not_in(tree_before))
     for name, stored in sorted((workspace_name(stored), stored) for stored in old | new):
-        yield from _differences(store, (old.get(stored), new.get(stored)), path / name, into_new)
+        yield from _differences(store, (old.get(stored), new.get(stored)), path / name)
+
+
+def additions(store: ObjectStore, before: str, after: str) -> tuple[str, list[WorkspacePath]]:
+    """What differs in *after*, as a tree, and the paths that only *before* has, in order.
+
+    The tree has a changed file at its path, and a new directory with all that is below it. Raises
+    as ``build``.
+    """
+    removed: list[WorkspacePath] = []
+    tree = _additions(store, store.tree(before), store.tree(after), ROOT, removed)
+    removed.sort(key=attrgetter("parts"))
+    return store.write_tree(tree), removed
+
+
+def _additions(
+    store: ObjectStore,
+    before: GitTree,
+    after: GitTree,
+    path: WorkspacePath,
+    removed: list[WorkspacePath],
+) -> GitTree:
+    found = after.without(before)
+    inside: dict[bytes, GitEntry | None] = {}
+    for name, old in before.rows_not_in(after):
+        new, below = after.get(name), path / workspace_name(name)
+        if new is None:
+            removed.append(below)
+        if not old.is_tree:
+            continue
+        if new is None or not new.is_tree:
+            removed += (each for each, _ in walk(store, old.id, below))
+            continue
+        tree = _additions(store, store.tree(old.id), store.tree(new.id), below, removed)
+        inside[name] = GitEntry(_TREE, store.write_tree(tree)) if tree.rows else None
+    return found.changed(inside)
 
 
 # Building
@@ -251,7 +280,8 @@ def build_directories(
 ) -> str:
     """Build a tree from whole directories, by their path segments; return its root.
 
-    Among the entries, a directory is ``SOME_DIRECTORY``; one that is not in *directories* is empty.
+    Among the entries, a directory is ``SOME_DIRECTORY``; one that is not in *directories* is empty,
+    or has the content of its id.
 
     Raises:
         LimitExceededError: As ``build``.
@@ -272,7 +302,7 @@ def tree_steps(
     ids: dict[tuple[str, ...], str] = {}
     for names in sorted(directories, key=len, reverse=True):
         entries = {
-            name: TreeEntry(entry.kind, ids.pop((*names, name), EMPTY_TREE_ID))
+            name: TreeEntry(entry.kind, ids.pop((*names, name), entry.id or EMPTY_TREE_ID))
             if entry.kind is FileKind.DIRECTORY
             else entry
             for name, entry in directories[names].items()

@@ -24,7 +24,7 @@ from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .history import Branch, EntryKind, LogEntry
 from .lock import WriterLock
 from .objects import ObjectStore
-from .pending import PendingMark, PendingMarks
+from .pending import CallTimes, PendingMark, PendingMarks
 from .records import dump_record
 from .refs import RefMover, SpareFiles
 
@@ -257,9 +257,17 @@ class BranchWriter(Branch):
         """The mark of an unfinished call, by this process or a dead one."""
         return self._marks.read()
 
-    def pending_since_ns(self) -> int | None:
-        """When the pending mark was written, by the clock of the filesystem."""
-        return self._marks.written_ns()
+    def separate_pending(self) -> None:
+        """Let the change time of every file say whether it was changed before ``begin``.
+
+        Raises:
+            LedgerError: If the pending mark cannot be written.
+        """
+        self._marks.separate()
+
+    def pending_times(self) -> CallTimes | None:
+        """The times of the unfinished call, if there is one."""
+        return self._marks.times()
 
     def is_recorded(self, mark: PendingMark) -> bool:
         """Whether the head is the entry of the call of *mark*.
