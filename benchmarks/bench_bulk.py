@@ -13,18 +13,19 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 
 import pytest
 
 from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.storage import WorkspaceMode
 
 N_FILES = 20_000
 N_CHANGED = 1_000
 ROUNDS = 3
-RACILY_CLEAN_S = 2.1  # until then, a scan counts new files as changed
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -36,24 +37,32 @@ GIT_ENVIRONMENT = {
 }
 
 
-def in_directories(n: int) -> str:
-    return f"d{n // 100}/f{n % 100}"
+def in_directories(tag: str, n: int) -> str:
+    return f"{tag}/d{n // 100}/f{n % 100}"
 
 
-def in_one_directory(n: int) -> str:
-    return f"f{n}"
+def in_one_directory(tag: str, n: int) -> str:
+    return f"{tag}/f{n}"
 
 
-def thirty_deep(n: int) -> str:
+def thirty_deep(tag: str, n: int) -> str:
     chain = "/".join(f"level{k}" for k in range(n % 30))
-    return f"d{n // 3_000}/{chain}/f{n}" if chain else f"d{n // 3_000}/f{n}"
+    return f"{tag}/d{n // 3_000}/{chain}/f{n}" if chain else f"{tag}/d{n // 3_000}/f{n}"
 
 
-SHAPES: dict[str, Callable[[int], str]] = {
+def old_directory(tag: str, n: int) -> str:
+    return f"old0/{tag}-{n}"
+
+
+SHAPES: dict[str, Callable[[str, int], str]] = {
     "200_directories": in_directories,
     "one_directory": in_one_directory,
     "thirty_deep": thirty_deep,
+    "old_directory": old_directory,
 }
+
+
+MODES = pytest.mark.parametrize("mode", ["copy", "overlay"])
 
 
 def fill(root: Path, names: Callable[[int], str], n_files: int) -> None:
@@ -91,7 +100,7 @@ class Pair:
     repository: Path
 
     @classmethod
-    def of(cls, base: Path, n_files: int) -> Pair:
+    def of(cls, base: Path, n_files: int, mode: WorkspaceMode) -> Pair:
         source, repository = base / "source", base / "git"
         source.mkdir()
         fill(source, lambda n: f"old{n // 10}/f{n % 10}", n_files)
@@ -100,8 +109,14 @@ class Pair:
         git(repository, "config", "gc.auto", "0")
         git(repository, "add", "-A")
         git(repository, "commit", "-qm", "all")
-        workspace = Workspace.create(source, storage=WorkspaceStorage(base / "state"))
-        return cls(workspace, workspace._folder.files, repository)
+        storage = WorkspaceStorage(base / "state")
+        workspace = Workspace.create(source, storage=storage, mode=mode)
+        return cls.opened(workspace, base)
+
+    @classmethod
+    def opened(cls, workspace: Workspace, base: Path) -> Pair:
+        """The root is that of the mount, if the branch is on an overlay."""
+        return cls(workspace, workspace._opened.tree.root, base / "git")
 
     def usual_call(self, n: int = 0) -> float:
         start = perf_counter()
@@ -140,19 +155,20 @@ def report(benchmark, ours: list[float], theirs: list[float]) -> None:
     benchmark.extra_info["ratio"] = median(ours) / median(theirs)
 
 
+@MODES
 @pytest.mark.parametrize("shape", SHAPES)
-def bench_bulk_commit(benchmark, base: Path, shape: str) -> None:
+def bench_bulk_commit(benchmark, base: Path, shape: str, mode: WorkspaceMode) -> None:
     """20,000 new files are committed, beside ``git add -A && git commit``."""
     ours: list[float] = []
     theirs: list[float] = []
-    with Pair.of(base, 100).workspace as workspace:
-        pair = Pair(workspace, workspace._folder.files, base / "git")
+    with Pair.of(base, 100, mode).workspace as workspace:
+        pair = Pair.opened(workspace, base)
 
         def turns() -> None:
             name = f"new{len(ours)}"
 
             def act(root: Path) -> None:
-                fill(root / name, SHAPES[shape], N_FILES)
+                fill(root, partial(SHAPES[shape], name), N_FILES)
 
             ours.append(pair.call(act))
             theirs.append(pair.commit_with_git(act))
@@ -161,8 +177,9 @@ def bench_bulk_commit(benchmark, base: Path, shape: str) -> None:
     report(benchmark, ours, theirs)
 
 
+@MODES
 @pytest.mark.parametrize("shape", SHAPES)
-def bench_bulk_rollback(benchmark, base: Path, shape: str) -> None:
+def bench_bulk_rollback(benchmark, base: Path, shape: str, mode: WorkspaceMode) -> None:
     """20,000 new files are rolled back, beside ``git reset --hard && git clean -fdx``.
 
     ``next_ms`` is the slowest of the 20 calls after it, beyond the usual call before it.
@@ -170,12 +187,11 @@ def bench_bulk_rollback(benchmark, base: Path, shape: str) -> None:
     ours: list[float] = []
     theirs: list[float] = []
     later: list[float] = []
-    with Pair.of(base, 100).workspace as workspace:
-        pair = Pair(workspace, workspace._folder.files, base / "git")
-        sleep(RACILY_CLEAN_S)
+    with Pair.of(base, 100, mode).workspace as workspace:
+        pair = Pair.opened(workspace, base)
 
         def act(root: Path) -> None:
-            fill(root / "new", SHAPES[shape], N_FILES)
+            fill(root, partial(SHAPES[shape], "new"), N_FILES)
 
         def turns() -> None:
             workspace.maintain()
@@ -189,14 +205,14 @@ def bench_bulk_rollback(benchmark, base: Path, shape: str) -> None:
     benchmark.extra_info["next_ms"] = 1e3 * median(later)
 
 
+@MODES
 @pytest.mark.parametrize("n_files", [1_000, 100_000])
-def bench_bulk_edit(benchmark, base: Path, n_files: int) -> None:
+def bench_bulk_edit(benchmark, base: Path, n_files: int, mode: WorkspaceMode) -> None:
     """1,000 files are changed, of 10 in each directory, beside ``git add -A && git commit``."""
     ours: list[float] = []
     theirs: list[float] = []
-    with Pair.of(base, n_files).workspace as workspace:
-        pair = Pair(workspace, workspace._folder.files, base / "git")
-        sleep(RACILY_CLEAN_S)
+    with Pair.of(base, n_files, mode).workspace as workspace:
+        pair = Pair.opened(workspace, base)
 
         def turns() -> None:
             number = len(ours)

@@ -45,6 +45,8 @@ class KillPoint(StrEnum):
     """The ref's lock holds the new value; the ref has the old one."""
     REF_MOVED = "ref-moved"
     """The ref names the commit: the commit point is passed."""
+    FORK_DELETED = "fork-deleted"
+    """The ref of a deleted fork is gone; its lock and its pending mark still exist."""
     PACK_WRITTEN = "pack-written"
     """A pack has all objects that are kept; nothing is deleted yet."""
     LARGE_DELTA_WRITTEN = "large-delta-written"

@@ -21,7 +21,8 @@ def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
     context.session[Note].append(Note(params.text))
     if params.text.startswith("bad"):
         raise ValueError("asked to fail")
-    return ToolResult.ok(None)
+    effects = (f"{params.text} to a server",) if params.text.startswith("sent") else ()
+    return ToolResult.ok(None, outside_effects=effects)
 
 
 NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
@@ -107,6 +108,17 @@ def test_an_inner_call_on_a_child_session_is_a_savepoint() -> None:
         assert [record.depth for record in child[ToolInvoked].all()] == [1, 1]
         assert child[ExternalChange].all() == ()
         assert len(workspace.journal.entries) == 1
+
+
+def test_outside_effects_of_an_inner_call_are_in_the_record_of_the_outer_one() -> None:
+    with small_workspace(nesting()) as workspace:
+        workspace.call("nest", text="sent once")
+        workspace.call("nest", text="good")
+        entries = [entry.event for entry in workspace.journal.entries]
+        assert [event and event.outside_effects for event in entries] == [
+            ("sent once to a server",),
+            (),
+        ]
 
 
 def test_only_the_outermost_call_makes_a_journal_entry() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import pytest
 
 from wink_workspace.errors import PoisonedError, RollbackError
 from wink_workspace.runtime import Transaction, transactions_of
+from wink_workspace.runtime.transaction import SessionTransactions
 from wink_workspace.session import Session
 
 
@@ -27,6 +30,20 @@ class Cell:
             raise OSError(f"{self.value} cannot be restored")
         self.log.append(self.value)
         self.value = str(token)
+
+
+@contextmanager
+def opened(
+    transactions: SessionTransactions, cell: Cell, *, discard: Callable[[], object] = lambda: None
+) -> Generator[Transaction]:
+    """Open a transaction with one participant; it is rolled back unless the block commits it."""
+    transaction = Transaction(discard=discard)
+    transactions.begin(transaction)
+    try:
+        transactions.join([cell])
+        yield transaction
+    finally:
+        transactions.end(transaction)
 
 
 def test_rollback_restores_newest_first() -> None:
@@ -82,7 +99,7 @@ def test_every_participant_is_restored_even_if_discarding_fails(error: BaseExcep
     cell = Cell("before")
     transactions = transactions_of(Session())
     with pytest.raises(type(error)):
-        with transactions.turn(), transactions.transaction([cell], discard=discard):
+        with transactions.turn(), opened(transactions, cell, discard=discard):
             cell.value = "after"
     assert cell.value == "before"
     with transactions.turn():
@@ -94,7 +111,7 @@ def test_recovering_does_not_discard_a_second_time() -> None:
     transactions = transactions_of(Session())
     with pytest.raises(RollbackError):
         with transactions.turn():
-            with transactions.transaction([cell], discard=lambda: log.append("discard")):
+            with opened(transactions, cell, discard=lambda: log.append("discard")):
                 cell.value, cell.broken = "after", True
     cell.broken = False
     transactions.recover()
@@ -104,7 +121,7 @@ def test_recovering_does_not_discard_a_second_time() -> None:
 def test_leaving_the_block_without_a_commit_rolls_back() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
-    with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+    with transactions.turn(), opened(transactions, cell):
         cell.value = "after"
     assert cell.value == "before"
 
@@ -112,7 +129,7 @@ def test_leaving_the_block_without_a_commit_rolls_back() -> None:
 def test_leaving_the_block_after_a_commit_keeps_the_changes() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
-    with transactions.turn(), transactions.transaction([cell], discard=lambda: None) as span:
+    with transactions.turn(), opened(transactions, cell) as span:
         cell.value = "after"
         span.commit()
     assert cell.value == "after"
@@ -121,8 +138,8 @@ def test_leaving_the_block_after_a_commit_keeps_the_changes() -> None:
 def test_a_participant_that_joins_a_savepoint_joins_the_outer_transactions() -> None:
     outer_cell, inner_cell = Cell("outer before"), Cell("inner before")
     transactions = transactions_of(Session())
-    with transactions.turn(), transactions.transaction([outer_cell], discard=lambda: None):
-        with transactions.transaction([inner_cell], discard=lambda: None) as inner:
+    with transactions.turn(), opened(transactions, outer_cell):
+        with opened(transactions, inner_cell) as inner:
             inner_cell.value = "inner after"
             inner.commit()
         assert inner_cell.value == "inner after"
@@ -133,7 +150,7 @@ def test_a_failed_rollback_poisons_the_session_until_it_is_recovered() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
     with pytest.raises(RollbackError):
-        with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+        with transactions.turn(), opened(transactions, cell):
             cell.value, cell.broken = "after", True
     with pytest.raises(PoisonedError), transactions.turn():
         pass
@@ -149,9 +166,9 @@ def test_a_failed_rollback_poisons_the_session_until_it_is_recovered() -> None:
 def test_a_successful_outer_rollback_repairs_a_failed_inner_one() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
-    with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+    with transactions.turn(), opened(transactions, cell):
         with pytest.raises(RollbackError):
-            with transactions.transaction([cell], discard=lambda: None):
+            with opened(transactions, cell):
                 cell.value, cell.broken = "after", True
         cell.broken = False
     assert cell.value == "before"
@@ -162,7 +179,7 @@ def test_a_successful_outer_rollback_repairs_a_failed_inner_one() -> None:
 def test_recovering_without_a_failed_rollback_changes_nothing() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
-    with transactions.turn(), transactions.transaction([cell], discard=lambda: None) as work:
+    with transactions.turn(), opened(transactions, cell) as work:
         cell.value = "after"
         transactions.recover()
         work.commit()

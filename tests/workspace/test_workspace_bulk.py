@@ -24,6 +24,7 @@ from workspace_rig import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
+from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem import DiskTree, WorkspacePath
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import Retention
@@ -136,6 +137,22 @@ def test_rollback_of_many_changed_files_restores_contents_kinds_and_modes(tmp_pa
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
+def test_rollback_resets_the_mode_of_the_root_beside_many_files_that_just_changed(
+    tmp_path: Path,
+) -> None:
+    files = {f"d/{n}": b"1" for n in range(100)}
+    with made(tmp_path, files, config=WorkspaceConfig(force_scan=True)) as workspace:
+        root = folder(tmp_path).files
+        with workspace.call("rewrite"):
+            for name in files:
+                (root / name).write_bytes(b"2")
+        with pytest.raises(RuntimeError, match="no"), workspace.call("chmod"):
+            root.chmod(0o700)
+            raise RuntimeError("no")
+        assert root.stat().st_mode & 0o777 == 0o755
+        assert workspace.files.read_bytes("d/99") == b"2"
+
+
 def test_rollback_renames_a_new_directory_once_and_reads_nothing_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +195,68 @@ def fill_old_directories(root: Path) -> None:
     (root / "many/keep").write_text("changed")
 
 
+SCANNING = WorkspaceConfig(force_scan=True)  # as after more events than the kernel queues
+
+
+@pytest.mark.parametrize("mode", ["copy", "overlay"])
+def test_rollback_of_many_new_files_that_a_scan_finds_reads_one_status_and_renames_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Nothing is looked up again: not for the comparison, the limit or the removal."""
+    if mode == "overlay" and not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    counts = {"rename": 0, "stat": 0, "open": 0}
+
+    def count(name: str) -> None:
+        real = getattr(os, name)
+
+        def counting(*args: object, **options: object) -> object:
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, counting)
+
+    with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode, config=SCANNING) as workspace:
+        root, tracker = workspace._opened.tree.root, workspace._opened.tracker
+        before = picture(root)
+        with workspace.call("act") as call:
+            fill_old_directories(root)
+            for n in range(100):
+                (root / f"top{n}").write_text(f"{n}\n")
+            call.fail("it failed")
+            n_visited = tracker.n_visited
+            for name in counts:
+                count(name)
+        monkeypatch.undo()
+        assert 500 <= counts["rename"] < 520
+        assert tracker.n_visited - n_visited < 3 * 20 + 500  # three drains, of which one sees them
+        assert counts["stat"] < 100
+        assert counts["open"] < 100
+        assert_same(before, picture(root))
+        (found,) = workspace.discarded()
+        workspace.restore_discarded(found.id)
+        assert (root / "top99").read_text() == "99\n"
+        assert files_in(root) == len(IN_OLD_DIRECTORIES) + 500 + 1
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_call_after_a_rollback_reads_no_status_of_files_that_stayed(tmp_path: Path) -> None:
+    old = {f"many/old{n}": b"old" for n in range(300)}
+    with made(tmp_path, {**old, **IN_OLD_DIRECTORIES}) as workspace:
+        root, tracker = folder(tmp_path).files, workspace._opened.tracker
+        act = doing(lambda: fill_old_directories(root), fails=True)
+        with calls(workspace, act) as call:
+            call("act")
+            n_visited = tracker.n_visited
+            call("ls")
+            assert tracker.n_visited - n_visited < 5
+            (root / "many/old7").unlink()
+            (root / "many/f3").write_text("new")
+            call("ls")
+            external = [entry for entry in workspace.log() if entry.kind == "external"]
+            assert [entry.subject for entry in external] == ["2 paths changed outside of any call"]
+
+
 @pytest.mark.parametrize("mode", ["copy", "overlay"])
 def test_rollback_of_many_new_files_in_old_directories_enters_each_directory_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -218,8 +297,9 @@ def test_rollback_of_many_new_files_in_old_directories_enters_each_directory_onc
         assert files_in(root) == len(IN_OLD_DIRECTORIES) + 400 + 1
 
 
+@pytest.mark.parametrize("config", [WorkspaceConfig(), SCANNING])
 def test_file_that_cannot_be_moved_aside_among_many_is_deleted_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: WorkspaceConfig
 ) -> None:
     rename = os.rename
 
@@ -228,7 +308,7 @@ def test_file_that_cannot_be_moved_aside_among_many_is_deleted_and_named(
             raise OSError(errno.EIO, "it is refused")
         rename(old, new, **where)  # type: ignore[arg-type] - what the system call takes
 
-    with made(tmp_path, IN_OLD_DIRECTORIES) as workspace:
+    with made(tmp_path, IN_OLD_DIRECTORIES, config=config) as workspace:
         root = folder(tmp_path).files
         before = picture(root)
         act = doing(lambda: fill_old_directories(root), fails=True)
@@ -242,9 +322,32 @@ def test_file_that_cannot_be_moved_aside_among_many_is_deleted_and_named(
         assert "many/f8" in map(str, workspace.discarded_paths(found))
 
 
+def test_files_that_a_failed_rollback_left_are_found_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither moved nor deleted: the tracker, which knows that they leave, does not forget."""
+
+    def refusing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "it is refused")
+
+    with made(tmp_path, IN_OLD_DIRECTORIES, config=SCANNING) as workspace:
+        root, history = folder(tmp_path).files, workspace._history
+        before, token = picture(root), workspace._history.snapshot()
+        fill_old_directories(root)
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "rename", refusing)
+            failing.setattr(os, "unlink", refusing)
+            with pytest.raises(FilesystemError, match="could not be restored"):
+                history.restore(token)
+        assert len(list((root / "many").iterdir())) > 200
+        history.restore(token)
+        assert_same(before, picture(root))
+
+
+@pytest.mark.parametrize("config", [WorkspaceConfig(), SCANNING])
 @pytest.mark.parametrize("n_moved", [1, 150, 401])
 def test_rollback_killed_while_it_moves_many_files_is_completed_by_the_next_process(
-    tmp_path: Path, n_moved: int
+    tmp_path: Path, n_moved: int, config: WorkspaceConfig
 ) -> None:
     left = tmp_path / "left"
     moved = 0
@@ -256,7 +359,7 @@ def test_rollback_killed_while_it_moves_many_files_is_completed_by_the_next_proc
             copied(tmp_path / "run", left)  # what the death of the process would leave
 
     (tmp_path / "run").mkdir()
-    with made(tmp_path / "run", IN_OLD_DIRECTORIES) as workspace:
+    with made(tmp_path / "run", IN_OLD_DIRECTORIES, config=config) as workspace:
         root = folder(tmp_path / "run").files
         before = picture(root)
         with calling(hook), workspace.call("act") as call:

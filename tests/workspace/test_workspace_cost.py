@@ -30,8 +30,6 @@ from wink_workspace.workspace import Workspace
 BUDGETS = tomllib.loads(
     (Path(__file__).parents[2] / "benchmarks" / "budgets.toml").read_text(encoding="utf-8")
 )
-# System calls that Python lacks: our functions call them through ctypes.
-BY_CTYPES = frozenset(("openat2", "rename"))
 NO_CALLS = frozenset(("fspath", "geteuid", "getegid", "getpid"))
 
 
@@ -52,8 +50,9 @@ def counting() -> Iterator[Count]:
     def profile(frame: FrameType, event: str, function: object) -> None:
         if event == "call":
             count.functions += 1
-            count.system_calls += frame.f_code.co_name in BY_CTYPES and "system" in (
-                frame.f_code.co_freevars
+            code = frame.f_code  # two functions make system calls through ctypes
+            count.system_calls += code.co_name == "open_beneath" or (
+                code.co_name == "rename" and "system" in code.co_freevars
             )
         elif event == "c_call":
             count.functions += 1

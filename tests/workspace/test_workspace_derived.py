@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from fake_sandbox import FakeConfig, registered
 from workspace_rig import Call, assert_fsck_clean, calls, doing, folder, made, reopened, storage
 from workspace_support import git
 
-from wink_workspace.errors import SourceTooLargeError, UsageError
-from wink_workspace.ledger import Ledger, walk
+from wink_workspace._kill_points import KillPoint, calling
+from wink_workspace.clock import ManualClock
+from wink_workspace.errors import ConflictError, SourceTooLargeError, UsageError
+from wink_workspace.filesystem.overlay.mounting import overlay_support
+from wink_workspace.ledger import CallTimes, Ledger, walk
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig
 
@@ -30,6 +34,16 @@ PROJECT = {
     "keys/server.pem": b"-----BEGIN PRIVATE KEY-----\n",
 }
 RECORDED = {"src/app.py", "README.md", ".env.example"}
+
+
+@pytest.fixture(params=["copy", "overlay"])
+def form(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Each form of a workspace that is not in place."""
+    name: str = request.param
+    support = overlay_support(tmp_path)
+    if name == "overlay" and not support.available:
+        pytest.skip(support.reason)
+    return name
 
 
 def config(**options: Any) -> WorkspaceConfig:
@@ -174,6 +188,18 @@ def test_source_over_a_limit_is_refused_before_anything_is_copied(tmp_path: Path
     made(tmp_path, files, config=config(most_bytes=10_000, derived=("data",))).close()
 
 
+def test_cache_directory_with_a_special_name_is_derived_and_its_neighbour_is_not(
+    tmp_path: Path,
+) -> None:
+    names = ("cache ", "c*", "[a]", "new\nline", "back\\slash", "!a", "#a", "-")
+    tag = b"Signature: 8a477f597d28d172789f06886806bc55"
+    files = {f"{name}/CACHEDIR.TAG": tag for name in names}
+    content = {f"{name}/x": b"1" for name in ("cache", "cc", "a", "back")}
+    with made(tmp_path, files | content) as workspace:
+        assert {str(path) for path in workspace.derived_paths()} == set(names)
+    assert recorded(tmp_path) == content.keys()
+
+
 # Rollback and recovery
 
 
@@ -245,6 +271,49 @@ def test_restoring_rollback_restores_what_the_call_deleted_and_changed(tmp_path:
         for name, content in PROJECT.items():
             assert (root / name).read_bytes() == content
         assert not (root / "node_modules/extra.js").exists()
+
+
+def test_rollback_keeps_what_the_call_before_it_wrote_a_moment_ago(tmp_path: Path) -> None:
+    """Kernels before Linux 6.13, and most files since, have change times of some milliseconds."""
+    with made(tmp_path, PROJECT) as workspace:
+        for n in range(40):
+            with workspace.call("login") as call:
+                call.files.write_text(f".env.{n}", "TOKEN=1")
+            with pytest.raises(RuntimeError), workspace.call("fail") as call:
+                call.files.write_text(".env.other", "TOKEN=2")
+                raise RuntimeError("no")
+            assert workspace.files.exists(f".env.{n}")
+            assert not workspace.files.exists(".env.other")
+
+
+def test_files_from_before_the_clock_was_set_back_belong_to_no_call() -> None:
+    times = CallTimes(since_ns=1_000, until_ns=2_000)
+    assert [times.include(changed_ns) for changed_ns in (999, 1_000, 2_000, 2_001)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    set_back_during_the_call = CallTimes(since_ns=1_000, until_ns=500)
+    assert not set_back_during_the_call.include(999)
+    assert set_back_during_the_call.include(1_001)
+
+
+def test_rollback_restores_the_secrets_of_a_directory_that_the_call_deleted_or_moved(
+    tmp_path: Path,
+) -> None:
+    files = {"service/app.py": b"1\n", "service/.env": SECRET}
+    with made(tmp_path, files) as workspace:
+        with pytest.raises(RuntimeError), workspace.call("delete") as call:
+            call.files.delete("service", recursive=True)
+            raise RuntimeError("no")
+        assert workspace.files.read_bytes("service/.env") == SECRET
+        with pytest.raises(RuntimeError), workspace.call("move") as call:
+            call.files.move("service", "server")
+            raise RuntimeError("no")
+        assert workspace.files.read_bytes("service/.env") == SECRET
+        assert not workspace.files.exists("server")
+    assert not history_has(tmp_path, SECRET.strip())
 
 
 def test_checkpoint_is_what_later_rollbacks_restore(tmp_path: Path) -> None:
@@ -339,6 +408,61 @@ def test_diff_apply_and_undo_name_the_derived_paths_that_changed(tmp_path: Path)
         assert [str(path) for path in workspace.derived_changes()] == ["node_modules"]
 
 
+def test_undo_keeps_the_derived_paths_of_a_directory_that_it_removes(tmp_path: Path) -> None:
+    large = {"service/app.py": b"1\n", "service/node_modules/x.js": b"x" * 2_000_000}
+    with made(tmp_path, {**large, "service/.env": SECRET}) as workspace:
+        with workspace.call("move") as call:
+            call.files.move("service", "server")
+        workspace.undo()
+        assert workspace.files.exists("service/app.py")
+        assert not workspace.files.exists("server/app.py")
+        assert workspace.files.read_bytes("server/.env") == SECRET
+        assert workspace.files.exists("server/node_modules/x.js")
+        workspace.redo()
+        assert not workspace.files.exists("service")
+        assert workspace.files.exists("server/app.py")
+        with workspace.call("scaffold") as call:
+            call.files.write_text("new/app.py", "1\n")
+        with workspace.call("test") as call:
+            call.files.write_text("new/__pycache__/app.pyc", "1\n")
+        workspace.undo()
+        assert not workspace.files.exists("new")
+
+
+def test_restore_that_needs_the_place_of_derived_paths_is_refused(tmp_path: Path) -> None:
+    with made(tmp_path, {"service": b"a file\n"}) as workspace:
+        with workspace.call("replace") as call:
+            call.files.delete("service")
+            call.files.write_text("service/.env", SECRET.decode())
+        with pytest.raises(ConflictError, match=r"service/\.env"):
+            workspace.restore(1)
+        assert workspace.files.read_bytes("service/.env") == SECRET
+        workspace.files.delete("service/.env")
+        workspace.restore(1)
+        assert workspace.files.read_bytes("service") == b"a file\n"
+
+
+def test_workspace_opened_again_much_later_knows_its_derived_paths(
+    tmp_path: Path, form: str
+) -> None:
+    """Opening lists only directories that changed, and so finds no derived path in the others."""
+    made(tmp_path, {**PROJECT, "src/.env": SECRET}, mode=form).close()
+    clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))
+    with reopened(tmp_path, clock=clock) as workspace:
+        known = workspace.derived_paths()
+    with registered(), reopened(tmp_path, clock=clock) as workspace:
+        assert workspace._opened.tracker.n_visited < len(PROJECT)
+        assert workspace.derived_paths() == known
+        workspace.fork("try")
+        sandbox = workspace.sandbox(FakeConfig())
+        with pytest.raises(RuntimeError), workspace.call("command"):
+            sandbox.run(ExecRequest(argv=("put", "node_modules/left-pad/new.js", "left")))
+            raise RuntimeError("no")
+        assert not workspace.files.exists("node_modules/left-pad/new.js")
+    with reopened(tmp_path, branch="try") as fork:
+        assert fork.files.read_bytes("src/.env") == SECRET
+
+
 def test_sync_keeps_derived_paths_of_the_source_out_of_the_history(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT) as workspace:
         source = tmp_path / "source"
@@ -373,6 +497,25 @@ def test_fork_begins_with_small_derived_paths_and_names_the_others(tmp_path: Pat
         assert not fork.files.exists("node_modules")
         assert fork.diff() == ""
     assert recorded(tmp_path, "try") == RECORDED
+
+
+def test_interrupted_fork_does_not_exist_without_its_secrets(tmp_path: Path) -> None:
+    def interrupt(passed: KillPoint) -> None:
+        if passed is KillPoint.CHECKPOINT_COPIED:
+            raise KeyboardInterrupt
+
+    with made(tmp_path, {"app.py": b"1\n", ".env": SECRET}) as workspace:
+        with pytest.raises(KeyboardInterrupt), calling(interrupt):
+            workspace.fork("try")
+        assert workspace.forks() == ()
+        workspace.fork("try")
+        workspace.delete_fork("try")
+        with pytest.raises(KeyboardInterrupt), calling(interrupt):
+            workspace.fork("try")
+        workspace.files.delete(".env")
+        workspace.fork("try")
+    with reopened(tmp_path, branch="try") as fork:
+        assert not fork.files.exists(".env")
 
 
 def test_in_place_no_path_is_derived(tmp_path: Path) -> None:

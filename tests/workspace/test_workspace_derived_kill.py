@@ -67,7 +67,11 @@ def test_checkpoint_killed_at_any_step_is_the_old_or_the_new_one(
     n_passed = json.loads((reference / "passed").read_text())[point]
     for nth in sorted({1, max(1, n_passed // 2), *range(max(1, n_passed - 6), n_passed + 1)}):
         directory = copied(template, tmp_path / "killed")
-        assert server.run(directory, "checkpoint", [point, nth]) == signal.SIGKILL
+        ended = server.run(directory, "checkpoint", [point, nth])
+        if point == "system-call" and nth > n_passed - 6:  # the times of files change the number
+            assert ended in (signal.SIGKILL, 0)
+        else:
+            assert ended == signal.SIGKILL
         with reopened(directory) as workspace:
             kept = picture(folder(directory).checkpoint)
             assert kept[b"node_modules/b/index.js"][2] == b"2\n"

@@ -65,6 +65,30 @@ def test_folded_branch_keeps_its_derived_paths(tmp_path: Path) -> None:
         assert not workspace.files.exists("src/4.py")
 
 
+def test_branch_whose_derived_directory_was_one_of_the_base_is_not_folded(tmp_path: Path) -> None:
+    """Its files are in the base alone, and the history does not have them."""
+    changed(tmp_path)
+    with reopened(tmp_path) as workspace, workspace.call("move") as call:
+        call.files.move("src", "packages/node_modules")
+    with reopened(tmp_path, config=FOLDING) as workspace:
+        assert workspace.files.read_bytes("packages/node_modules/app.py") == b"print('hi')\n"
+        assert workspace.files.read_bytes("packages/node_modules/4.py") == b"4\n"
+
+
+def test_derived_file_that_was_one_of_the_base_stays_readable_beside_it(tmp_path: Path) -> None:
+    """The kernel notes in the derived file which one of the base it was, and shows only one of both."""
+    with made(tmp_path, {"config": SECRET, "a": b"1", "b": b"2"}, mode="overlay") as workspace:
+        with workspace.call("rename") as call:
+            call.files.move("config", ".env")
+            call.files.move("a", "node_modules/a")
+        workspace.undo()
+    with reopened(tmp_path, config=WorkspaceConfig(fold_above=0)) as workspace:
+        for name in (".env", "config"):
+            assert workspace.files.read_bytes(name) == SECRET
+        for name in ("a", "node_modules/a"):
+            assert workspace.files.read_bytes(name) == b"1"
+
+
 @pytest.mark.parametrize("point", ["fold-begun", "base-named", "upper-filled", "upper-in-place"])
 def test_fold_that_is_interrupted_keeps_derived_paths(tmp_path: Path, point: str) -> None:
     changed(tmp_path)

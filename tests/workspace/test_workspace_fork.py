@@ -33,6 +33,15 @@ def test_a_fork_begins_with_the_same_files_and_history(tmp_path: Path) -> None:
             assert [e.id for e in fork.log()] == [e.id for e in workspace.log()]
 
 
+def test_the_root_of_a_fork_has_the_mode_of_the_root_of_a_workspace(tmp_path: Path) -> None:
+    with created(tmp_path, {}, mode="copy") as workspace:
+        workspace.fork("try")
+        modes = [workspace._opened.tree.root.stat().st_mode]
+    with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
+        modes.append(fork._opened.tree.root.stat().st_mode)
+    assert modes == [0o040755, 0o040755]
+
+
 def test_a_branch_does_not_see_the_changes_of_another(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")

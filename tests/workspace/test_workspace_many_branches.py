@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -47,11 +48,11 @@ def write_in_processes(
         for name in names
     ]
     most, ends = 0, time.monotonic() + seconds
-    while any(writer.poll() is None for writer in writers):
+    running = [writer.stdout for writer in writers]  # each prints its number of calls at its end
+    while running and time.monotonic() < ends:
         most = max(most, disk_bytes(directory))
-        if time.monotonic() > ends:
-            break
-        time.sleep(0.05)
+        ended, _, _ = select.select(running, [], [], 0.05)
+        running = [output for output in running if output not in ended]
     for writer in writers:
         written, _ = writer.communicate()
         assert writer.returncode == 0

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +16,9 @@ from wink_workspace import workspace as package
 from wink_workspace.errors import UsageError
 from wink_workspace.sections import Plan, SetupPlan
 from wink_workspace.workspace import Workspace, WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from wink_workspace.workspace.bases import BaseStore, collect_bases
+
+_ORDINARY_ID = 12_345
 
 
 def add(storage: WorkspaceStorage, day: int) -> WorkspaceInfo:
@@ -118,3 +125,58 @@ def test_import_reports_its_progress_up_to_the_totals_of_its_record(tmp_path: Pa
 def test_a_workspace_cannot_be_constructed_from_a_path(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Use Workspace\.create"):
         Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - a common mistake
+
+
+@pytest.fixture
+def user_directory() -> Iterator[Path]:
+    """A directory of an ordinary user, which the path to ``tmp_path`` would not let that user enter."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, _ORDINARY_ID, _ORDINARY_ID)
+        yield Path(name)
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    os.setegid(_ORDINARY_ID)
+    os.seteuid(_ORDINARY_ID)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_workspace_that_root_made_in_a_users_state_directory_does_not_block_the_user(
+    tmp_path: Path, user_directory: Path
+) -> None:
+    """As ``sudo -E wink-workspace new`` does."""
+    Workspace.temporary(tmp_path).close()  # loads modules, which the user perhaps cannot read
+    is_overlay = WorkspaceStorage(tmp_path).overlay_support().available
+    storage = WorkspaceStorage(user_directory / "state")
+    with ordinary_user():
+        source = make_tree(user_directory / "source", {"a": "1"})
+        Workspace.create(source, storage=storage, mode="copy").close()
+        assert BaseStore(user_directory / "state").find("0" * 40) is None
+    Workspace.create(source, storage=storage, mode="overlay" if is_overlay else "copy").close()
+    with ordinary_user():
+        Workspace.create(source, storage=storage, mode="copy").close()
+        assert len(list(storage.all())) == 2
+        assert collect_bases(user_directory / "state").n_deleted == 0
+    assert len(list(storage.all())) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_workspace_of_another_user_is_not_opened_not_even_with_sudo(
+    tmp_path: Path, user_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root would read the marks of deleted directories in the user's layer wrongly."""
+    Workspace.temporary(tmp_path).close()  # as above
+    storage = WorkspaceStorage(user_directory / "state")
+    with ordinary_user():
+        source = make_tree(user_directory / "source", {"a": "1"})
+        Workspace.create(source, storage=storage, mode="copy").close()
+    (info,) = storage.all()
+    monkeypatch.setenv("SUDO_UID", str(_ORDINARY_ID))
+    with pytest.raises(UsageError, match=f"belongs to the user with the id {_ORDINARY_ID}"):
+        Workspace.open(info.id, storage=storage)

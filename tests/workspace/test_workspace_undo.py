@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from in_place_rig import begun, source_of
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
 
 from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError, ReducerError
@@ -239,6 +240,18 @@ def test_restore_of_everything_includes_the_plan_and_can_be_reverted(
         workspace.restore(3)
         assert workspace.session[Plan].latest().objective == "Ship"
         assert (folder(tmp_path).files / "a.txt").read_text() == "x"
+
+
+def test_large_file_that_grows_in_place_is_stored_as_what_was_added(tmp_path: Path) -> None:
+    large = b"".join(b"%07d a line\n" % n for n in range(LARGE_BYTES // 15 + 1))
+    with begun(tmp_path, {"log": large}) as workspace:
+        for n in range(6):
+            with workspace.call("append"):
+                workspace.files.write_text("log", f"{n} more\n", mode="append")
+        assert workspace.maintain().disk_bytes < 3 * LARGE_BYTES
+        for _ in range(6):
+            workspace.undo()
+    assert (source_of(tmp_path) / "log").read_bytes() == large
 
 
 def test_every_call_that_lets_a_large_file_grow_can_be_undone(tmp_path: Path) -> None:

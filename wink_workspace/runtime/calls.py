@@ -140,6 +140,7 @@ class Boundary(GuardedBlock):
         self.transaction = transaction
         self._turn = self._transactions.turn()
         self._participants: Sequence[Snapshotable] = ()
+        self._depth = 0  # in how many calls it is
 
     def __enter__(self) -> Self:
         """Take the session, commit external edits and open the transaction.
@@ -152,12 +153,13 @@ class Boundary(GuardedBlock):
         try:
             self._session.refuse_reducers()
             self._participants = self._taking_part()
-            if not self._transactions.depth:  # inside a call there are none
+            self._depth = self._transactions.depth
+            if not self._depth:  # inside a call there are none
                 paths = self._commit_external_edits()
                 if paths:
                     self._publish_edit(ExternalChange(paths=paths, at=self._clock.now()))
             self._begin()
-            self._transactions.begin(self.transaction, ())
+            self._transactions.begin(self.transaction)
         except BaseException as error:
             self._turn.__exit__(type(error), error, error.__traceback__)
             raise
@@ -166,7 +168,7 @@ class Boundary(GuardedBlock):
     def _start(self, pending: PendingCall) -> None:
         """Take the snapshots and, in the outermost boundary, write the pending mark."""
         self._transactions.join(self._participants)
-        if self._transactions.depth == 1:
+        if not self._depth:
             self._transactions.journal.begin(pending)
 
     @abstractmethod
@@ -276,8 +278,6 @@ class CallBoundary(Boundary):
         self.tool_result: ToolResult[Any] = _NOTHING
         self.ending: BaseException | None = None
         self._reduced: tuple[object, ...] = ()
-        self._depth = 0
-        self._is_outermost = False
         self.event: ToolInvoked
         self._scope = scope
         self._heartbeat = heartbeat
@@ -292,8 +292,6 @@ class CallBoundary(Boundary):
         self._scope.begin()
         self._started_at = self._clock.now()
         self._started_s = self._clock.monotonic_s()
-        self._depth = self._transactions.depth
-        self._is_outermost = not self._depth
 
     def start(self) -> None:
         """Take the snapshots, write the pending mark, and let SIGINT be delivered."""
@@ -323,6 +321,7 @@ class CallBoundary(Boundary):
             self.event = self._record(self.tool_result, error)
         if not self.tool_result.success:
             self.ending = self._roll_back() or self.ending
+        self.transaction.outside_effects = self.event.outside_effects
 
     # Policies
 
@@ -385,6 +384,7 @@ class CallBoundary(Boundary):
             decisions=tuple(self.decisions),
             error=trace,
             depth=self._depth,
+            outside_effects=(*self.transaction.outside_effects, *result.outside_effects),
         )
         return self._redaction.event(event, failed=error is not None)
 
@@ -395,12 +395,16 @@ class CallBoundary(Boundary):
 
     def _commit(self, event: ToolInvoked) -> None:
         self._transactions.check()  # the body may have caught the RollbackError of a call inside
-        if self._is_outermost:
+        if not self._depth:
             self._transactions.journal.commit(event, self.transaction.saved)
         self.transaction.commit()
 
     def _roll_back(self) -> BaseException | None:
         """Undo the call and record it; return what interrupted closing its resources."""
+        with self._transactions.frozen():
+            return self._rolled_back()
+
+    def _rolled_back(self) -> BaseException | None:
         saved = self.transaction.saved
         interruption: BaseException | None = None
         try:
@@ -411,7 +415,7 @@ class CallBoundary(Boundary):
                 self._publish()
                 raise
             interruption = error
-        if self._is_outermost:
+        if not self._depth:
             try:
                 self._transactions.journal.rolled_back(self.event, saved)
             except BaseException:

@@ -21,7 +21,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 from wink_workspace.errors import PoisonedError, RollbackError, SessionError
@@ -46,7 +46,7 @@ class Transaction:
             the restore.
     """
 
-    __slots__ = ("_closed", "_discard", "_failures", "_open", "_saved")
+    __slots__ = ("_closed", "_discard", "_failures", "_open", "_saved", "outside_effects")
 
     def __init__(self, *, discard: Callable[[], object] = lambda: None) -> None:
         self._discard = discard
@@ -54,6 +54,8 @@ class Transaction:
         self._closed: list[object] = []
         self._failures: list[BaseException] = []
         self._open = True
+        self.outside_effects: tuple[str, ...] = ()
+        """What no rollback takes back; it is passed on to the transaction around this one."""
 
     @property
     def is_open(self) -> bool:
@@ -138,12 +140,18 @@ class Transaction:
 
 
 class SessionTransactions:
-    """The open transactions of one session, its journal, and whether it may run at all."""
+    """The open transactions of one session, its journal, and whether it may run at all.
+
+    Attributes:
+        frozen: Returns a block in which no service changes or reads the files; a rollback runs
+            inside it.
+    """
 
     def __init__(self, session_lock: threading.RLock) -> None:
         self.journal: Journal = MemoryJournal()
         self.sigint = DeferSigint()
         self.process: OwnProcess | None = None
+        self.frozen: Callable[[], AbstractContextManager[None]] = nullcontext
         self.task: object = None  # inside whose call an event loop's other tasks must not call
         self.lock = session_lock
         self._thread_id = 0
@@ -208,23 +216,9 @@ class SessionTransactions:
                 hint="Write `async with workspace.call(…)`, in which tasks wait for their turn.",
             )
 
-    def transaction(
-        self, participants: Sequence[Snapshotable], *, discard: Callable[[], object]
-    ) -> AbstractContextManager[Transaction]:
-        """Open a transaction inside the open ones, as a savepoint.
-
-        If the transaction is still open at the end of the block, it is rolled back.
-        """
-        return _Span(self, participants, Transaction(discard=discard))
-
-    def begin(self, transaction: Transaction, participants: Sequence[Snapshotable]) -> None:
+    def begin(self, transaction: Transaction) -> None:
         """Open *transaction* inside the open ones, until ``end``."""
         self._stack.append(transaction)
-        try:
-            self.join(participants)
-        except BaseException:
-            self.end(transaction)
-            raise
 
     def end(self, transaction: Transaction) -> None:
         """Close the innermost transaction, rolled back if it is still open."""
@@ -233,7 +227,9 @@ class SessionTransactions:
                 self.roll_back(transaction)
         finally:
             self._stack.pop()
-            if not self._stack:
+            if self._stack:
+                self._stack[-1].outside_effects += transaction.outside_effects
+            else:
                 self.task = None
                 self._run_closings()
 
@@ -244,7 +240,8 @@ class SessionTransactions:
             SessionError: If another session's call is using one of them (rule 4).
         """
         for participant in participants:
-            if not self._claim(participant):
+            # The outermost call has claimed most of them before
+            if _holders.get(id(participant)) is not self and not self._claim(participant):
                 raise SessionError(
                     f"a {type(participant).__name__} is being used by a call of another session",
                     hint="Call again after that call has ended, or give each session its own.",
@@ -284,7 +281,8 @@ class SessionTransactions:
         savepoint take part in the transactions around it.
         """
         try:
-            transaction.rollback()
+            with self.frozen():
+                transaction.rollback()
         finally:
             self._failed = transaction if transaction.saved else None
             for other in self._stack if transaction.closed else ():
@@ -338,29 +336,6 @@ class Turn:
                 self._transactions.end_turn()
             finally:
                 self._deferral.__exit__(None, None, None)
-
-
-class _Span(AbstractContextManager[Transaction]):
-    """The block of one transaction; a generator would cost more than its work."""
-
-    __slots__ = ("_participants", "_transaction", "_transactions")
-
-    def __init__(
-        self,
-        transactions: SessionTransactions,
-        participants: Sequence[Snapshotable],
-        transaction: Transaction,
-    ) -> None:
-        self._transactions = transactions
-        self._participants = participants
-        self._transaction = transaction
-
-    def __enter__(self) -> Transaction:
-        self._transactions.begin(self._transaction, self._participants)
-        return self._transaction
-
-    def __exit__(self, *_: object) -> None:
-        self._transactions.end(self._transaction)
 
 
 def current_task() -> object:

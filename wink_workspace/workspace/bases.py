@@ -49,8 +49,9 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.stored import IndexFile, status_of
+from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
@@ -766,7 +767,10 @@ def _hold(tree: str, path: Path) -> Base | None:
     """Use the base at *path*, for a caller that has the claims; ``None`` if there is none."""
     if not (path / "complete").is_file():
         return None
-    lock = _open_lock(path)
+    try:
+        lock = _open_lock(path)
+    except PermissionError:  # another user made it
+        return None
     fcntl.flock(lock, fcntl.LOCK_SH)
     return Base(tree, path, lock)
 
@@ -775,7 +779,7 @@ def _try_lock(path: Path) -> int:
     """A descriptor with the lock of a directory that no process uses; -1 if one does."""
     try:
         lock = _open_lock(path)
-    except FileNotFoundError:  # another process deleted it
+    except (FileNotFoundError, PermissionError):  # deleted by another process, or another user's
         return -1
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

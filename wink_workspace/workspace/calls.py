@@ -163,7 +163,7 @@ class WorkspaceCall(CallBoundary):
         """
         super().__enter__()
         try:
-            if self._transactions.depth == 1:
+            if not self._depth:
                 self._transactions.task = current_task()
             self.start()
             self.cancellation.check()

@@ -26,6 +26,7 @@ __all__ = [
     "capture_all",
     "captured",
     "content_of",
+    "file_id",
     "same_content",
     "without_contents",
 ]
@@ -70,6 +71,11 @@ def same_content(
     if one.kind is FileKind.DIRECTORY:
         return True
     return one.id == other.id and (ignore_mode or one.executable == other.executable)
+
+
+def file_id(entry: TreeEntry | None) -> str | None:
+    """The blob of a file, if *entry* is one: the version before a later one."""
+    return entry.id if entry is not None and entry.kind is FileKind.FILE else None
 
 
 def without_contents(entry: TreeEntry | None) -> TreeEntry | None:
@@ -117,7 +123,7 @@ def captured(
     For a directory among *paths*, the names of its entries are included, too, so that a merge
     sees files that other programs added. *on_entry* is called with the mode of every path found.
     """
-    return _Capture(tree, store, root, on_entry).run(paths)
+    return _Capture(tree, store, root, on_entry, known=root).run(paths)
 
 
 def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
@@ -132,7 +138,7 @@ def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
     paths = [
         WorkspacePath((*listing.parts, name)) for listing in listings for name, _ in listing.entries
     ]
-    capture = _Capture(tree, store, EMPTY_TREE_ID, lambda _path, _mode, _entry: None)
+    capture = _Capture(tree, store, EMPTY_TREE_ID, lambda _path, _mode, _entry: None, known=known)
     with store.bulk():
         for path in paths:
             entry, is_known = capture.entry(path)
@@ -142,16 +148,21 @@ def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
 
 
 class _Capture:
+    """Writes contents into *store*; *known* is a tree with earlier versions of large files."""
+
     def __init__(
         self,
         tree: DiskTree,
         store: ObjectStore,
         root: str,
         on_entry: Callable[[WorkspacePath, int, TreeEntry], None],
+        *,
+        known: str,
     ) -> None:
         self._tree = tree
         self._store = store
         self._root = root
+        self._known = known
         self._on_entry = on_entry
         self._found: dict[WorkspacePath, TreeEntry | None] = {}
         self._unknown: set[WorkspacePath] = set()
@@ -216,6 +227,7 @@ class _Capture:
         if found.kind is FileKind.SYMLINK:
             target = (there.target or "").encode("utf-8", "surrogateescape")
             return TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))
+        before = file_id(entry_at(self._store, self._known, there.path))
         with self._tree.open(there.path) as file:
-            blob = self._store.write_blob_from(file.fileno())
+            blob = self._store.write_blob_from(file.fileno(), like=before)
         return TreeEntry(FileKind.FILE, blob, there.executable)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import FilesystemError
+from wink_workspace.errors import ConflictError, FilesystemError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.descriptors import (
@@ -43,6 +43,15 @@ from wink_workspace.filesystem.disk.descriptors import (
 )
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, entry_of
+from wink_workspace.filesystem.path_names import CACHE_NAMES
+from wink_workspace.ledger import (
+    EMPTY_DIRECTORY,
+    CallTimes,
+    ObjectStore,
+    TreeEntry,
+    build,
+    entry_at,
+)
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.wording import counted
 
@@ -72,21 +81,33 @@ class RecordedChanges:
 
     Attributes:
         expect, changing: See ``ChangeObserver``.
-        derived_changed: Whether an unrecorded path was changed since this was last reset.
+        may_be_recent: Whether unrecorded paths may have been changed since the last call began.
     """
 
     def __init__(self, tracker: ChangeTracker, unrecorded: Unrecorded) -> None:
         self._tracker = tracker
         self._unrecorded = unrecorded
         self.expect, self.changing = tracker.expect, tracker.changing
-        self.derived_changed = False
+        self._has_sandbox = False
+        self.may_be_recent = True
+
+    def sandbox_opened(self) -> None:
+        """From now on, commands may change unrecorded paths at any time."""
+        self._has_sandbox = self.may_be_recent = True
+
+    def call_began(self) -> None:
+        """Forget the changes made before."""
+        self.may_be_recent = self._has_sandbox
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
         """See ``ChangeObserver``."""
         if self._unrecorded.hides(path.parts):
-            self.derived_changed = True
+            self.may_be_recent = True
         else:
             self._tracker.note(path, below=below)
+            if below and not self.may_be_recent:  # a directory was moved or deleted
+                n = len(path.parts)
+                self.may_be_recent = any(top[:n] == path.parts for top in self._unrecorded.seen)
 
     def directory_made(self, path: WorkspacePath) -> None:
         """See ``ChangeObserver``."""
@@ -142,7 +163,10 @@ class DerivedPaths:
         changes: The observer of *tree*.
 
     Attributes:
-        sandbox_ran: Whether a sandbox may have changed files; the workspace sets it.
+        unrecorded: The rules.
+        changes: The observer.
+        left_alone: Returns the paths that a rollback leaves as they are, because a service changes
+            them at any time; the workspace sets it.
         n_visited: The number of derived entries whose status was read so far.
     """
 
@@ -156,17 +180,17 @@ class DerivedPaths:
         changes: RecordedChanges,
     ) -> None:
         self._tree = tree
-        self._unrecorded = unrecorded
+        self.unrecorded = unrecorded
         self._checkpoint = checkpoint
         self._created = created
-        self._changes = changes
-        self.sandbox_ran: Callable[[], bool] = lambda: True
+        self.changes = changes
+        self.left_alone: Callable[[], Collection[WorkspacePath]] = lambda: ()
         self.n_visited = 0
         _finish_replacement(checkpoint)
 
     def tops(self) -> list[WorkspacePath]:
         """The topmost derived and excluded paths that exist, sorted."""
-        found = (WorkspacePath(parts) for parts in sorted(self._unrecorded.seen))
+        found = (WorkspacePath(parts) for parts in sorted(self.unrecorded.seen))
         return [path for path in found if self._entry(path) is not None]
 
     def _entry(self, path: WorkspacePath) -> DiskEntry | None:
@@ -174,6 +198,42 @@ class DerivedPaths:
             return self._tree.entry(path)
         except FilesystemError:
             return None
+
+    def with_directories(self, store: ObjectStore, root: str) -> str:
+        """The tree *root*, and in it every directory that holds derived paths.
+
+        The history cannot restore these paths, so a move in the history must not remove their
+        directories. Caches that programs make again do not count.
+
+        Raises:
+            ConflictError: If *root* has a file in place of such a directory.
+        """
+        missing: dict[WorkspacePath, TreeEntry | None] = {}
+        for directory, names in self._kept_by_directory().items():
+            entry = entry_at(store, root, directory)
+            if entry is not None and entry.kind is FileKind.DIRECTORY:
+                continue
+            top = next((directory / name for name in names if self._entry(directory / name)), None)
+            if top is None:
+                continue
+            for above in (*directory.ancestors(), directory):
+                entry = entry_at(store, root, above)
+                if entry is not None and entry.kind is not FileKind.DIRECTORY:
+                    raise ConflictError(
+                        f"{above} would become a file, and {top}, which the history does not have,"
+                        " would be lost",
+                        hint=f"Move or delete {top}, then try again.",
+                    )
+            missing[directory] = EMPTY_DIRECTORY
+        return build(store, root, missing) if missing else root
+
+    def _kept_by_directory(self) -> dict[WorkspacePath, list[str]]:
+        """The names of derived and excluded paths that were seen, other than caches."""
+        found: dict[Parts, list[str]] = {}
+        for parts in self.unrecorded.seen:
+            if parts[:-1] and parts[-1] not in CACHE_NAMES:
+                found.setdefault(parts[:-1], []).append(parts[-1])
+        return {WorkspacePath(directory): found[directory] for directory in sorted(found)}
 
     # What differs
 
@@ -207,8 +267,8 @@ class DerivedPaths:
 
     # After a call that failed
 
-    def roll_back(self, since_ns: int, *, look: bool = False) -> tuple[str, ...]:
-        """Drop or restore what changed at *since_ns* or later; what was done, in sentences.
+    def roll_back(self, times: CallTimes, *, look: bool = False) -> tuple[str, ...]:
+        """Drop or restore what changed during the call; what was done, in sentences.
 
         Unless *look* is set, nothing is examined if no file tool changed a derived path and no
         sandbox was running.
@@ -216,32 +276,38 @@ class DerivedPaths:
         Raises:
             FilesystemError: If a path cannot be deleted or restored; the others were.
         """
-        if not (look or self._changes.derived_changed or self.sandbox_ran()):
+        if not (look or self.changes.may_be_recent):
             return ()
-        self._changes.derived_changed = False
-        changed = self._changed_since(since_ns)
-        done = self._undo(changed, since_ns)
-        return done.notes()
+        left = frozenset(self.left_alone())
+        changed = [
+            entry for entry in self._changed_in(times) if left.isdisjoint(_above(entry.path))
+        ]
+        notes = self._undo(changed, times, left).notes()
+        if left:
+            notes += (f"Paths of running services were left as they are: {_named(sorted(left))}.",)
+        return notes
 
-    def _changed_since(self, since_ns: int) -> list[DiskEntry]:
+    def _changed_in(self, times: CallTimes) -> list[DiskEntry]:
         """Everything derived that changed, parents first."""
         found: list[DiskEntry] = []
         for top in self.tops():
             entry = self._entry(top)
             if entry is None:
                 continue
-            if entry.changed_ns >= since_ns:
+            if times.include(entry.changed_ns):
                 found.append(entry)
             self.n_visited += 1
             for listing in self._listings(top):
                 self.n_visited += len(listing.entries)
                 inside = WorkspacePath((*top.parts, *listing.parts))
                 for name, status in listing.entries:
-                    if status.st_ctime_ns >= since_ns:
+                    if times.include(status.st_ctime_ns):
                         found.append(entry_of(inside / name, status, None))
         return found
 
-    def _undo(self, changed: Sequence[DiskEntry], since_ns: int) -> RolledBack:
+    def _undo(
+        self, changed: Sequence[DiskEntry], times: CallTimes, left: Collection[WorkspacePath]
+    ) -> RolledBack:
         dropped: list[WorkspacePath] = []
         restored: list[WorkspacePath] = []
         kept = _opened(self._checkpoint)
@@ -254,7 +320,7 @@ class DerivedPaths:
                 is_kept = kept is not None and _has(kept, entry.path)
                 (restored if is_kept else dropped).append(entry.path)
             if kept is not None:
-                restored += self._put_back(kept, since_ns)
+                restored += self._put_back(kept, times.since_ns, left)
         finally:
             if kept is not None:
                 kept.close()
@@ -265,14 +331,22 @@ class DerivedPaths:
                     dropped.append(entry.path)
         return RolledBack(_topmost(dropped), tuple(sorted({*restored})))
 
-    def _put_back(self, kept: DiskTree, since_ns: int) -> list[WorkspacePath]:
-        """Copy what the checkpoint has and the files lack, where the call changed a directory."""
+    def _put_back(
+        self, kept: DiskTree, since_ns: int, left: Collection[WorkspacePath]
+    ) -> list[WorkspacePath]:
+        """Copy what the checkpoint has and the files lack, where the call changed a directory.
+
+        The rollback changed such a directory, too, so it may be newer than the end of the call.
+        """
         found: list[WorkspacePath] = []
         target = NewTree(self._tree)
         for listing in kept.listings():
             directory = WorkspacePath(listing.parts)
+            if not _above(directory).isdisjoint(left):
+                listing.entries.clear()
+                continue
             there = self._entry(directory)
-            is_derived = self._unrecorded.hides(listing.parts)
+            is_derived = self.unrecorded.hides(listing.parts)
             if there is None:
                 above = self._entry(directory.parent)
                 if not is_derived or above is None or above.changed_ns < since_ns:
@@ -284,7 +358,7 @@ class DerivedPaths:
             with target.entered(listing.parts) as into:
                 for name, status in listing.entries:
                     path = directory / name
-                    if stat.S_ISDIR(status.st_mode) or not self._unrecorded.hides(path.parts):
+                    if stat.S_ISDIR(status.st_mode) or not self.unrecorded.hides(path.parts):
                         continue
                     if self._entry(path) is None:
                         with translate_os_error(path):
@@ -297,17 +371,24 @@ class DerivedPaths:
 
     def checkpoint(self) -> tuple[WorkspacePath, ...]:
         """Keep the present derived paths, all of them; the topmost ones."""
-        tops = [top for top in self.tops() if not self._unrecorded.is_excluded(top.parts)]
+        tops = [top for top in self.tops() if not self.unrecorded.is_excluded(top.parts)]
         _replace_checkpoint(self._checkpoint, self._tree, tops)
         return tuple(tops)
 
     def copy_to(self, checkpoint: Path) -> tuple[WorkspacePath, ...]:
         """Copy what is cheap into the checkpoint of a new branch; the paths left behind."""
-        tops = [top for top in self.tops() if not self._unrecorded.is_excluded(top.parts)]
+        tops = [top for top in self.tops() if not self.unrecorded.is_excluded(top.parts)]
         cheap = _cheap(self._tree, tops)
         if cheap:
             _replace_checkpoint(checkpoint, self._tree, cheap)
+        else:
+            delete_tree(checkpoint)  # of a fork that was interrupted
         return tuple(top for top in tops if top not in cheap)
+
+
+def _above(path: WorkspacePath) -> frozenset[WorkspacePath]:
+    """The path, and the directories that contain it."""
+    return frozenset((path, *path.ancestors()))
 
 
 def _topmost(paths: Iterable[WorkspacePath]) -> tuple[WorkspacePath, ...]:

@@ -70,7 +70,8 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
         _log.warning("%s is missing; it is written again from the history", folder.files)
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)
-    unfinished.mkdir(parents=True, mode=0o700)
+    unfinished.mkdir(parents=True)
+    unfinished.chmod(0o755)  # whatever the umask is
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
         seen = write_files(tree, store, entry.files)

@@ -7,13 +7,18 @@ Why there are two: docs/design/020.
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import FileChange
+from wink_workspace.ledger import ObjectStore, has_lost_objects
 
 from .tree_history import DiscardRecorder, TreeHistory
 
-__all__ = ["CopyHistory", "FilesHistory", "FilesState"]
+__all__ = ["CopyHistory", "FilesHistory", "FilesState", "present_root"]
+
+_log = logging.getLogger(__name__)
 
 
 class FilesState(Protocol):
@@ -33,6 +38,10 @@ class FilesHistory(Protocol):
 
     def snapshot(self) -> FilesState:
         """The present state; the same token while nothing changes."""
+        ...
+
+    def reread(self) -> None:
+        """Let the next snapshot read all files: the ledger lost objects of the present one."""
         ...
 
     def restore(self, token: object) -> None:
@@ -78,6 +87,31 @@ class FilesHistory(Protocol):
     def remove_unfinished(self, root: str) -> None:
         """Remove unfinished files of a dead process; *root* is what was committed."""
         ...
+
+
+def present_root(history: FilesHistory, store: ObjectStore, committed: str) -> str:
+    """The root of the present files; the ledger has all its objects.
+
+    Another process may have deleted objects of an older snapshot that no entry has. Then all files
+    are read again.
+
+    Args:
+        history: The files.
+        store: Where their snapshots are.
+        committed: The root of the newest entry, whose objects are not deleted.
+    """
+    try:
+        root = history.snapshot().root
+        is_complete = root == committed or not has_lost_objects(store, root, committed)
+    except (EntryMissingError, LedgerDamagedError):
+        if not store.repository.have_others_deleted():
+            raise
+        root, is_complete = committed, False
+    if not is_complete:
+        _log.info("Objects of the last snapshot were deleted; all files are read again.")
+        history.reread()
+        root = history.snapshot().root
+    return root
 
 
 class CopyHistory(TreeHistory):

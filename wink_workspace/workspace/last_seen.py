@@ -3,23 +3,30 @@
 An index of statuses is valid only with the tree of the same moment. With a newer tree, a file that
 was created and deleted in between would not be noticed. So the name of an index has the id of the
 entry with that tree, and the index is used only while the history keeps this entry.
+
+A directory whose status is that of the index is not listed again. So the index also names the
+unrecorded paths (``path_rules``) that were there, which only a listing would find.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
+from .path_rules import Unrecorded
+
 __all__ = ["NewFileIndex", "forget_last_seen", "load_last_seen", "save_last_seen"]
 
-
 _MOST_TRIES: Final = 10_000  # some 20 ms
+_UNRECORDED: Final = "unrecorded"
 
 
 class NewFileIndex:
@@ -86,10 +93,16 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
         canary.unlink()
 
 
-def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
-    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint."""
+def save_last_seen(
+    file: Path, index: FileIndex, entry: LogEntry, *, unrecorded: Iterable[WorkspacePath] = ()
+) -> None:
+    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint.
+
+    *unrecorded* are the topmost unrecorded paths in those directories that the index has as listed.
+    """
+    note = {_UNRECORDED: [path.parts for path in unrecorded]}
     with suppress(OSError):
-        index.save(file.with_name(f"{file.name}-{entry.id}"))
+        index.save(file.with_name(f"{file.name}-{entry.id}"), note=note)
         for other in _stored(file):
             if other != entry.id:
                 file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
@@ -105,15 +118,25 @@ def forget_last_seen(file: Path) -> None:
         file.with_name(f"{file.name}-{entry}").unlink(missing_ok=True)
 
 
-def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:
+def load_last_seen(
+    file: Path, branch: Branch, unrecorded: Unrecorded | None = None
+) -> tuple[FileIndex, str] | None:
     """The newest index of an entry that *branch* keeps, and the tree of that entry.
 
-    The cost does not depend on the number of later entries.
+    *unrecorded* gets to know the paths that were saved with it. The cost does not depend on the
+    number of later entries.
     """
     kept = [entry for stored in _stored(file) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
-        if index := FileIndex.load(file.with_name(f"{file.name}-{entry.id}")):
-            return index, entry.files
+        found = FileIndex.load_noted(file.with_name(f"{file.name}-{entry.id}"))
+        if found is None:
+            continue
+        index, note = found
+        if unrecorded is not None:
+            if _UNRECORDED not in note:
+                continue  # an earlier version saved it
+            unrecorded.seen.update(map(tuple, note[_UNRECORDED]))
+        return index, entry.files
     return None
 
 

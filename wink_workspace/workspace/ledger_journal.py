@@ -21,7 +21,7 @@ from wink_workspace.wording import counted
 
 from .derived_paths import DerivedPaths
 from .discards import Discards
-from .histories import FilesHistory
+from .histories import FilesHistory, present_root
 from .reserve import is_full
 
 __all__ = ["LedgerJournal"]
@@ -85,6 +85,9 @@ class LedgerJournal:
         """Write the pending mark."""
         self._call_id = call.call_id
         self._writer.begin(call.call_id, call.tool, call.started_at)
+        if self._derived is not None and self._derived.changes.may_be_recent:
+            self._writer.separate_pending()
+            self._derived.changes.call_began()
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its files and STATE."""
@@ -111,11 +114,11 @@ class LedgerJournal:
 
     def _roll_back_derived(self) -> tuple[str, ...]:
         """Drop or restore what the call changed in derived paths; what was done, in sentences."""
-        since_ns = None if self._derived is None else self._writer.pending_since_ns()
-        if self._derived is None or since_ns is None:
+        times = None if self._derived is None else self._writer.pending_times()
+        if self._derived is None or times is None:
             return ()
         try:
-            return self._derived.roll_back(since_ns)
+            return self._derived.roll_back(times)
         except (FilesystemError, OSError) as error:  # they are not part of what must be restored
             _log.warning("Derived paths of the failed call stay: %s", error)
             return (f"Some derived paths of this call could not be rolled back: {error}",)
@@ -141,10 +144,12 @@ class LedgerJournal:
             self._is_finished = True
 
     def _commit_external_edits(self) -> tuple[str, ...]:
-        root = self._history.snapshot().root
-        self._history.accept()
         head = self._writer.head
-        if head is None or root == head.files:
+        if head is None:
+            return ()
+        root = present_root(self._history, self._writer.store, head.files)
+        self._history.accept()
+        if root == head.files:
             return ()
         paths = tuple(str(change.path) for change in diff(self._writer.store, head.files, root))
         at = self._session.clock.now()

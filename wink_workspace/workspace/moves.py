@@ -68,7 +68,8 @@ class HistoryMove(Boundary):
         self._draft = draft
         head = self._head()
         self._start(PendingCall(draft.call_id, draft.kind.value, draft.at))
-        self._history.check_out(draft.files, kept=head.files)
+        with self._transactions.frozen():
+            self._history.check_out(draft.files, kept=head.files)
         self._has_loaded = True
         self._sessions.load(self._session, draft.session)
         self._session.reduce(draft.record, kind=SliceKind.STATE)

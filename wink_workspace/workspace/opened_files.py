@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
-__all__ = ["OpenedFiles", "open_copy", "open_in_place", "open_overlay"]
+__all__ = ["OpenedFiles", "check_owner", "open_copy", "open_in_place", "open_overlay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,9 @@ def open_copy(
     clock: Clock,
 ) -> OpenedFiles:
     """Open the files of a copy, which only the workspace changes."""
-    index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     unrecorded = folder.info().rules.unrecorded()
+    last_seen = load_last_seen(folder.index, writer, unrecorded)
+    index, root = last_seen or (None, _head(writer).files)
     tracker = open_tracker(
         folder.files,
         index=index,
@@ -278,6 +280,23 @@ def check_directory(info: WorkspaceInfo) -> None:
             hint=hint,
         )
     refuse_repository(directory)
+
+
+def check_owner(folder: WorkspaceFolder) -> None:
+    """Raise ``UsageError`` if another user made the workspace.
+
+    Root would leave files that this user cannot change, and would read the user's layers wrongly:
+    the marks in them have other names. Git's own check of the owner lets ``sudo`` pass.
+    """
+    try:
+        owner = folder.path.stat().st_uid
+    except OSError:
+        return  # opening the history reports it
+    if owner != os.geteuid():
+        raise UsageError(
+            f"the workspace {folder.path.name} belongs to the user with the id {owner}",
+            hint=f"Run this as that user: `sudo -u '#{owner}' …`.",
+        )
 
 
 def _head(writer: BranchWriter) -> LogEntry:

@@ -16,13 +16,15 @@ has ended every container that may have mounted it. Two mounts on one layer are 
 Rule 3: the files differ from the tree of the base only where the upper layer has an entry. So an
 index of the upper layer is enough, and without one all of the upper layer counts as changed.
 Rule 4: a large layer is *folded*: its branch begins again on a new base of its newest entry. That
-is done only while the files are those of this entry, and no restore or discard is unfinished.
+is done only while the files are those of this entry, no restore or discard is unfinished, and no
+unrecorded path needs the base.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -132,7 +134,11 @@ def mount_branch(
     mounted = _mounted(
         folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
     )
-    if mounted.tracker.n_visited <= config.fold_above or not _is_finished(mounted, writer):
+    if (
+        mounted.tracker.n_visited <= config.fold_above
+        or not _is_finished(mounted, writer)
+        or (unrecorded is not None and _shows_base(folder.upper / FILES, unrecorded))
+    ):
         return mounted
     mounted.close()
     _set_aside(folder)
@@ -293,7 +299,7 @@ def _mounted(
         if begins:
             with DiskTree(mount.path / FILES) as whole:
                 copy_checkpoint(folder.checkpoint, whole)
-        index, root = load_last_seen(folder.index, writer) or (None, base.tree)
+        index, root = load_last_seen(folder.index, writer, unrecorded) or (None, base.tree)
         reports = overlay_support(folder.state_dir).reports_changes
         tracker = OverlayTracker(
             base.files,
@@ -334,6 +340,21 @@ def _is_finished(mounted: MountedBranch, writer: BranchWriter) -> bool:
     for path in dirty.prefixes:
         mounted.tracker.note(path, below=True)
     return is_same
+
+
+def _shows_base(upper: Path, unrecorded: Unrecorded) -> bool:
+    """Whether an unrecorded directory of a layer shows files of the base.
+
+    So does a directory of the base that was renamed to ``node_modules``. ``_take_over`` would take
+    only the part of it that is in the layer.
+    """
+    with DiskTree(upper) as layer:
+        for listing in layer.listings():
+            if unrecorded.hides(listing.parts):
+                names = os.listxattr(f"/proc/self/fd/{listing.fd}")
+                if any(name.endswith(".overlay.redirect") for name in names):
+                    return True
+    return False
 
 
 def _newest(writer: BranchWriter) -> LogEntry:
@@ -381,7 +402,29 @@ def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | Non
                     now.put_directory(directory)
                 for name in tops:
                     if now.entry(directory / name) is None:
+                        _forget_origins(before, directory / name, listing.fd)
                         with now.entered(directory) as into:
                             os.rename(name, name, src_dir_fd=listing.fd, dst_dir_fd=into)
                 listing.entries[:] = [at for at in listing.entries if at[0] not in tops]
     delete_tree(old)
+
+
+def _forget_origins(layer: DiskTree, top: WorkspacePath, directory: int) -> None:
+    """Let the files at and below *top* be files of the layer alone.
+
+    The kernel notes in a copied file which file of the base it was. If that one is visible at its
+    old path again, only one of both can be read.
+    """
+    _remove_origins(directory, [top.name])
+    entry = layer.entry(top)
+    if entry is not None and entry.kind is FileKind.DIRECTORY:
+        for listing in layer.listings(top):
+            _remove_origins(listing.fd, [name for name, _ in listing.entries])
+
+
+def _remove_origins(directory: int, names: Iterable[str]) -> None:
+    for name in names:
+        path = f"/proc/self/fd/{directory}/{name}"
+        for attribute in ("trusted.overlay.origin", "user.overlay.origin"):
+            with suppress(OSError):  # most files have none
+                os.removexattr(path, attribute, follow_symlinks=False)

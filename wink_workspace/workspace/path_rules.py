@@ -22,10 +22,7 @@ from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.ignoring import PathPatterns
 
 __all__ = [
-    "DERIVED_NAMES",
     "IGNORED_NAMES",
-    "PUBLIC_NAMES",
-    "SECRET_NAMES",
     "DerivedRollback",
     "ImportConfig",
     "PathRules",
@@ -38,24 +35,8 @@ _MOST_CACHED: Final = 10_000
 DerivedRollback = Literal["drop", "restore"]
 """What a rollback does with derived paths that the call changed."""
 
-DERIVED_NAMES: Final = (
-    *("node_modules", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
-    *(".tox", ".nox", ".hypothesis", ".gradle", ".terraform", ".next", ".nuxt", ".turbo"),
-    ".parcel-cache",
-)
-"""Derived by name, at any depth."""
-
 IGNORED_NAMES: Final = ("build", "dist", "env", "htmlcov", "out", "target", "vendor", "venv")
 """Derived by name where the ignore rules of the source ignore them."""
-
-SECRET_NAMES: Final = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks"),
-    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".pypirc", ".npmrc"),
-)
-"""Derived by name, so that secrets do not enter the history."""
-
-PUBLIC_NAMES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
-"""Match ``SECRET_NAMES``, but by convention hold no secret; they are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +87,7 @@ def checked_pattern(pattern: str, option: str) -> None:
 
 def anchored(parts: Parts) -> str:
     """The pattern that matches exactly this path."""
-    return "/" + "".join(f"\\{c}" if c in "*?[\\" else c for c in "/".join(parts))
+    return "/" + "".join(f"\\{c}" if c in "*?[\\ " else c for c in "/".join(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

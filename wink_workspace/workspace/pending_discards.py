@@ -3,7 +3,7 @@
 A restore plans (``DiscardPlan``), moves every path whose content the history lacks into a folder of
 its own beside the files, and restores. Later, that folder is written into the history as one
 discard, and deleted. So a rollback costs one rename for each path, a new directory being one path,
-and reads no contents.
+and reads no contents. Many new files of a directory that stays are moved into one directory.
 
 Rule 1: the plan is on the disk before the first path is moved. A process that dies at any
 instant leaves folders that the next process records.
@@ -18,7 +18,7 @@ Rule 4: recording and deletion run in steps, so that no call waits for thousands
 ::
 
     discarded/<n>/plan.json     which paths are moved, and why
-    discarded/<n>/held/<k>      the k-th path of the plan
+    discarded/<n>/held/<k>      the k-th path of the plan; of a directory that stays, some files
     discarded/<n>~              recorded, and about to be deleted
 """
 
@@ -32,7 +32,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -41,8 +40,9 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerDamagedError, LedgerError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
+from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAX_TREE_DEPTH,
@@ -53,11 +53,14 @@ from wink_workspace.ledger import (
     SeparatePack,
     TreeEntry,
     build,
+    entries_at,
     entry_at,
+    names_in,
     run_steps,
     tree_steps,
 )
 
+from .contents import file_id
 from .storage import delete_tree
 
 __all__ = ["DiscardCause", "DiscardPlan", "PendingDiscard", "PendingDiscards"]
@@ -66,12 +69,11 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BYTES: Final = 1_048_576
 _SMALL_FILES: Final = 256
-_MANY_FILES: Final = 64
 _PIECE_BYTES: Final = 131_072
 _STEP_S: Final = 0.001
 _DIGITS: Final = 6
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-_Move: TypeAlias = tuple[int, WorkspacePath]
 Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
 """Keeps a root of files as a discard."""
 
@@ -100,23 +102,24 @@ class DiscardPlan:
         base: The root of the last known state, for all paths that are not listed below.
         wanted: The root that is restored.
         moves: The paths that are moved aside, each with everything below it.
+        partial: Those directories among ``moves`` of which only some files are moved; the names
+            and known sizes in bytes, which are not stored.
         gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
         dropped: What is not kept, by path.
-        sizes_bytes: The known sizes of files among ``moves``; not stored.
     """
 
     base: str
     wanted: str
     moves: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
+    partial: dict[Parts, dict[str, int]] = field(default_factory=dict[Parts, dict[str, int]])
     gone: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     same: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     flipped: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     dropped: dict[WorkspacePath, DroppedFile] = field(
         default_factory=dict[WorkspacePath, DroppedFile]
     )
-    sizes_bytes: dict[WorkspacePath, int] = field(default_factory=dict[WorkspacePath, int])
 
     def to_json(self, cause: DiscardCause) -> bytes:
         """The plan as the content of ``plan.json``."""
@@ -126,7 +129,10 @@ class DiscardPlan:
         ]
         why = {**asdict(cause), "at": cause.at.isoformat()}
         trees = {"base": self.base, "wanted": self.wanted}
-        return json.dumps({"cause": why, **trees, **lists, "dropped": dropped}).encode()
+        partial = list(self.partial)
+        return json.dumps(
+            {"cause": why, **trees, **lists, "partial": partial, "dropped": dropped}
+        ).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> tuple[DiscardPlan, DiscardCause]:
@@ -139,24 +145,44 @@ class DiscardPlan:
             plan = cls(base=read["base"], wanted=read["wanted"])
             for name in _LISTS:
                 getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in read[name])
+            plan.partial = {tuple(parts): {} for parts in read.get("partial", ())}
             for size_bytes, reason, parts in read["dropped"]:
                 plan.drop(WorkspacePath(tuple(parts)), size_bytes, reason)
         except (ValueError, TypeError, KeyError) as error:
             raise LedgerDamagedError(f"cannot read the plan of a restore: {error!r}") from error
         return plan, cause
 
-    def grouped_moves(self) -> tuple[list[_Move], dict[Parts, list[_Move]]]:
-        """The numbers and paths of ``moves``; many files of one directory by that directory."""
-        single: list[_Move] = []
-        together: dict[Parts, list[_Move]] = {}
-        for k, path in enumerate(self.moves):
-            if path in self.sizes_bytes:
-                together.setdefault(path.parts[:-1], []).append((k, path))
-            else:
-                single.append((k, path))
-        for parent in [parent for parent, files in together.items() if len(files) < _MANY_FILES]:
-            single += together.pop(parent)
-        return single, together
+    def move_files(self, directory: Parts, sizes_bytes: Mapping[str, int]) -> None:
+        """Move these files of a directory that stays."""
+        known = self.partial.get(directory)
+        if known is None:
+            self.moves.append(WorkspacePath(directory))
+            self.partial[directory] = dict(sizes_bytes)
+        else:
+            known.update(sizes_bytes)
+
+    def is_moved_file(self, path: WorkspacePath) -> bool:
+        """Whether *path* is moved as a file of a directory that stays."""
+        if not self.partial or not path.parts:
+            return False
+        return path.name in self.partial.get(path.parts[:-1], ())
+
+    def whole_moves(self) -> list[tuple[int, WorkspacePath]]:
+        """The numbers and paths that are moved with everything below them."""
+        partial = self.partial
+        return [(k, path) for k, path in enumerate(self.moves) if path.parts not in partial]
+
+    def partial_moves(self) -> list[tuple[int, WorkspacePath]]:
+        """The numbers and directories of which some files are moved."""
+        partial = self.partial
+        return [(k, path) for k, path in enumerate(self.moves) if path.parts in partial]
+
+    def all_moves(self) -> list[WorkspacePath]:
+        """Every path that is moved."""
+        found = [path for _, path in self.whole_moves()]
+        for _, directory in self.partial_moves():
+            found += [directory / name for name in self.partial[directory.parts]]
+        return found
 
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
         """Record that *path* is not kept."""
@@ -225,6 +251,8 @@ class PendingDiscard:
 
     def dropped_parts(self) -> Iterator[Parts]:
         """The paths in the folder that the plan does not keep."""
+        if not self.plan.dropped:
+            return
         numbers = {path: k for k, path in enumerate(self.plan.moves)}
         for path in self.plan.dropped:
             for n in range(len(path.parts) + 1):
@@ -235,28 +263,34 @@ class PendingDiscard:
     def files(self) -> list[_File]:
         """The files to keep; measures the folder."""
         plan, dropped = self.plan, set(self.dropped_parts())
-        sizes_bytes = [plan.sizes_bytes.get(path) for path in plan.moves]
+        known = {str(k): plan.partial[path.parts] for k, path in plan.partial_moves()}
         found = [
-            _File(size_bytes, (str(k),))
-            for k, size_bytes in enumerate(sizes_bytes)
-            if size_bytes is not None and (str(k),) not in dropped
+            _File(size_bytes, (k, name))
+            for k, sizes_bytes in known.items()
+            for name, size_bytes in sizes_bytes.items()
+            if (k, name) not in dropped
         ]
-        if len(plan.sizes_bytes) == len(plan.moves):
-            return self._measured(found)
 
         def shows(parts: Parts) -> bool:
-            return sizes_bytes[int(parts[0])] is None or len(parts) > 1
+            return len(parts) == 1 or not known.get(parts[0])
 
-        with self.opened() as tree:
-            for parts, entry, _ in self.entries(tree, shows):
-                if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
-                    size_bytes = entry.stat(follow_symlinks=False).st_size
-                    found.append(_File(size_bytes, (*parts, entry.name)))
-        return self._measured(found)
-
-    def _measured(self, found: list[_File]) -> list[_File]:
+        if len(known) < len(plan.moves) or not all(known.values()):
+            with self.opened() as tree:
+                for parts, entry, _ in self.entries(tree, shows):
+                    if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
+                        size_bytes = entry.stat(follow_symlinks=False).st_size
+                        found.append(_File(size_bytes, (*parts, entry.name)))
         self.n_bytes, self.n_files = sum(file.size_bytes for file in found), len(found)
         return found
+
+    def measure(self) -> None:
+        """Set ``n_bytes`` and ``n_files``."""
+        plan = self.plan
+        if plan.dropped or len(plan.partial) < len(plan.moves) or not all(plan.partial.values()):
+            self.files()
+        else:
+            self.n_bytes = sum(sum(sizes.values()) for sizes in plan.partial.values())
+            self.n_files = sum(map(len, plan.partial.values()))
 
     def is_small(self) -> bool:
         """Whether recording it takes no noticeable time; looks at some of its entries only."""
@@ -264,7 +298,7 @@ class PendingDiscard:
             with self.opened() as tree:
                 if len(list(islice(self.entries(tree), _SMALL_FILES + 1))) > _SMALL_FILES:
                     return False
-            self.files()
+            self.measure()
         return (self.n_bytes or 0) <= _SMALL_BYTES and (self.n_files or 0) <= _SMALL_FILES
 
 
@@ -340,6 +374,8 @@ class PendingDiscards:
         folder = self._folder / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
         discard = PendingDiscard(folder, plan, cause, self._hidden)
         discard.directory.mkdir(mode=0o700, parents=True)
+        for k, _ in plan.partial_moves():
+            (discard.directory / str(k)).mkdir(mode=0o700)
         discard.write_plan()
         passed(KillPoint.HELD_PLANNED)
         self._discards.append(discard)
@@ -349,41 +385,45 @@ class PendingDiscards:
         """Move the paths of the plan aside; what cannot be moved is removed and recorded.
 
         Raises:
-            OSError: If the folder cannot be opened; nothing was moved.
+            OSError: If the folder, or a directory in it, cannot be opened.
         """
-        directory = os.open(discard.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        plan = discard.plan
         directories: list[WorkspacePath] = []
 
-        def move(path: WorkspacePath, move_one: Callable[[], bool | None]) -> None:
+        def failed(path: WorkspacePath, error: WinkError) -> None:
+            there = tree.entry(path)
+            if there is not None:
+                plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
+
+        def move(path: WorkspacePath, into: int, name: str) -> None:
             try:
-                if move_one():
+                if tree.move_out(path, into, name):
                     directories.append(path)
             except WinkError as error:
-                discard.plan.sizes_bytes.pop(path, None)
-                there = tree.entry(path)
-                if there is not None:
-                    discard.plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
+                failed(path, error)
             passed(KillPoint.HELD_MOVED)
 
-        single, together = discard.plan.grouped_moves()
-        try:
-            for k, path in single:
-                move(path, partial(tree.move_out, path, directory, str(k)))
-            for parent, files in together.items():
-                left = dict(reversed(files))
-                try:
-                    with tree.moving_out(WorkspacePath(parent), directory) as move_file:
-                        while left:
-                            k, path = left.popitem()
-                            move(path, partial(move_file, path.name, str(k)))
-                except WinkError:  # the directory cannot be entered, or not be synced
-                    for k, path in left.items():
-                        move(path, partial(tree.move_out, path, directory, str(k)))
-            if discard.plan.dropped:
-                discard.write_plan()
-        finally:
-            os.close(directory)
-            tree.moved_out(directories)
+        with Descriptor(os.open(discard.directory, _DIRECTORY)) as held:
+            try:
+                for k, path in plan.whole_moves():
+                    move(path, held, str(k))
+                for k, path in plan.partial_moves():
+                    with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
+                        left = list(plan.partial[path.parts])
+                        with suppress(WinkError), tree.moving_out(path, into) as move_file:
+                            while left:
+                                name = left.pop()
+                                try:
+                                    move_file(name)
+                                except WinkError as error:
+                                    failed(path / name, error)
+                                passed(KillPoint.HELD_MOVED)
+                        for name in left:  # the directory cannot be entered
+                            move(path / name, into, name)
+                if plan.dropped:
+                    discard.write_plan()
+            finally:
+                tree.moved_out(directories)
 
     def trim(self, discard: PendingDiscard) -> None:
         """Choose what exceeds the limit (rule 2), and report it in ``pop_notes``.
@@ -429,7 +469,9 @@ class PendingDiscards:
 
     def _drop_over(self, discard: PendingDiscard, limit_bytes: int, reason: str) -> None:
         """Drop the largest files until the others are within the limit; they stay on the disk."""
-        if discard.n_bytes is None or discard.n_bytes > limit_bytes:
+        if discard.n_bytes is None:
+            discard.measure()
+        if (discard.n_bytes or 0) > limit_bytes:
             files = discard.files()
             n_bytes, n_files = discard.n_bytes or 0, len(files)
             if n_bytes > limit_bytes:
@@ -526,7 +568,9 @@ class PendingDiscards:
                 with self._store.begin_pack() as pack:
                     moved = yield from self._contents(discard, tree, pack)
                     pack.finish()
+        yield
         root = self._root(discard, moved)
+        yield
         dropped = Dropped.of(list(discard.plan.dropped.values()))
         if dropped or root not in (discard.plan.wanted, discard.cause.files):
             keep(root, discard.cause, dropped)
@@ -551,8 +595,8 @@ class PendingDiscards:
 
     def _contents(
         self, discard: PendingDiscard, tree: DiskTree, pack: ObjectStore | SeparatePack
-    ) -> Generator[None, None, dict[str, TreeEntry]]:
-        """Write all moved files and directories; the entry of each moved path, by its number."""
+    ) -> Generator[None, None, dict[WorkspacePath, TreeEntry]]:
+        """Write all moved files and directories; the entry of each moved path."""
         directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         for parts, found, directory in discard.entries(tree):
             below = (*parts, found.name)
@@ -585,17 +629,35 @@ class PendingDiscards:
             else:
                 discard.plan.drop(path, 0, _NO_FILE)
             yield
-        return (yield from tree_steps(pack, directories))
+        for k, path in discard.plan.partial_moves():
+            if (str(k),) in directories:
+                directories[(str(k),)] = {
+                    **self._before(discard.plan, path),
+                    **directories[(str(k),)],
+                }
+        entries = yield from tree_steps(pack, directories)
+        return {discard.plan.moves[int(k)]: entry for k, entry in entries.items()}
+
+    def _before(self, plan: DiscardPlan, directory: WorkspacePath) -> dict[str, TreeEntry]:
+        """The entries of a directory in the last known state."""
+        base = self._readable(plan.base, plan.wanted)
+        top = TreeEntry(FileKind.DIRECTORY, base)
+        entry = entry_at(self._store, base, directory) if directory.parts else top
+        if entry is None or entry.kind is not FileKind.DIRECTORY:
+            return {}
+        found = entries_at(self._store, entry.id, ROOT, names_in(self._store, entry)) or {}
+        return {name: at for name, at in found.items() if at is not None}
 
     def _version_before(self, plan: DiscardPlan, path: WorkspacePath) -> str | None:
         """The blob of a file that is moved aside, before the call changed it."""
-        before = entry_at(self._store, self._readable(plan.base, plan.wanted), path)
-        return before.id if before is not None and before.kind is FileKind.FILE else None
+        return file_id(entry_at(self._store, self._readable(plan.base, plan.wanted), path))
 
-    def _root(self, discard: PendingDiscard, moved: Mapping[str, TreeEntry]) -> str:
+    def _root(self, discard: PendingDiscard, moved: Mapping[WorkspacePath, TreeEntry]) -> str:
         """The root of all files as they were when *discard* was moved aside."""
         plan, store = discard.plan, self._store
         base = self._readable(plan.base, plan.wanted)
+        if ROOT in moved:
+            base = moved[ROOT].id
         changes: dict[WorkspacePath, TreeEntry | None] = dict.fromkeys(plan.gone)
         for path in (*plan.same, *plan.flipped):
             changes[path] = entry_at(store, plan.wanted, path)
@@ -603,8 +665,7 @@ class PendingDiscards:
             entry = changes[path]
             if entry is not None:
                 changes[path] = TreeEntry(entry.kind, entry.id, not entry.executable)
-        for k, entry in moved.items():
-            changes[plan.moves[int(k)]] = entry
+        changes.update(moved)
         for path in plan.dropped:
             changes.setdefault(path, entry_at(store, base, path))
         return build(store, base, {path: entry for path, entry in changes.items() if path.parts})

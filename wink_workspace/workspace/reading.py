@@ -33,6 +33,7 @@ from wink_workspace.ledger import (
     lost_ref,
     tree_diff,
 )
+from wink_workspace.session import ToolInvoked
 
 from .applied_trees import AppliedTrees
 from .changeset import ChangeSet
@@ -74,6 +75,13 @@ class ReadableHistory:
     def record(self, entry: LogEntry) -> Record:
         """The full record of an entry."""
         return self._branch.record(entry)
+
+    def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
+        """The effects outside of the workspace that the entry of an undo did not take back."""
+        if undo.target is None:
+            return ()
+        event = self.record(self.entry(undo.target)).event
+        return event.outside_effects if isinstance(event, ToolInvoked) else ()
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
         """What one entry changed in files, with contents; for the first entry, all files.

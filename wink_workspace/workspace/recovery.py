@@ -55,10 +55,10 @@ def recover(
     if mark is not None and not writer.is_recorded(mark):
         discards.mark = mark
         undone = history.undo_interrupted(head.files)
-        since_ns = writer.pending_since_ns()
+        times = writer.pending_times()
         notes: tuple[str, ...] = ()
-        if derived is not None and since_ns is not None:
-            notes = derived.roll_back(since_ns, look=True)
+        if derived is not None and times is not None:
+            notes = derived.roll_back(times, look=True)
         event = _interrupted(mark, undone, last_output, (*discards.pop_notes(), *notes))
         writer.append(_draft(event, head, clock.now()))
     history.remove_unfinished(head.files if writer.head is None else writer.head.files)

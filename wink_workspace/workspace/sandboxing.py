@@ -13,13 +13,14 @@ it. It does not belong to the work, so a ``ChangeSet`` leaves that folder out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
-from wink_workspace.filesystem import FileKind
+from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.disk import DiskEntry, DiskTree
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
@@ -27,6 +28,7 @@ from wink_workspace.resources import Binding
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
     SANDBOXES,
+    RememberedServices,
     Sandbox,
     SandboxConfig,
     SandboxContext,
@@ -34,6 +36,7 @@ from wink_workspace.sandbox import (
 )
 
 from .changeset import OUTPUT_FOLDER
+from .path_rules import Unrecorded
 from .storage import WorkspaceFolder
 
 __all__ = ["WorkspaceSandbox", "end_interrupted"]
@@ -53,6 +56,10 @@ class WorkspaceSandbox:
         changed_paths: Returns what may have changed in them since their last snapshot.
         clock: The time.
         mount: The mount of the files, if the branch is an overlay.
+        unrecorded: The paths that services may change, if there are any.
+
+    Attributes:
+        on_open: Called before a sandbox can run a command.
     """
 
     def __init__(
@@ -62,12 +69,16 @@ class WorkspaceSandbox:
         changed_paths: Callable[[], Dirty],
         clock: Clock,
         mount: OverlayMount | None = None,
+        unrecorded: Unrecorded | None = None,
     ) -> None:
         self._folder = folder
+        self._unrecorded = unrecorded
+        self._remembered = RememberedServices(folder.services)
         self._mount = mount
         self._tree = tree
         self._changed_paths = changed_paths
         self._clock = clock
+        self.on_open: Callable[[], None] = lambda: None
         self._sandbox: Sandbox | None = None
         self._config: SandboxConfig | None = None
         self.binding: Binding[Sandbox] = Binding(
@@ -96,15 +107,53 @@ class WorkspaceSandbox:
                 publish=self._publish,
                 changed=self._changed,
                 mount=self._mount,
+                services=self._folder.services,
+                make_derived=self._make_derived,
             )
             self._config = wanted
+            self.on_open()
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
         return self._sandbox
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a sandbox, which may have run a command."""
-        return self._sandbox is not None
+    # Services
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """A block in which no service of the branch runs."""
+        services = None if self._sandbox is None else self._sandbox.services
+        return nullcontext() if services is None else services.frozen()
+
+    def paths_of_services(self) -> tuple[WorkspacePath, ...]:
+        """What running services may change; before the first command, those of a killed process."""
+        return tuple(map(parse_path, self._remembered.writes()))
+
+    def forget_services(self) -> None:
+        """Record that no service runs: the branch has just been opened."""
+        self._remembered.all_stopped()
+
+    def copy_services(self, fork: WorkspaceFolder) -> None:
+        """Let a new fork start what runs in this branch, over its own files."""
+        services = None if self._sandbox is None else self._sandbox.services
+        listed = () if services is None else services.listed()
+        running = {each.config.name for each in listed if each.state != "ended"}
+        self._remembered.copy_to(fork.services, running=running)
+
+    def _make_derived(self, path: str) -> None:
+        parsed = parse_path(path)
+        if self._unrecorded is None or not self._unrecorded.hides(parsed.parts):
+            raise UsageError(
+                f"a service cannot write to {path!r}: it is not a derived path",
+                hint="Services write to derived paths only, such as caches and build directories;"
+                " the import of the workspace names them (--derive).",
+            )
+        for each in (*parsed.ancestors(), parsed):
+            entry = self._tree.entry(each)
+            if entry is None and self._unrecorded.hides(each.parts):
+                self._tree.make_directory(each)
+            elif entry is None or entry.kind is not FileKind.DIRECTORY:
+                raise UsageError(
+                    f"a service cannot write to {path!r}: {each} is not a directory",
+                    hint="Create it, or choose another path.",
+                )
 
     def close(self) -> None:
         """End the sandbox, if there is one. May be called again."""

@@ -19,13 +19,11 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import PathPatterns
+from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
 from wink_workspace.wording import counted, sized
 
 from .path_rules import (
-    DERIVED_NAMES,
     IGNORED_NAMES,
-    PUBLIC_NAMES,
-    SECRET_NAMES,
     ImportConfig,
     PathRules,
     anchored,

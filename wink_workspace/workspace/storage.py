@@ -20,10 +20,11 @@
         applied.modes   narrow permissions in the source of what an apply removed
         applied.lock    locked during an apply of any branch
         sandbox/        which container runs, and the output of its present command
+        services.json   the services that were started in it
         runs/<number>/  the task of each run, and the turns of its model
         forks/<name>/   the same for a fork: files/ or base, upper/ and work/, index, reserve,
                         discarded/, sandbox/ and runs/, made when it is first opened; derived/ is
-                        made with the fork
+                        made with the fork, and services.json if the parent has services
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
     <state>/bases/                  the bases; see ``bases``
 """
@@ -170,6 +171,11 @@ class WorkspaceFolder:
     def sandbox(self) -> Path:
         """The folder with what a recovery has to know of a container."""
         return self.branch_dir / "sandbox"
+
+    @property
+    def services(self) -> Path:
+        """The file that remembers its services."""
+        return self.branch_dir / "services.json"
 
     @property
     def runs(self) -> Path:
@@ -429,7 +435,11 @@ class WorkspaceStorage:
         """The folders with an owner, alive or dead, that are not workspaces."""
         for path in self._root.iterdir():
             folder = WorkspaceFolder(path)
-            if folder.owner.is_file() and not folder.is_workspace:
+            try:
+                is_unfinished = folder.owner.is_file() and not folder.is_workspace
+            except PermissionError:  # it belongs to another user
+                continue
+            if is_unfinished:
                 yield folder
 
     def _lock_owner(self, folder: WorkspaceFolder) -> WriterLock:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
 from typing import Final, Protocol
@@ -39,6 +39,7 @@ from wink_workspace.filesystem.git_binary import blob_id
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
+    EMPTY_TREE_ID,
     LARGE_BYTES,
     SOME_DIRECTORY,
     ObjectStore,
@@ -57,7 +58,7 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 from wink_workspace.wording import counted
 
-from .contents import content_of, same_content
+from .contents import content_of, file_id, same_content
 from .pending_discards import DiscardCause, DiscardPlan, PendingDiscard, PendingDiscards
 from .reserve import Reserve, is_full
 
@@ -113,6 +114,32 @@ class FilesToken:
 
     history: TreeHistory
     root: str
+
+
+class _Leaving:
+    """What a restore of the tree *wanted* moves aside; implements ``Leaving``."""
+
+    def __init__(self, store: ObjectStore, wanted: str) -> None:
+        self._store = store
+        self._wanted = wanted
+
+    def directory(self, parts: Parts) -> bool:
+        """Whether the tree has no such directory."""
+        return self._entry(parts) is None
+
+    def files(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+        """Those of *names* that the tree does not have; none if it lacks the directory."""
+        entry = self._entry(directory)
+        if entry is None:
+            return ()
+        return set(names).difference(names_in(self._store, entry))
+
+    def _entry(self, parts: Parts) -> TreeEntry | None:
+        """The directory *parts* of the tree."""
+        if not parts:
+            return TreeEntry(FileKind.DIRECTORY, self._wanted)
+        entry = entry_at(self._store, self._wanted, WorkspacePath(parts))
+        return entry if entry is not None and entry.kind is FileKind.DIRECTORY else None
 
 
 class TreeHistory:
@@ -188,14 +215,14 @@ class TreeHistory:
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
         """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard."""
-        dirty = self.changed_paths(leaving=lambda parts: self._is_leaving(parts, token.root))
-        steps = self._steps(dirty, token.root)
-        self._move_aside(steps, reason, kept)
-        failures = self._carry_out(steps)
-        # On a full disk, try again with the reserve released, then without the pending discards
-        for free_space in (self._reserve and self._reserve.release, self._free_discards):
-            if free_space is not None and is_full(failures.values()) and free_space():
-                failures = self._carry_out(steps)
+        leaving = _Leaving(self._store, token.root)
+        try:
+            failures = self._replace(self.changed_paths(leaving=leaving), token.root, reason, kept)
+        except BaseException:
+            self._tracker.note(ROOT, below=True)  # what was leaving is unknown to the tracker
+            raise
+        finally:
+            self._tracker.finish_leaving()
         self._unprocessed = NOTHING
         self._token = token
         self._odd.clear()
@@ -209,11 +236,30 @@ class TreeHistory:
                 hint="Fix what the system reports, then close the workspace and open it again.",
             ) from next(iter(failures.values()))
 
+    def _replace(
+        self, dirty: Dirty, wanted: str, reason: str, kept: str | None
+    ) -> dict[WorkspacePath, WinkError]:
+        """Restore *wanted*; the paths that could not be restored."""
+        steps = self._steps(dirty, wanted)
+        self._move_aside(steps, reason, kept)
+        failures = self._carry_out(steps)
+        # On a full disk, try again with the reserve released, then without the pending discards
+        for free_space in (self._reserve and self._reserve.release, self._free_discards):
+            if free_space is not None and is_full(failures.values()) and free_space():
+                failures = self._carry_out(steps)
+        return failures
+
     def accept(self) -> None:
         """Let restores leave what is odd now; reserve the disk space again if it was released."""
         self._odd.clear()
         if self._reserve is not None and self._reserve.is_released:
             self._reserve.keep()
+
+    def reread(self) -> None:
+        """Let the next snapshot read all files: the ledger lost objects of the present one."""
+        self._token = FilesToken(self, EMPTY_TREE_ID)
+        self._unprocessed = Dirty.all("objects of the last snapshot were deleted")
+        self._is_fresh = False
 
     def token_of(self, root: str) -> FilesToken:
         """The token of a tree that the ledger has."""
@@ -241,15 +287,10 @@ class TreeHistory:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def _is_leaving(self, parts: Parts, wanted: str) -> bool:
-        """Whether a restore of *wanted* moves the new directory *parts* aside as a whole."""
-        entry = entry_at(self._store, wanted, WorkspacePath(parts))
-        return entry is None or entry.kind is not FileKind.DIRECTORY
-
     def changed_paths(self, *, leaving: Leaving | None = None) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
-        *leaving* is that of ``ChangeTracker.drain``.
+        *leaving* is that of ``ChangeTracker.drain``; files that leave are not reported again.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
@@ -257,8 +298,9 @@ class TreeHistory:
         self._process.check()
         self._is_fresh = False
         moved = self._tracker.drain(leaving)
-        self._unprocessed = moved if self._unprocessed is NOTHING else self._unprocessed | moved
-        return self._unprocessed
+        found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
+        self._unprocessed = replace(found, leaving={}) if found.leaving else found
+        return found
 
     # From the directory into the ledger
 
@@ -272,7 +314,9 @@ class TreeHistory:
             for path in dirty.prefixes
             if not path.parts or not _is_inside(path.parent, dirty.prefixes)
         )
-        paths = sorted(path for path in dirty.paths if not _is_inside(path, dirty.prefixes))
+        paths = sorted(  # the root alone has no entry in any tree
+            path for path in dirty.paths if path.parts and not _is_inside(path, dirty.prefixes)
+        )
         if len(tops) + len(paths) >= _MANY_FILES:
             tops, paths = self._ever_present(tops), self._ever_present(paths)
         below = self._few_below(tops, _MANY_FILES - len(paths))
@@ -403,11 +447,8 @@ class TreeHistory:
             if attributes_of(fd, path_only=False):
                 self._odd.add(entry.path)
             if self.fingerprints is None or entry.size_bytes >= LARGE_BYTES:
-                before = entry_at(self._store, self._token.root, entry.path)
-                is_file = before is not None and before.kind is FileKind.FILE
-                return self._store.write_blob_from(
-                    fd, like=before.id if before and is_file else None
-                )
+                before = file_id(entry_at(self._store, self._token.root, entry.path))
+                return self._store.write_blob_from(fd, like=before)
             data = self.fingerprints.read_known(file, entry)
             return self._store.write("blob", data)
 
@@ -420,6 +461,8 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
+        for directory, sizes_bytes in dirty.leaving.items():
+            steps.plan.move_files(directory, sizes_bytes)
         todo = dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))
         for path in sorted(todo, key=_parts):
             top = self._top(path, wanted)
@@ -436,9 +479,10 @@ class TreeHistory:
             else:
                 steps.made.append((change.path, change.after, False))
         done = {path for path, _, _ in steps.made}.union(steps.removed)
-        moved = set(steps.plan.moves)
-        for path in sorted(self._odd - done):
-            if not _is_inside(path, moved):
+        odd = sorted(self._odd - done)
+        moved = {path for _, path in steps.plan.whole_moves() if odd}
+        for path in odd:
+            if not (_is_inside(path, moved) or steps.plan.is_moved_file(path)):
                 self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
@@ -464,17 +508,25 @@ class TreeHistory:
             known = wanted
             if plan.base != plan.wanted:
                 known = entries_at(store, plan.base, directory, inside) or {}
-            new = [name for name in inside if wanted[name] is None]
-            for name, status in self._tree.statuses(directory, new).items():
-                path = directory / name
-                plan.moves.append(path)
-                if stat.S_ISREG(status.st_mode):
-                    plan.sizes_bytes[path] = status.st_size
+            new = [
+                name
+                for name in inside
+                if wanted[name] is None and not plan.is_moved_file(directory / name)
+            ]
+            found = self._tree.statuses(directory, new)
+            sizes = {n: at.st_size for n, at in found.items() if stat.S_ISREG(at.st_mode)}
+            if len(sizes) < _MANY_FILES:
+                sizes.clear()
+            else:
+                plan.move_files(directory.parts, sizes)
+                done.update(directory / name for name in sizes)
+            moved = [directory / name for name in found if name not in sizes]
+            plan.moves += moved
+            done.update(moved)
+            steps.complete.update(moved)
             for name, entry in wanted.items():
                 if entry is not None and entry == known.get(name):
                     same[directory / name] = entry
-        steps.complete.update(plan.moves)
-        done |= steps.complete
         for part in BulkReading(self._tree, blob_id).run((), sorted(same)):
             for name, blob, mode, has_attributes in part.files:
                 path = part.top / name
@@ -498,6 +550,8 @@ class TreeHistory:
         ``DiscardPlan`` explains the lists of ``plan``.
         """
         plan = steps.plan
+        if plan.is_moved_file(path):
+            return
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
         if there is None:
@@ -569,7 +623,7 @@ class TreeHistory:
         if is_known and not (plan.moves or plan.gone or plan.flipped):
             return
         if self._pending_discards is None or self.discard_recorder is None:
-            steps.removed += plan.moves
+            steps.removed += plan.all_moves()
             return
         try:
             cause = self.discard_recorder.cause(reason)
@@ -577,7 +631,7 @@ class TreeHistory:
             self._pending_discards.move(discard, self._tree)
         except (OSError, WinkError) as error:
             _log.warning("The files that a restore replaces are not kept: %s", error)
-            steps.removed += plan.moves
+            steps.removed += plan.all_moves()
             return
         steps.removed += plan.dropped  # these could not be moved and are in the way
         try:

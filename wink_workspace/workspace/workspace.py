@@ -82,13 +82,13 @@ from .config import ImportConfig, WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
-from .histories import CopyHistory
+from .histories import CopyHistory, present_root
 from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
 from .moves import HistoryMove
-from .opened_files import OpenedFiles, open_copy, open_in_place, open_overlay
+from .opened_files import OpenedFiles, check_owner, open_copy, open_in_place, open_overlay
 from .overlay_branches import import_overlay, trees_of_bases
 from .reading import ReadableHistory
 from .recovery import recover
@@ -150,6 +150,7 @@ class Workspace(ReadableHistory):
         self._task_turns = TaskTurns()
         self._folder = folder.of_branch(branch)
         self._clock = clock
+        check_owner(folder)
         with ExitStack() as opened:
             ledger = opened.enter_context(
                 Ledger(
@@ -180,6 +181,7 @@ class Workspace(ReadableHistory):
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
+            transactions.frozen = self._sandbox.frozen
             recover(
                 self._writer,
                 self._history,
@@ -188,6 +190,7 @@ class Workspace(ReadableHistory):
                 derived=self._opened.derived,
                 last_output=last_output,
             )
+            self._sandbox.forget_services()
             self._discards.advance()
             self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
@@ -225,10 +228,16 @@ class Workspace(ReadableHistory):
             files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
         )
         self._sandbox = WorkspaceSandbox(
-            self._folder, files.tree, changed_paths, self._clock, files.mount
+            self._folder,
+            files.tree,
+            changed_paths,
+            self._clock,
+            files.mount,
+            None if files.derived is None else files.derived.unrecorded,
         )
         if files.derived is not None:
-            files.derived.sandbox_ran = lambda: self._sandbox.is_open
+            self._sandbox.on_open = files.derived.changes.sandbox_opened
+            files.derived.left_alone = self._sandbox.paths_of_services
         opened.callback(self._sandbox.close)
         return files
 
@@ -320,7 +329,7 @@ class Workspace(ReadableHistory):
             clock: The time.
 
         Raises:
-            UsageError: If there is no such workspace.
+            UsageError: If there is no such workspace, or another user made it.
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message names it.
         """
@@ -595,7 +604,8 @@ class Workspace(ReadableHistory):
     def _present_root(self) -> str:
         self._check_open()
         try:
-            return self._with_reserve(lambda: self._history.snapshot().root)
+            store, committed = self._writer.store, self.head.files
+            return self._with_reserve(lambda: present_root(self._history, store, committed))
         except (LedgerError, FilesystemError) as error:
             self._ignore_edits_on_full_disk(error)
             return self.head.files
@@ -809,8 +819,14 @@ class Workspace(ReadableHistory):
             return act()
 
     def _draft(self, kind: EntryKind, reason: str, root: str, session: str) -> Draft:
-        """An entry that sets files and STATE to those of two trees."""
+        """An entry that sets files and STATE to those of two trees.
+
+        Raises:
+            ConflictError: If the files of *root* have no place for a derived path.
+        """
         head = self.head
+        if self._opened.derived is not None:
+            root = self._opened.derived.with_directories(self._ledger.store, root)
         at = self._clock.now()
         paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
         return Draft(
@@ -828,6 +844,8 @@ class Workspace(ReadableHistory):
     def fork(self, name: str) -> tuple[WorkspacePath, ...]:
         """Begin another branch at the present state; ``open`` it by its name.
 
+        Services that run here are started for the fork, too, with its first command.
+
         Returns the derived paths that the fork begins without: those that are not cheap to copy,
         such as a large ``node_modules``. Excluded paths are not copied, either.
 
@@ -835,10 +853,13 @@ class Workspace(ReadableHistory):
             UsageError: If *name* is taken, or is not a valid name.
         """
         with self._turn():
+            self._ledger.check_new_fork(name)
+            left: tuple[WorkspacePath, ...] = ()
+            if self._opened.derived is not None:  # before another process can open the fork
+                left = self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
+            self._sandbox.copy_services(self._folder.of_branch(name))
             self._ledger.fork(name, self.head)
-            if self._opened.derived is None:
-                return ()
-            return self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
+        return left
 
     def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
@@ -946,14 +967,16 @@ class Workspace(ReadableHistory):
         require_branch(self._ledger, name)
         branch_dir = self._folder.of_branch(name).branch_dir
         deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
-        with self._ledger.write(name):
+
+        def delete_files() -> None:
             delete_tree(deleted)
             with suppress(FileNotFoundError):  # it was never opened
                 branch_dir.rename(deleted)  # all at once: missing files would look like deletions
             delete_tree(deleted)
             with suppress(LedgerDamagedError):  # the next apply reports it
                 AppliedTrees(self._folder.applied).forget(name)
-        self._ledger.delete_fork(name)
+
+        self._ledger.delete_fork(name, first=delete_files)
 
     def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
         """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
@@ -1146,7 +1169,12 @@ class Workspace(ReadableHistory):
         with suppress(LedgerError, FilesystemError):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
-                save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
+                save_last_seen(
+                    self._folder.index,
+                    self._opened.tracker.index,
+                    self.head,
+                    unrecorded=self.derived_paths(),
+                )
 
 
 def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> ConflictError:

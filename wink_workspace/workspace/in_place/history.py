@@ -179,6 +179,10 @@ class InPlaceHistory:
             self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
         return self._token
 
+    def reread(self) -> None:
+        """Let the next snapshot read all files: the ledger lost objects of the present one."""
+        self._present.reread()
+
     def restore(self, token: object) -> None:
         """Undo the effects since *token*; see rules 2 and 3.
 

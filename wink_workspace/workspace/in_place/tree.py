@@ -56,7 +56,12 @@ from wink_workspace.ledger import (
     TreeEntry,
 )
 from wink_workspace.processes import OwnProcess
-from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
+from wink_workspace.workspace.contents import (
+    UNKNOWN_CONTENT,
+    content_of,
+    file_id,
+    same_content,
+)
 
 from .call_effects import CallEffects
 from .user_repository import UserRepository
@@ -177,7 +182,7 @@ class InPlaceTree(DiskTree):
                     write_all(file, piece)
                 self._copy_owner(file, path.name if there is not None else None, directory)
                 os.lseek(file, 0, os.SEEK_SET)
-                blob = self._store.write_blob_from(file)
+                blob = self._store.write_blob_from(file, like=file_id(before))
                 os.fchmod(file, permissions)
                 self._sync(file)
                 after = TreeEntry(FileKind.FILE, blob, executable=bool(permissions & 0o100))
