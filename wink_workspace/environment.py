@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -63,21 +63,27 @@ class Environment:
         return self._folder("XDG_STATE_HOME", ".local/state")
 
     @property
+    def config_dir(self) -> Path:
+        """The directory of the user's settings (``XDG_CONFIG_HOME``); raises as ``state_dir``."""
+        return self._folder("XDG_CONFIG_HOME", ".config")
+
+    @property
     def cache_dir(self) -> Path:
         """The directory for data that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
         return self._folder("XDG_CACHE_HOME", ".cache")
 
-    def redactor(self) -> Callable[[str], str]:
+    def redactor(self, also: Collection[str] = ()) -> Callable[[str], str]:
         """A function that redacts the values of secret variables in a text.
 
-        A variable is secret if its name ends in ``KEY``, ``TOKEN``, ``SECRET``, ``PASSWORD`` or
-        ``CREDENTIALS``. Values of fewer than 8 characters are not redacted: they are switches
-        rather than secrets, and would match in ordinary words.
+        A variable is secret if *also* names it, or if its name ends in ``KEY``, ``TOKEN``,
+        ``SECRET``, ``PASSWORD`` or ``CREDENTIALS``. Values of fewer than 8 characters are not
+        redacted: they are switches rather than secrets, and would match in ordinary words.
         """
         secrets = [
             (value, f"[{name}]")
             for name, value in self.variables.items()
-            if len(value) >= _LEAST_SECRET_CHARS and name.upper().endswith(_SECRET_ENDINGS)
+            if len(value) >= _LEAST_SECRET_CHARS
+            and (name in also or name.upper().endswith(_SECRET_ENDINGS))
         ]
         secrets.sort(key=lambda secret: len(secret[0]), reverse=True)  # one may contain another
 

@@ -14,6 +14,7 @@ from typing import Final
 from wink_workspace.errors import (
     FilesystemError,
     LimitExceededError,
+    PathEscapeError,
     ReadOnlyError,
     UsageError,
     WinkError,
@@ -177,6 +178,8 @@ def python_error(error: WinkError) -> str:
     ):
         if isinstance(error, kind):
             return kind.__name__
+    if isinstance(error, PathEscapeError):  # as for a user without access to it
+        return "PermissionError"
     return "ValueError" if isinstance(error, UsageError) else "OSError"
 
 
