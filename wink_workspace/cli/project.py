@@ -1,0 +1,175 @@
+"""The commands ``init`` and ``trust``, and the settings of the project that a command works on.
+
+Only a person at a terminal is asked to confirm what a project's file asks for. Everywhere else it
+is left out, and one line on standard error names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wink_workspace.errors import UsageError
+from wink_workspace.wording import counted, sized
+
+from .context import CommandContext, JsonOption, print_json, split_name
+from .display import printable
+
+if TYPE_CHECKING:
+    from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
+
+__all__ = ["for_project", "for_workspace", "init", "trust"]
+
+
+def for_workspace(
+    context: CommandContext, name: str, given: Settings, *, asks: bool = False
+) -> CommandContext:
+    """*context* with the settings for the source of the workspace *name*; see ``for_project``."""
+    workspace, _ = split_name(name)
+    source = context.storage.folder(workspace).info().source
+    return for_project(context, Path(source), given, asks=asks)
+
+
+def for_project(
+    context: CommandContext, source: Path, given: Settings | None = None, *, asks: bool = False
+) -> CommandContext:
+    """*context* with the settings for the project in *source*.
+
+    One line on standard error says what of the project's own file applies.
+
+    Args:
+        context: The context so far.
+        source: The project's directory.
+        given: What flags set.
+        asks: Whether a user at a terminal is asked to confirm what widens a setting.
+
+    Raises:
+        UsageError: If a file of settings cannot be used.
+    """
+    from wink_workspace.project import load_settings
+
+    loaded = load_settings(source, context.environment, given)
+    if asks and loaded.denied and context.can_ask and not context.environment.is_ci:
+        assert loaded.file is not None  # noqa: S101 - it has the requests
+        _print_requests(context, loaded.file, loaded.denied)
+        if typer.confirm("Apply these settings, now and later?", err=True):
+            _confirm(context, loaded)
+            loaded = load_settings(source, context.environment, given)
+    if summary := loaded.summary():
+        context.err.print(printable(summary), markup=False)
+    return replace(context, settings=loaded.settings, source=source)
+
+
+def init(
+    context: CommandContext,
+    directory: Annotated[Path, typer.Argument(help="The project; this directory by default.")] = (
+        Path()
+    ),
+    json: JsonOption = False,
+) -> None:
+    """Write a wink-workspace.toml for a project, from the files that it has.
+
+    An existing file is not changed. The new one counts as confirmed.
+    """
+    from wink_workspace.project import PROJECT_FILE, ProjectFile, detect, load_settings
+
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory", hint="Name an existing directory.")
+    detected = detect(directory)
+    path, text = directory / PROJECT_FILE, detected.toml()
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists already", hint="Edit it, or delete it and run init again."
+        ) from error
+    loaded = load_settings(directory, context.environment)
+    written = None if loaded.file is None else loaded.file.files[0].content
+    if written != text.encode() or not isinstance(loaded.file, ProjectFile):
+        raise UsageError(
+            f"another process has changed {path}", hint="Confirm it with wink-workspace trust."
+        )
+    _confirm(context, loaded)
+    if json:
+        print_json({"path": str(path), "found": detected.found, "content": text})
+        return
+    for each in detected.found:
+        context.out.print(printable(each), markup=False)
+    if not detected.found:
+        context.out.print("nothing was found that needs a setting", markup=False)
+    context.out.print(f"{printable(str(path))} written and confirmed:\n", markup=False)
+    context.out.print(printable(text), markup=False, end="")
+
+
+def trust(
+    context: CommandContext,
+    directory: Annotated[Path, typer.Argument(help="The project; this directory by default.")] = (
+        Path()
+    ),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm without asking.")] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Withdraw the confirmation instead.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """Show what a project's wink-workspace.toml asks for, and confirm it.
+
+    A change of this file, or of a file that it names, needs a new confirmation. The exit code is 1
+    if something stays unconfirmed.
+    """
+    from wink_workspace.project import Confirmations, load_settings
+
+    if revoke:
+        was_confirmed = Confirmations(context.environment.state_dir).revoke(directory)
+        context.out.print("withdrawn" if was_confirmed else "nothing was confirmed")
+        return 0
+    loaded = load_settings(directory, context.environment)
+    if loaded.file is None:
+        raise UsageError(
+            f"{directory} has no wink-workspace.toml", hint="Write one with wink-workspace init."
+        )
+    is_confirmed = not loaded.denied or yes
+    if not json:
+        _print_requests(context, loaded.file, [*loaded.granted, *loaded.denied])
+        if not is_confirmed and context.can_ask and not context.environment.is_ci:
+            is_confirmed = typer.confirm("Confirm these settings?", err=True)
+    if is_confirmed and loaded.denied:
+        _confirm(context, loaded)
+    if json:
+        requests = sorted((*loaded.granted, *loaded.denied), key=lambda each: each.line)
+        listed = [{"line": each.line, "text": each.text} for each in requests]
+        print_json({"source": str(loaded.file.source), "asks": listed, "confirmed": is_confirmed})
+    elif is_confirmed:
+        context.err.print("confirmed", markup=False)
+    else:
+        context.err.print("not confirmed; wink-workspace trust --yes confirms it", markup=False)
+    return 0 if is_confirmed else 1
+
+
+def _confirm(context: CommandContext, loaded: ProjectSettings) -> None:
+    from wink_workspace.project import Confirmations
+
+    assert loaded.file is not None  # noqa: S101 - it has the requests
+    requests = [each.text for each in (*loaded.granted, *loaded.denied)]
+    Confirmations(context.environment.state_dir).confirm(loaded.file, requests)
+
+
+def _print_requests(
+    context: CommandContext, file: ProjectFile, requests: Iterable[Request]
+) -> None:
+    """Everything that is to be confirmed: each request in full, and each file that is named."""
+    listed = sorted(requests, key=lambda each: each.line)
+    what = counted(len(listed), "setting")
+    context.err.print(
+        printable(f"{file.toml.name} of {file.source} asks for {what} beyond yours:"), markup=False
+    )
+    for request in listed:
+        context.err.print(f"  {request}", markup=False)
+    for each in file.files[1:]:
+        size = sized(len(each.content))
+        context.err.print(printable(f"  {each.path}: {size}, SHA-256 {each.digest}"), markup=False)

@@ -1,0 +1,51 @@
+"""The settings of a project: its ``wink-workspace.toml``, the user's own file, variables and flags.
+
+``load_settings`` joins them. A project's own file is not trusted: see ``resolving`` for the rules
+and ``confirmations`` for what the user confirmed. Importing the package loads nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .configs import network_rules, sandbox_config, workspace_config
+    from .confirmations import Confirmations
+    from .detecting import Detected, detect
+    from .notes import notes_section, project_notes
+    from .resolving import ProjectSettings, Request, load_settings, own_settings
+    from .settings import KEYS, Key, Mount, Secret, Settings, Trust
+    from .settings_file import PROJECT_FILE, USER_FILE, NamedFile, ProjectFile
+    from .units import parse_seconds, parse_size
+
+__all__ = [
+    "KEYS",
+    "PROJECT_FILE",
+    "USER_FILE",
+    "Confirmations",
+    "Detected",
+    "Key",
+    "Mount",
+    "NamedFile",
+    "ProjectFile",
+    "ProjectSettings",
+    "Request",
+    "Secret",
+    "Settings",
+    "Trust",
+    "detect",
+    "load_settings",
+    "network_rules",
+    "notes_section",
+    "own_settings",
+    "parse_seconds",
+    "parse_size",
+    "project_notes",
+    "sandbox_config",
+    "workspace_config",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,105 @@
+"""The configurations of a sandbox and of a workspace that follow from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from wink_workspace.errors import UsageError
+from wink_workspace.ledger import Retention
+from wink_workspace.sandbox import SANDBOXES, NetworkRules, SandboxConfig, SecretHost
+from wink_workspace.workspace import ImportConfig, WorkspaceConfig
+
+from .settings import Settings
+
+__all__ = ["network_rules", "sandbox_config", "workspace_config"]
+
+
+def sandbox_config(
+    name: str, settings: Settings, variables: Mapping[str, str], *, image: str | None = None
+) -> SandboxConfig:
+    """The configuration of the sandbox *name*.
+
+    What this kind of sandbox does not have, such as a network, is left out.
+
+    Args:
+        name: A sandbox of the registry.
+        settings: What applies.
+        variables: The environment of the user, which has the values of secrets.
+        image: The image; by default that of the sandbox.
+
+    Raises:
+        UsageError: If there is no such sandbox, a value cannot be used, or the variable of a secret
+            is not set.
+    """
+    config = SANDBOXES.get(name).config()
+    known = {field.name for field in fields(config)}
+    wanted: dict[str, Any] = {  # Any: each field has its own type
+        "image": image,
+        "memory_bytes": settings.memory_bytes,
+        "cpus": settings.cpus,
+        "n_processes": settings.n_processes,
+        "workspace_bytes": settings.workspace_bytes,
+        "timeout_s": settings.timeout_s,
+    }
+    if settings.timeout_s is not None and "longest_timeout_s" in known:
+        longest: float = getattr(config, "longest_timeout_s")  # noqa: B009 - not of every sandbox
+        wanted["longest_timeout_s"] = max(longest, settings.timeout_s)
+    if settings.environment and "env" in known:
+        own: Mapping[str, str] = getattr(config, "env")  # noqa: B009 - as above
+        wanted["env"] = {**own, **settings.environment}
+    if settings.mounts and "mounts" in known:
+        from wink_workspace.sandbox.podman import ReadOnlyMount
+
+        wanted["mounts"] = tuple(
+            ReadOnlyMount(each.source, each.target) for each in settings.mounts
+        )
+    if settings.services:
+        wanted["services"] = tuple(settings.services.values())
+    if rules := network_rules(settings, variables):
+        wanted["network"] = rules
+    given = {key: value for key, value in wanted.items() if key in known and value is not None}
+    return replace(config, **given) if given else config
+
+
+def network_rules(settings: Settings, variables: Mapping[str, str]) -> NetworkRules:
+    """The network that commands may use.
+
+    Raises:
+        UsageError: If a secret's variable is not set, or a value cannot be used.
+    """
+    secrets: list[SecretHost] = []
+    for name, each in (settings.secrets or {}).items():
+        value = variables.get(each.variable)
+        if not value:
+            raise UsageError(
+                f"the variable {each.variable} of the secret {name} is not set",
+                hint="Set it, or remove the secret from your configuration.",
+            )
+        secrets.append(
+            SecretHost(
+                name=name,
+                host=each.host,
+                value=each.prefix + value,
+                header=each.header,
+                variable=each.url_variable,
+            )
+        )
+    return NetworkRules(
+        allowed=settings.network or (),
+        private=settings.private or (),
+        secrets=tuple(secrets),
+    )
+
+
+def workspace_config(settings: Settings) -> WorkspaceConfig:
+    """The configuration of a workspace: what a new one copies, and how much history is kept."""
+    default = Retention()
+    return WorkspaceConfig(
+        retention=Retention(
+            max_age_days=settings.keep_days or default.max_age_days,
+            budget_bytes=settings.keep_bytes or default.budget_bytes,
+        ),
+        imported=ImportConfig(exclude=settings.exclude or (), derived=settings.derived or ()),
+    )

@@ -1,0 +1,283 @@
+"""What a project needs, from the files it has: the content of a first ``wink-workspace.toml``.
+
+Nothing of the project is run. Only regular files of bounded size are read, and no link is followed.
+What a file asks for beyond an image, such as the mounts, arguments and hooks of a devcontainer, is
+not taken over.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from wink_workspace.errors import FilesystemError, UsageError
+from wink_workspace.filesystem import FileKind, parse_path
+from wink_workspace.filesystem.disk import DiskTree
+from wink_workspace.sandbox import DEFAULT_SANDBOX, ImageRecipe
+
+from .toml_file import TomlFile
+
+__all__ = ["Detected", "detect"]
+
+_MOST_BYTES: Final = 1_048_576
+_REQUIREMENTS: Final = (
+    *("requirements.txt", "requirements-dev.txt", "dev-requirements.txt", "requirements_dev.txt"),
+    *("requirements-test.txt", "requirements-tests.txt", "test-requirements.txt"),
+    *("requirements/dev.txt", "requirements/test.txt", "requirements/tests.txt"),
+)
+_DEVCONTAINERS: Final = (".devcontainer/devcontainer.json", ".devcontainer.json")
+_NOT_TAKEN: Final = (
+    *("mounts", "workspaceMount", "runArgs", "features", "capAdd", "privileged", "securityOpt"),
+    *("initializeCommand", "onCreateCommand", "updateContentCommand", "postCreateCommand"),
+    *("postStartCommand", "postAttachCommand"),
+)
+_PLAIN: Final = re.compile(r"[ -~]*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(slots=True)
+class Detected:
+    """The settings for a project, and what they are derived from.
+
+    Attributes:
+        found: One sentence for each file that was used.
+    """
+
+    base: str | None = None
+    packages: list[str] = field(default_factory=list[str])
+    requirements: list[str] = field(default_factory=list[str])
+    lock: str | None = None
+    containerfile: str | None = None
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    suggestions: list[str] = field(default_factory=list[str])
+    found: list[str] = field(default_factory=list[str])
+
+    def need(self, base: str, packages: tuple[str, ...]) -> None:
+        """Use our image *base*; if another language has chosen one, add these packages to it."""
+        if self.base is None:
+            self.base = base
+        elif self.base != base:
+            self.packages += [each for each in packages if each not in self.packages]
+
+    def toml(self) -> str:
+        """The text of a ``wink-workspace.toml``."""
+        lines = [
+            "# Settings for coding agents that work on this project with wink-workspace.",
+            "# After a change, confirm them with `wink-workspace trust`.",
+            "",
+            f"sandbox = {json.dumps(DEFAULT_SANDBOX)}",
+            'network = []  # such as ["pypi", "npm", "debian", "api.example.org:443"]',
+            "",
+            "[image]",
+            *self._image(),
+            *self.suggestions,
+        ]
+        if self.environment:
+            lines += ["", "[environment]"]
+            lines += [f"{name} = {json.dumps(each)}" for name, each in self.environment.items()]
+        return "\n".join(lines) + "\n"
+
+    def _image(self) -> Iterator[str]:
+        keys = {
+            "base": None if self.containerfile else self.base or "python",
+            "packages": self.packages,
+            "requirements": self.requirements,
+            "lock": self.lock,
+            "containerfile": self.containerfile,
+        }
+        for name, value in keys.items():
+            if value:
+                yield f"{name} = {json.dumps(value)}"
+
+
+def detect(source: Path) -> Detected:
+    """What the project in *source* needs.
+
+    Raises:
+        FilesystemError: If *source* cannot be read.
+    """
+    detected = Detected()
+    with DiskTree(source) as tree:
+        files = _Files(tree)
+        _python(files, detected)
+        _node(files, detected)
+        for name, base, packages in _OTHERS:
+            if files.has(name):
+                detected.need(base, packages)
+                detected.packages += [
+                    each for each in packages
+                    if each not in (*_IN_BUILD, *detected.packages)
+                ]  # fmt: skip
+                detected.found.append(f"{name}: {', '.join(packages)}")
+        _devcontainer(files, detected)
+        for name in ("Containerfile", "Dockerfile"):
+            if files.has(name) and detected.containerfile is None:
+                # A Dockerfile mostly describes what is deployed, without the project's tools.
+                if name == "Containerfile":
+                    detected.containerfile = name
+                else:
+                    detected.suggestions.append(f'# containerfile = "{name}"')
+                detected.found.append(
+                    f"{name}: its image" if name == "Containerfile" else f"{name}: as a comment"
+                )
+    return detected
+
+
+_IN_BUILD: Final = ("gcc", "make")
+_OTHERS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("Cargo.toml", "build", ("cargo", "rustc")),
+    ("go.mod", "build", ("golang-go",)),
+    ("CMakeLists.txt", "build", ("gcc", "make", "cmake")),
+    ("meson.build", "build", ("gcc", "meson", "ninja-build")),
+    ("Makefile", "build", ("gcc", "make")),
+)
+
+
+class _Files:
+    """Reads the project."""
+
+    def __init__(self, tree: DiskTree) -> None:
+        self._tree = tree
+
+    def has(self, path: str) -> bool:
+        """Whether there is a regular file."""
+        entry = self._tree.entry(parse_path(path))
+        return entry is not None and entry.kind is FileKind.FILE
+
+    def text(self, path: str) -> str:
+        """The text of a file; empty if it is missing, not text, or large."""
+        try:
+            with self._tree.open(parse_path(path)) as file:
+                content = file.read(_MOST_BYTES + 1)
+        except FilesystemError:
+            return ""
+        return content.decode(errors="replace") if len(content) <= _MOST_BYTES else ""
+
+    def has_modules(self, path: str) -> bool:
+        """Whether Python can import something from the directory *path*."""
+        entry = self._tree.entry(parse_path(path))
+        if entry is None or entry.kind is not FileKind.DIRECTORY:
+            return False
+        return any(
+            self.has(f"{each.path}/__init__.py")
+            if each.kind is FileKind.DIRECTORY
+            else each.path.name.endswith(".py")
+            for each in self._tree.entries(parse_path(path))
+        )
+
+
+def _python(files: _Files, detected: Detected) -> None:
+    marks = [name for name in ("pyproject.toml", "setup.py", "setup.cfg") if files.has(name)]
+    requirements = [name for name in _REQUIREMENTS if files.has(name)]
+    has_lock = files.has("uv.lock")
+    if not (marks or requirements or has_lock):
+        return
+    detected.need("python", ("python3",))
+    detected.found += [f"{name}: a Python project" for name in marks[:1]]
+    if has_lock:
+        detected.lock = "uv.lock"
+        detected.found.append("uv.lock: the Python packages")
+    else:
+        if _names_packages(files.text("pyproject.toml")):
+            requirements.insert(0, "pyproject.toml")
+        detected.requirements = requirements
+        detected.found += [f"{name}: Python packages" for name in requirements]
+    if files.has_modules("src"):
+        detected.environment["PYTHONPATH"] = "/workspace/src"
+        detected.found.append("src: modules that Python imports from there")
+
+
+def _names_packages(pyproject: str) -> bool:
+    """Whether a ``pyproject.toml`` has dependencies."""
+    try:
+        table = TomlFile.parse("pyproject.toml", pyproject.encode()).table
+    except UsageError:
+        return False
+    project = table.get("project")
+    keys = {*table, *(cast("dict[str, object]", project) if isinstance(project, dict) else ())}
+    return bool(keys & {"dependencies", "optional-dependencies", "dependency-groups"})
+
+
+def _node(files: _Files, detected: Detected) -> None:
+    if not files.has("package.json"):
+        return
+    detected.need("node", ("nodejs", "npm"))
+    detected.found.append("package.json: a Node project")
+    if files.has("package-lock.json") and detected.lock is None:
+        detected.lock = "package-lock.json"
+        detected.found.append("package-lock.json: the Node packages")
+
+
+def _devcontainer(files: _Files, detected: Detected) -> None:
+    path = next((each for each in _DEVCONTAINERS if files.has(each)), None)
+    if path is None:
+        return
+    try:
+        content = json.loads(_without_comments(files.text(path)))
+    except (ValueError, RecursionError):
+        detected.found.append(f"{path}: it cannot be read, so it is not used")
+        return
+    if not isinstance(content, dict):
+        return
+    table = cast("dict[str, Any]", content)  # Any: JSON of the project
+    image, build, variables = (table.get(each) for each in ("image", "build", "containerEnv"))
+    used: list[str] = []
+    if isinstance(image, str) and _is_image(image):
+        if detected.base is None:
+            detected.base = image
+        else:
+            detected.suggestions.append(f"# base = {json.dumps(image)}")
+        used.append("image")
+    dockerfile = (
+        cast("dict[str, Any]", build).get("dockerfile") if isinstance(build, dict)
+        else table.get("dockerFile")
+    )  # fmt: skip
+    if isinstance(dockerfile, str):
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(path), dockerfile))
+        if _PLAIN.fullmatch(named) and not named.startswith(("/", "..")) and files.has(named):
+            detected.containerfile = named
+            used.append("build.dockerfile")
+    if isinstance(variables, dict):
+        plain = _plain_variables(cast("dict[str, Any]", variables))
+        detected.environment.update(plain)
+        used += ["containerEnv"] if plain else []
+    left_out = [name for name in _NOT_TAKEN if name in table]
+    detected.found.append(
+        f"{path}: {', '.join(used) or 'nothing that applies'}"
+        + (f"; left out: {', '.join(left_out)}" if left_out else "")
+    )
+
+
+def _is_image(name: str) -> bool:
+    try:
+        ImageRecipe(base=name)
+    except UsageError:
+        return False
+    return True
+
+
+def _plain_variables(table: Mapping[str, object]) -> dict[str, str]:
+    """The variables whose values are plain text, without references to the host."""
+    return {
+        name: value
+        for name, value in list(table.items())[:100]
+        if isinstance(value, str)
+        and _VARIABLE.fullmatch(name)
+        and _PLAIN.fullmatch(value)
+        and "${" not in value
+    }
+
+
+_JSON_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA: Final = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
+
+
+def _without_comments(text: str) -> str:
+    """JSON with comments and final commas, as JSON."""
+    plain = _JSON_PART.sub(lambda part: part[0] if part[0].startswith('"') else " ", text)
+    return _LAST_COMMA.sub(lambda part: part[1] or "", plain)

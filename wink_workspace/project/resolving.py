@@ -1,0 +1,245 @@
+"""All settings together: flags, then variables, the project's own file, and the user's.
+
+The project's file comes with a repository, so it is not trusted. What narrows a setting applies at
+once. What widens one is a *request*: it applies only if the user confirmed it (``confirmations``).
+Nothing here asks the user; the caller decides that.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
+
+from .confirmations import Confirmations
+from .settings import KEYS, Key, Settings, Trust
+from .settings_file import PROJECT_FILE, ProjectFile, read_user_file
+from .toml_file import KeyPath, TomlFile, key_text
+
+__all__ = ["ProjectSettings", "Request", "load_settings", "own_settings"]
+
+_IMAGE: Final = frozenset(name for name, key in KEYS.items() if key.path[0] == "image")
+_MOST_CHARS: Final = 60
+_MOST_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing that a project's file asks for and that widens a setting.
+
+    Attributes:
+        line: Its line in the file.
+        path: Its key.
+        text: All of it on one line, in ASCII.
+    """
+
+    line: int
+    path: KeyPath
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSettings:
+    """The settings for one project.
+
+    Attributes:
+        settings: What applies.
+        file: The project's own file; ``None`` if it has none.
+        applied: The keys of this file that apply, at least in part.
+        granted: The requests that the user has confirmed.
+        denied: The requests that do not apply, because the user has not confirmed them.
+    """
+
+    settings: Settings
+    file: ProjectFile | None = None
+    applied: tuple[KeyPath, ...] = ()
+    granted: tuple[Request, ...] = ()
+    denied: tuple[Request, ...] = ()
+
+    def summary(self) -> str:
+        """One line: what of the project's file applies, and what was not confirmed.
+
+        It is empty if there is no file.
+        """
+        if self.file is None:
+            return ""
+        parts: list[str] = []
+        if self.applied:
+            parts.append(f"{', '.join(map(key_text, self.applied))} applied")
+        if self.denied:
+            shown = "; ".join(_shortened(str(each)) for each in self.denied[:_MOST_SHOWN])
+            if len(self.denied) > _MOST_SHOWN:
+                shown += f"; and {len(self.denied) - _MOST_SHOWN} more"
+            parts.append(
+                f"not confirmed and not applied: {shown}"
+                f" (to confirm: wink-workspace trust {shlex.quote(str(self.file.source))})"
+            )
+        return f"{PROJECT_FILE}: {'. '.join(parts) or 'nothing applies'}"
+
+
+def own_settings(environment: Environment, source: Path | None = None) -> Settings:
+    """The settings of the user alone: variables, then the user's file.
+
+    Args:
+        environment: The variables, and where the user's file is.
+        source: The project, which the user's file may have settings for.
+
+    Raises:
+        UsageError: If the file or a variable cannot be used.
+    """
+    first = _variable_settings(environment.variables)
+    user = read_user_file(environment.config_dir, source, environment.home)
+    return _without_own_image(first, first.over(user))
+
+
+def load_settings(
+    source: Path, environment: Environment, given: Settings | None = None
+) -> ProjectSettings:
+    """The settings for the project in *source*.
+
+    Args:
+        source: The project's directory.
+        environment: The variables, and where the user's file and confirmations are.
+        given: What flags set.
+
+    Raises:
+        UsageError: If a file or a variable cannot be used. It names the line or the variable.
+    """
+    user = read_user_file(environment.config_dir, source, environment.home)
+    first = (given or Settings()).over(_variable_settings(environment.variables))
+    file = ProjectFile.read(source)
+    if file is None:
+        return ProjectSettings(settings=_without_own_image(first, first.over(user)))
+    granted = Confirmations(environment.state_dir).granted(file)
+    merged = _Merging(file.toml, granted)
+    values: dict[str, object] = {}
+    for name, key in KEYS.items():
+        asked, own = getattr(file.asked, name), getattr(user, name)
+        is_overridden = getattr(first, name) is not None or (
+            first.base is not None and name in _IMAGE
+        )
+        if asked is None or is_overridden:
+            values[name] = own
+        else:
+            sandbox = first.sandbox or cast("str | None", values.get("sandbox"))
+            values[name] = merged.value(key, asked, own, partial(_default, key, sandbox))
+    settings = first.over(Settings(**cast("dict[str, None]", values)))
+    return ProjectSettings(
+        settings=_without_own_image(first, settings),
+        file=file,
+        applied=tuple(merged.applied),
+        granted=tuple(merged.granted),
+        denied=tuple(sorted(merged.denied, key=lambda each: each.line)),
+    )
+
+
+def _variable_settings(variables: Mapping[str, str]) -> Settings:
+    """The settings in environment variables; an empty variable sets nothing.
+
+    Raises:
+        UsageError: If the text of a variable cannot be used.
+    """
+    found: dict[str, Any] = {  # Any: each field has its own type
+        name: key.parse_text(variables[key.variable])
+        for name, key in KEYS.items()
+        if key.variable is not None and variables.get(key.variable)
+    }
+    return Settings(**found)
+
+
+def _without_own_image(first: Settings, settings: Settings) -> Settings:
+    """*settings*, where an image that a flag or a variable names is used as it is."""
+    if first.base is None:
+        return settings
+    kept: dict[str, Any] = {name: getattr(first, name) for name in _IMAGE}
+    return replace(settings, **kept)
+
+
+def _default(key: Key, sandbox: str | None) -> float | None:
+    """The value of a limit that no source sets; ``None`` if there is no limit."""
+    if key.path == ("budgets", "turns"):
+        from wink_workspace.adapters import LoopLimits
+
+        return LoopLimits().max_turns
+    if key.limit is None:
+        return None
+    name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX) else sandbox
+    return getattr(SANDBOXES.get(name).config(), key.limit, None)
+
+
+class _Merging:
+    """Joins what a project's file asks for with the user's own settings, key by key."""
+
+    def __init__(self, toml: TomlFile, confirmed: frozenset[str]) -> None:
+        self._toml = toml
+        self._confirmed = confirmed
+        self.applied: list[KeyPath] = []
+        self.granted: list[Request] = []
+        self.denied: list[Request] = []
+
+    def value(self, key: Key, asked: Any, own: Any, default: Callable[[], float | None]) -> Any:
+        """The value that applies; *own* is the user's, *default* the limit if that is ``None``."""
+        match key.trust:
+            case Trust.ADD:
+                value = (*(own or ()), *(each for each in asked if each not in (own or ())))
+            case Trust.SUBSET:
+                value = tuple(
+                    each
+                    for each in asked
+                    if each in (own or ()) or self._is_granted(key.path, each)
+                )
+            case Trust.LOWER:
+                limit = own if own is not None else default()
+                narrows = limit is None or asked <= limit
+                value = asked if narrows or self._is_granted(key.path) else own
+            case Trust.NONE:
+                narrows = asked in (own, NO_SANDBOX)
+                value = asked if narrows or self._is_granted(key.path) else own
+            case _ if isinstance(asked, Mapping):
+                entries = cast("Mapping[str, object]", asked)
+                value = self._joined(key.path, entries, own or {})
+            case _:
+                value = asked if asked == own or self._is_granted(key.path) else own
+        if (value or None) != (own or None) or asked == own:
+            self.applied.append(key.path)
+        return value
+
+    def _joined(
+        self, path: KeyPath, asked: Mapping[str, object], own: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        allowed = {
+            name: value
+            for name, value in asked.items()
+            if own.get(name) == value or self._is_granted((*path, name))
+        }
+        return {**own, **allowed}
+
+    def _is_granted(self, path: KeyPath, item: str | None = None) -> bool:
+        """Whether the user has confirmed the value at *path*, or one *item* of its list."""
+        value = _raw(self._toml.table, path) if item is None else item
+        text = f"{key_text(path)} = {json.dumps(value, default=str)}"
+        request = Request(self._toml.line(path), path, text)
+        is_granted = text in self._confirmed
+        (self.granted if is_granted else self.denied).append(request)
+        return is_granted
+
+
+def _raw(table: Mapping[str, Any], path: Iterable[str]) -> object:
+    value: Any = table  # Any: a value of TOML
+    for part in path:
+        value = value[part]
+    return value
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
