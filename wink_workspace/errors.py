@@ -54,6 +54,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      +-- SandboxError                       untrusted code cannot be run, or its sandbox failed
      |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
      |    +-- IsolationError                an isolation layer is missing: nothing was run
+     |    +-- ServiceError                  a service ended, or was not ready in time
      |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
      +-- ConflictError                      later edits are in the way; nothing was changed
      |    +-- FileChangedError              ... in a file, since it was last read or written
@@ -130,6 +131,7 @@ __all__ = [
     "SchemaError",
     "ScriptError",
     "SearchTimeoutError",
+    "ServiceError",
     "SessionError",
     "SnapshotError",
     "SnapshotVersionError",
@@ -523,6 +525,12 @@ class IsolationError(SandboxError):
 
     code = "sandbox-isolation"
     default_hint = "Run `wink-workspace doctor` to see which isolation layers are missing."
+
+
+class ServiceError(SandboxError):
+    """A service ended, or was not ready in time; it was stopped."""
+
+    code = "service"
 
 
 class SandboxBrokenError(SandboxError):

@@ -153,4 +153,4 @@ def test_gc_and_log_report_what_was_forgotten_and_why(
     assert done["n_entries_forgotten"] == 2
     assert done["reason"] == "2 over the limit of 1 bytes"
     monkeypatch.setenv("WINK_WORKSPACE_KEEP_DAYS", "many")
-    assert "WINK_WORKSPACE_KEEP_DAYS is 'many'" in shell("gc", which, exits=2)[1]
+    assert "WINK_WORKSPACE_KEEP_DAYS: 'many' is not a number" in shell("gc", which, exits=2)[1]

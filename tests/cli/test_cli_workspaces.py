@@ -16,6 +16,8 @@ from rich.progress import MofNCompleteColumn
 
 from wink_workspace.cli import display, main
 from wink_workspace.environment import Environment
+from wink_workspace.mcp_server.operations import OPERATIONS
+from wink_workspace.prompt import ToolResult
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 GIT = {
@@ -210,6 +212,26 @@ def test_restore_of_an_unknown_entry_changes_nothing(shell: Shell) -> None:
     workspace = shell.new()
     assert "no entry" in shell("restore", workspace, 7, fails=1)
     assert len(shell.entries(workspace)) == 1
+
+
+@pytest.mark.parametrize("way", ["command", "json", "mcp"])
+def test_undo_says_which_effects_outside_stay(shell: Shell, way: str) -> None:
+    workspace, effect = shell.new(), "network: 1 request to a.test, 99 bytes sent"
+    with Workspace.open(workspace, storage=shell.storage) as opened, opened.call("fetch") as call:
+        opened.files.write_text("new", "x")
+        call.tool_result = ToolResult.ok("done", outside_effects=(effect,))
+    assert effect in shell("show", workspace, 2)
+    if way == "command":
+        shell("undo", workspace)
+        assert f"not undone: {effect}" in shell.err
+        shell("redo", workspace)
+        assert "not undone" not in shell.err
+    elif way == "json":
+        assert json.loads(shell("undo", workspace, "--json"))["not_undone"] == [effect]
+    else:
+        (undo,) = (each for each in OPERATIONS if each.tool.name == "workspace_undo")
+        with Workspace.open(workspace, storage=shell.storage) as opened:
+            assert undo.run(opened, {}).render() == f"new\nnot undone: {effect}"
 
 
 def test_undo_without_a_call_reports_that_there_is_nothing_to_undo(shell: Shell) -> None:

@@ -6,6 +6,9 @@ import jsonschema
 from mcp import Client
 from mcp_harness import Harness, run, text_of
 
+from wink_workspace.environment import Environment
+from wink_workspace.project import Confirmations, load_settings
+
 
 def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: Harness) -> None:
     async def test() -> None:
@@ -26,6 +29,25 @@ def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: 
             assert (await client.call_tool("read_file", {"file_path": "out.txt"})).is_error
             refused = await client.call_tool("evaluate_python", {"code": "open('/etc/passwd')"})
             assert refused.is_error
+
+    run(test)
+
+
+def test_server_does_not_use_what_was_not_confirmed_and_asks_nothing(harness: Harness) -> None:
+    (harness.source / "wink-workspace.toml").write_text('sandbox = "asteval"\n')
+
+    async def tools() -> set[str]:
+        async with Client(harness.over_stdio()) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    async def test() -> None:
+        assert "evaluate_python" not in await tools()
+        environment = Environment(variables=harness.environment, home=harness.root)
+        loaded = load_settings(harness.source, environment)
+        assert loaded.file is not None
+        texts = [each.text for each in loaded.denied]
+        Confirmations(environment.state_dir).confirm(loaded.file, texts)
+        assert "evaluate_python" in await tools()
 
     run(test)
 

@@ -52,11 +52,13 @@ def created(tmp_path: Path) -> Workspace:
 
 # The registry
 
+SERVICE_TOOLS = ("start_service", "service_logs", "stop_service")
+
 
 @pytest.mark.parametrize(
     ("name", "tools", "runs_commands"),
     [
-        ("podman", {"shell_execute", "evaluate_python"}, True),
+        ("podman", {"shell_execute", "evaluate_python", *SERVICE_TOOLS}, True),
         ("asteval", {"evaluate_python"}, False),
         ("python", {"evaluate_python"}, False),
         ("fake", {"shell_execute"}, True),

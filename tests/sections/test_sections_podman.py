@@ -9,7 +9,14 @@ from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.errors import PromptEvaluationError, PromptRenderError
 from wink_workspace.mcp_server import Catalog
 from wink_workspace.prompt import Prompt, ToolAnnotations
-from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, IsolationReport, Sandbox
+from wink_workspace.sandbox import (
+    CapturedOutput,
+    ExecRequest,
+    ExecResult,
+    IsolationReport,
+    NetworkRules,
+    Sandbox,
+)
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import PodmanSandboxSection
 
@@ -49,15 +56,20 @@ def test_rendering_a_prompt_without_a_sandbox_is_refused() -> None:
 
 
 def test_a_server_lists_the_tools_of_a_sandbox_before_any_workspace_is_open() -> None:
+    commands, services = ["shell_execute", "evaluate_python"], ["start_service", "service_logs"]
     catalog = Catalog([PodmanSandboxSection(files=False)])
-    assert [tool.name for tool in catalog.tools] == ["shell_execute", "evaluate_python"]
+    assert [tool.name for tool in catalog.tools] == [*commands, *services, "stop_service"]
+    catalog = Catalog([PodmanSandboxSection(files=False, services=False)])
+    assert [tool.name for tool in catalog.tools] == commands
+    assert not {"tty", "background"} & catalog.tools[0].param_descriptions().keys()
 
 
-@pytest.mark.parametrize(("network", "open_world"), [("none", False), ("pasta", True)])
+@pytest.mark.parametrize(("network", "open_world"), [((), False), (("pypi",), True)])
 def test_the_annotations_of_sandbox_tools_say_whether_they_reach_a_network(
-    network: str, open_world: bool
+    network: tuple[str, ...], open_world: bool
 ) -> None:
-    section = PodmanSandboxSection(PodmanConfig(network=network), files=False)
+    config = PodmanConfig(network=NetworkRules(allowed=network))
+    section = PodmanSandboxSection(config, files=False, services=False)
     hints = ToolAnnotations(
         read_only=False, destructive=True, idempotent=False, open_world=open_world
     )

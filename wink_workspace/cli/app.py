@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import history, run, sandboxes, serving, workspaces
+from . import history, project, run, sandboxes, services, serving, workspaces
 from .context import CommandContext
 from .display import printable
 from .logs import logged
@@ -84,6 +84,10 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "gc": workspaces.gc,
         "rm": workspaces.remove,
     },
+    "Projects": {
+        "init": project.init,
+        "trust": project.trust,
+    },
     "History": {
         "log": history.log,
         "show": history.show,
@@ -97,6 +101,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "doctor": sandboxes.doctor,
         "exec": sandboxes.execute,
         "shell": sandboxes.shell,
+        "port": services.port,
     },
 }
 _IMAGE_COMMANDS = {"build": sandboxes.build_images, "list": sandboxes.list_images}

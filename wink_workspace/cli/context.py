@@ -12,18 +12,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import UsageError
 
 from .display import SafeConsole
 
 if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry
+    from wink_workspace.project import Settings
     from wink_workspace.workspace import (
         Workspace,
         WorkspaceConfig,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "KEEP_BYTES",
-    "KEEP_DAYS",
     "LOG_VARIABLE",
     "MODEL_VARIABLE",
     "TOKEN_VARIABLE",
@@ -49,16 +47,10 @@ __all__ = [
     "split_name",
 ]
 
-KEEP_DAYS: Final = "WINK_WORKSPACE_KEEP_DAYS"
-"""The variable for the maximum age of entries and discards."""
-KEEP_BYTES: Final = "WINK_WORKSPACE_KEEP_BYTES"
-"""The variable for the disk space that the history of a workspace may use."""
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
 TOKEN_VARIABLE: Final = "WINK_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
 LOG_VARIABLE: Final = "WINK_WORKSPACE_LOG"
 _CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-
-_NumberT = TypeVar("_NumberT", int, float)
 
 FullOption = Annotated[
     bool, typer.Option("--full", help="Show every path in the diff, however large it is.")
@@ -80,9 +72,14 @@ class CommandContext:
 
     Attributes:
         environment: The environment of the process, for the parts that look up programs and keys.
+        settings: The settings for the project that the command works on; ``None`` if it works on
+            no particular one, or not yet.
+        source: The directory of that project.
     """
 
     environment: Environment
+    settings: Settings | None = None
+    source: Path | None = None
 
     @cached_property
     def out(self) -> Console:
@@ -119,8 +116,9 @@ class CommandContext:
 
     @cached_property
     def redact(self) -> Callable[[str], str]:
-        """Redacts the secrets of the environment."""
-        return self.environment.redactor()
+        """Redacts the secrets of the environment, and those that the settings name."""
+        secrets = (self.settings and self.settings.secrets) or {}
+        return self.environment.redactor({each.variable for each in secrets.values()})
 
     @property
     def log_level(self) -> str:
@@ -137,11 +135,6 @@ class CommandContext:
         """The token that HTTP clients need."""
         return self.environment.variables.get(TOKEN_VARIABLE) or None
 
-    @property
-    def model_name(self) -> str | None:
-        """The default model."""
-        return self.environment.variables.get(MODEL_VARIABLE) or None
-
     def export_spans(self) -> Callable[[], None]:
         """Export spans as the environment asks, until the returned function is called."""
         from wink_workspace.telemetry import export_spans
@@ -157,35 +150,27 @@ class CommandContext:
 
         return WorkspaceStorage(self.environment.state_dir)
 
-    def config(
-        self, *, keep_days: float | None = None, keep_bytes: int | None = None
-    ) -> WorkspaceConfig:
-        """The configuration of a workspace: the arguments, else the variables, else the defaults.
+    def settings_for(self, source: Path | None = None) -> Settings:
+        """``settings``; without them, those of the user alone, for the project in *source*.
 
         Raises:
-            UsageError: If a limit is not a positive number.
+            UsageError: If a file of settings or a variable cannot be used.
         """
-        from wink_workspace.ledger import Retention
-        from wink_workspace.workspace import WorkspaceConfig
+        if self.settings is not None:
+            return self.settings
+        from wink_workspace.project import own_settings
 
-        default = Retention()
-        retention = Retention(
-            max_age_days=keep_days or self._number(KEEP_DAYS, float, default.max_age_days),
-            budget_bytes=keep_bytes or self._number(KEEP_BYTES, int, default.budget_bytes),
-        )
-        return WorkspaceConfig(retention=retention)
+        return own_settings(self.environment, source)
 
-    def _number(
-        self, variable: str, parse: Callable[[str], _NumberT], default: _NumberT
-    ) -> _NumberT:
-        text = self.environment.variables.get(variable, "")
-        try:
-            return parse(text) if text else default
-        except ValueError as error:
-            raise UsageError(
-                f"{variable} is {text!r}, which is not a number",
-                hint=f"Use a number such as {default!r}.",
-            ) from error
+    def config(self, settings: Settings | None = None) -> WorkspaceConfig:
+        """The configuration of a workspace with *settings*, by default those of the user.
+
+        Raises:
+            UsageError: As ``settings_for``.
+        """
+        from wink_workspace.project import workspace_config
+
+        return workspace_config(settings or self.settings_for())
 
     def open(self, name: str, *, config: WorkspaceConfig | None = None) -> Workspace:
         """Open the workspace or fork *name*, and recover it from a crash.
@@ -197,9 +182,20 @@ class CommandContext:
         from wink_workspace.workspace import Workspace
 
         workspace, branch = split_name(name)
-        return Workspace.open(
-            workspace, storage=self.storage, branch=branch, config=config or self.config()
-        )
+        if config is None:
+            source = Path(self.storage.folder(workspace).info().source)
+            config = self.config(self.settings_for(source))
+        return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+
+    def temporary(self, source: Path) -> Workspace:
+        """A new workspace of the directory *source*, which is deleted when it is closed.
+
+        Raises:
+            UsageError: If there is no such directory.
+        """
+        from wink_workspace.workspace import Workspace
+
+        return Workspace.temporary(source, config=self.config())
 
     def read(self, name: str) -> WorkspaceReader:
         """The history of the workspace or fork *name*; another process may have it open."""

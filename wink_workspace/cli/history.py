@@ -127,9 +127,10 @@ def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
         lines += [f"call {entry.call_id}: {entry.tool} {as_json(data.get('params'))}"]
     text = data.get("text") or data.get("reason") or entry.subject
     lines += ["", str(text).rstrip("\n"), ""]
-    notes = data.get("notes")
-    if isinstance(notes, list):
-        lines += [*map(str, notes), ""] if notes else []
+    for name in ("notes", "outside_effects"):
+        found = data.get(name)
+        if isinstance(found, list) and found:
+            lines += [*map(str, found), ""]
     out.print(printable("\n".join(lines)), markup=False)
 
 
@@ -204,7 +205,8 @@ def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack)
 def undo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
     """Undo the newest call in force; later edits stay."""
     with context.open(workspace) as opened:
-        _print_new_entry(context, opened, opened.undo(), json=json)
+        entry = opened.undo()
+        _print_new_entry(context, opened, entry, json=json, stays=opened.not_undone(entry))
 
 
 def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
@@ -229,15 +231,26 @@ def restore(
 
 
 def _print_new_entry(
-    context: CommandContext, workspace: Workspace, entry: LogEntry, *, json: bool
+    context: CommandContext,
+    workspace: Workspace,
+    entry: LogEntry,
+    *,
+    json: bool,
+    stays: tuple[str, ...] = (),
 ) -> None:
-    """Print the entry and, as they are not in it, the derived paths that changed."""
+    """Print the entry and, as they are not in it, the derived paths that changed.
+
+    *stays* are the outside effects of an undone call, which stay.
+    """
     derived = workspace.derived_changes()
     if json:
-        print_json({**entry_fields(entry), "derived": [str(path) for path in derived]})
+        not_in_it = {"derived": [str(path) for path in derived], "not_undone": stays}
+        print_json({**entry_fields(entry), **not_in_it})
     else:
         context.out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
         print_derived(context.err, derived)
+        for effect in stays:
+            context.err.print(f"not undone: {printable(effect)}", markup=False, style="yellow")
 
 
 # Discarded files

@@ -8,7 +8,6 @@ other commands take to run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,7 +19,8 @@ import typer
 
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
 from wink_workspace.errors import FilesystemError, PromptEvaluationError, UsageError, WinkError
-from wink_workspace.sandbox import NO_SANDBOX
+from wink_workspace.project import parse_seconds
+from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
 from wink_workspace.wording import counted
 
 from .context import (
@@ -34,7 +34,8 @@ from .context import (
 from .display import diff_text, print_diff, printable, warn_of_left_out
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
-from .sandboxes import SANDBOX_HELP, check_sandbox, sandbox_sections
+from .project import for_project, for_workspace
+from .sandboxes import SANDBOX_HELP, ImageOption, check_sandbox, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -75,14 +76,11 @@ _SANDBOX_NEEDS_COPY: Final = (
 # Options
 
 
-def _seconds(text: str) -> float:
-    """A time such as ``1h30m``, in seconds."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
-    total = hours * 3600 + minutes * 60 + seconds
-    if not total:
-        raise typer.BadParameter(f"{text!r} is not a time. Write it as 90s, 30m or 1h30m")
-    return total
+def _deadline(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error).rstrip(".")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +105,7 @@ class RunOptions:
         Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
     ] = None
     sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None
+    image: ImageOption = None
     apply: Annotated[bool, typer.Option("--apply", help="Apply the changes to the directory.")] = (
         False
     )
@@ -121,7 +120,7 @@ class RunOptions:
         float | None,
         typer.Option(
             "--deadline",
-            parser=_seconds,
+            parser=_deadline,
             metavar="TIME",
             help="End the run after this time: 90s, 30m, 1h30m.",
         ),
@@ -214,6 +213,8 @@ def run(context: CommandContext, options: RunOptions) -> None:
             check_output_file(options.patch)
         if options.record is not None:
             check_output_file(options.record, "the turns")
+        context = _for_source(context, options)
+        check_sandbox(context.settings_for().sandbox or NO_SANDBOX, image=options.image)
         display = RunDisplay(
             context.err,
             live=context.shows_progress and not options.json,
@@ -222,6 +223,22 @@ def run(context: CommandContext, options: RunOptions) -> None:
         prepared, adapter = _prepare(context, options, opened, display.on_model_event)
         report = _evaluate(context, options, prepared, adapter, display)
         _finish(context, options, prepared, report)
+
+
+def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
+    """*context* with the settings of the project, where options come before its file."""
+    from wink_workspace.project import Settings
+
+    given = Settings(
+        sandbox=options.sandbox,
+        base=options.image,
+        max_tokens=options.max_tokens,
+        deadline_s=options.deadline_s,
+    )
+    asks = not (options.yes or options.json)
+    if options.workspace is not None:
+        return for_workspace(context, options.workspace, given, asks=asks)
+    return for_project(context, options.repo or options.source or Path(), given, asks=asks)
 
 
 def script(context: CommandContext, workspace: WorkspaceArgument) -> None:
@@ -342,7 +359,7 @@ class Run:
             ) as source_filter:
                 return FileChanges.of(files.changes(before), source_filter)
 
-        prompt = _prompt(task, NO_SANDBOX, more_sections).bind(resources={Filesystem: files})
+        prompt = _prompt(task, files, (), more_sections).bind(resources={Filesystem: files})
         return cls(files=files, session=Session(), prompt=prompt, changes=changes)
 
     @classmethod
@@ -352,13 +369,15 @@ class Run:
         *,
         task: str = "",
         sandbox: str = NO_SANDBOX,
+        config: SandboxConfig | None = None,
         changes: Callable[[], ChangeSet] | None = None,
     ) -> Run:
         """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
+        sections = sandbox_sections(sandbox, config)
         return cls(
             files=workspace.files,
             session=workspace.session,
-            prompt=_prompt(task, sandbox).bind(resources=workspace.resources),
+            prompt=_prompt(task, workspace.files, sections).bind(resources=workspace.resources),
             changes=changes or workspace.changeset,
         )
 
@@ -389,21 +408,30 @@ class Run:
         )
 
 
-def _prompt(task: str, sandbox: str, more_sections: Sequence[Section[None]] = ()) -> Prompt[None]:
-    """The prompt of a run; its resources are still to be bound."""
+def _prompt(
+    task: str,
+    files: Filesystem,
+    sandbox: Sequence[Section[None]],
+    more_sections: Sequence[Section[None]] = (),
+) -> Prompt[None]:
+    """The prompt of a run over *files*; its resources are still to be bound."""
+    from wink_workspace.project import notes_section, project_notes
     from wink_workspace.prompt import MarkdownSection, Prompt
     from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
+    notes = project_notes(files) if task else None
     sections: list[Section[Any]] = [
         MarkdownSection[TaskText](title="Task", template="${task}"),
         *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
+        *([notes_section()] if notes else []),
         VfsToolsSection(),
-        *sandbox_sections(sandbox),
+        *sandbox,
         PlanningToolsSection(),
         *more_sections,
     ]
     prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
-    return prompt.bind(TaskText(task or _DEFAULT_TASK))
+    params = TaskText(task or _DEFAULT_TASK)
+    return prompt.bind(params) if notes is None else prompt.bind(params, notes)
 
 
 # Before the run
@@ -464,7 +492,11 @@ def _adapter(
     on_event: Callable[[ModelEvent], None],
 ) -> ProviderAdapter[None]:
     """The adapter for the script or the model."""
+    from wink_workspace.adapters import LoopLimits
+
+    max_turns = context.settings_for().max_turns
     settings: dict[str, Any] = {
+        "limits": LoopLimits() if max_turns is None else LoopLimits(max_turns=max_turns),
         "redact": context.redact,
         "traces_content": context.captures_content,
     }
@@ -481,7 +513,7 @@ def _adapter(
 
 
 def _model_name(context: CommandContext, given: str | None) -> str:
-    name = given or context.model_name
+    name = given or context.settings_for().model
     if not name:
         raise UsageError(
             "no model is named",
@@ -494,7 +526,7 @@ def _prepare_in_workspace(
     context: CommandContext, options: RunOptions, opened: ExitStack
 ) -> _Prepared:
     workspace, name = _open_workspace(context, options, opened)
-    is_in_place = workspace.info.mode == "in_place" and "/" not in name  # a fork is a copy
+    is_in_place = _is_in_place(workspace, name)
     _refuse(options.has_sandbox and is_in_place, *_SANDBOX_NEEDS_COPY)
     _refuse(options.apply and is_in_place, *_NOTHING_TO_APPLY)
     _check_branch(options, Path(workspace.info.source))
@@ -506,6 +538,7 @@ def _prepare_in_workspace(
             workspace,
             task=record.about.task,
             sandbox=record.about.sandbox,
+            config=configured(context, record.about.sandbox, image=options.image),
             changes=partial(
                 workspace.changeset, since=since, include_ignored=options.include_ignored
             ),
@@ -585,7 +618,7 @@ def _record(
         about = RunAbout(
             task=context.redact(options.task),
             model=_model_name(context, options.model) if options.script is None else "",
-            sandbox=options.sandbox or NO_SANDBOX,
+            sandbox=_sandbox(context, options, is_copy=not _is_in_place(workspace, name)),
             after_entry=workspace.head.number,
         )
         return RecordedRun.begin(folder, about), ()
@@ -594,6 +627,16 @@ def _record(
         raise UsageError(f"{name} has no run to resume", hint="Start one with a task.")
     record.drop_half_turn()
     return record, record.conversation(workspace)
+
+
+def _is_in_place(workspace: Workspace, name: str) -> bool:
+    """Whether calls change the user's own directory; a fork is a copy."""
+    return workspace.info.mode == "in_place" and "/" not in name
+
+
+def _sandbox(context: CommandContext, options: RunOptions, *, is_copy: bool) -> str:
+    """The name of the sandbox; one that only a file of settings names is for copies."""
+    return (context.settings_for().sandbox if is_copy else options.sandbox) or NO_SANDBOX
 
 
 # The run, and what follows it
@@ -608,7 +651,8 @@ def _evaluate(
 ) -> RunReport:
     """Run to the end, and show the run on standard error."""
     err, workspace = context.err, prepared.workspace
-    tracker = BudgetTracker(Budget(max_total_tokens=options.max_tokens))
+    settings = context.settings_for()
+    tracker = BudgetTracker(Budget(max_total_tokens=settings.max_tokens))
     tracker.record(prepared.usage)
     show_changes: Callable[[], Diff] | None = None
     if workspace is not None:
@@ -625,7 +669,9 @@ def _evaluate(
         with display.showing(prepared.run.session, show_changes):
             return prepared.run.evaluate(
                 adapter,
-                deadline=None if options.deadline_s is None else Deadline.after(options.deadline_s),
+                deadline=None
+                if settings.deadline_s is None
+                else Deadline.after(settings.deadline_s),
                 budget_tracker=tracker,
                 conversation=prepared.conversation,
             )

@@ -7,14 +7,16 @@ one call of the workspace each, so a failure leaves no trace in the files.
 from __future__ import annotations
 
 import codecs
+import shlex
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 from rich.text import Text
 
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
@@ -23,14 +25,17 @@ from wink_workspace.sandbox import (
     ExecRequest,
     ExecResult,
     Finding,
-    SandboxBackend,
+    ImageRecipe,
     SandboxConfig,
+    SandboxImage,
     SandboxImages,
     StreamName,
 )
+from wink_workspace.wording import counted
 
 from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
 from .display import print_table, printable
+from .project import for_project, for_workspace
 
 if TYPE_CHECKING:
     from wink_workspace.prompt import Section, ToolResult
@@ -38,16 +43,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SANDBOX_HELP",
+    "BuildOptions",
     "EvalOptions",
     "ExecOptions",
+    "ImageOption",
     "ShellOptions",
     "build_images",
     "check_sandbox",
+    "configured",
     "default_images",
     "doctor",
     "evaluate",
     "execute",
     "list_images",
+    "running_config",
     "sandbox_sections",
     "shell",
     "sweep_sandboxes",
@@ -57,6 +66,22 @@ SANDBOX_HELP: Final = (
     f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)},"
     " or one that a package adds."
 )
+
+ImageOption = Annotated[
+    str | None,
+    typer.Option("--image", help="The image of the sandbox, instead of that of the project."),
+]
+RunnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox",
+        help=f"The sandbox to run it in, one of those that `doctor` checks; {DEFAULT_SANDBOX} by"
+        " default.",
+    ),
+]
+RollbackOption = Annotated[
+    bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
+]
 
 _MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory
 _TIMEOUT_S: Final = 30.0
@@ -72,18 +97,86 @@ _STATE_MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing":
 # Sandboxes by name
 
 
-def check_sandbox(name: str) -> None:
-    """Raise ``UsageError`` if there is no such sandbox; ``none`` is allowed."""
+def check_sandbox(name: str, *, image: str | None = None) -> None:
+    """Raise ``UsageError`` if there is no such sandbox, or if it cannot have *image*.
+
+    ``none`` is allowed, without an image.
+    """
     if name not in (NO_SANDBOX, *SANDBOXES.names()):
         SANDBOXES.get(name)
+    if image is not None and (name == NO_SANDBOX or SANDBOXES.get(name).images is None):
+        raise UsageError(f"the sandbox {name!r} has no images", hint="Leave out --image.")
 
 
-def sandbox_sections(name: str) -> list[Section[None]]:
-    """The section of a sandbox with its default configuration; no section for ``none``."""
+def sandbox_sections(name: str, config: SandboxConfig | None = None) -> list[Section[None]]:
+    """The section of a sandbox, by default with its default configuration; none for ``none``."""
     if name == NO_SANDBOX:
         return []
     backend = SANDBOXES.get(name)
-    return [backend.section(backend.config())]
+    return [backend.section(config or backend.config())]
+
+
+def configured(
+    context: CommandContext, name: str, *, image: str | None = None
+) -> SandboxConfig | None:
+    """The configuration of the sandbox *name* with the settings of *context*; none for ``none``.
+
+    Raises:
+        UsageError: If a setting cannot be used, or *image* is given in an option and the sandbox
+            has no images.
+    """
+    from wink_workspace.project import sandbox_config
+
+    check_sandbox(name, image=image)
+    if name == NO_SANDBOX:
+        return None
+    settings, backend = context.settings_for(), SANDBOXES.get(name)
+    image = settings.base
+    if backend.images is not None:
+        images = backend.images(context.environment)
+        image = _project_image(context, images) or (
+            images.reference(image) if image in images.names else image
+        )
+    return sandbox_config(name, settings, context.environment.variables, image=image)
+
+
+def _project_image(context: CommandContext, images: SandboxImages) -> str | None:
+    """The image of the project, as the settings describe it; ``None`` for another one.
+
+    Without such settings it is the image that was last built for the project.
+    """
+    recipe = context.settings_for().recipe
+    if context.source is None or (recipe is not None and recipe == ImageRecipe(base=recipe.base)):
+        return None
+    try:
+        found = images.find_project(context.source, recipe)
+    except SandboxUnavailableError:
+        return None  # the first command fails with the reason
+    if found is None and recipe is not None:
+        command = f"wink-workspace image build --source {shlex.quote(str(context.source))}"
+        message = f"the image of this project is not built; build it with: {command}"
+        context.err.print(printable(message), markup=False, style="yellow")
+    return None if found is None else found.reference
+
+
+def running_config(
+    context: CommandContext, given: str | None, *, image: str | None
+) -> SandboxConfig:
+    """The configuration of the sandbox that runs commands.
+
+    A file of settings may choose one that runs no commands, for ``run``; then the default one runs
+    them here.
+
+    Raises:
+        UsageError: If *given*, the name in an option, is a sandbox that runs none.
+    """
+    name = given or context.settings_for().sandbox or DEFAULT_SANDBOX
+    if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
+        name = DEFAULT_SANDBOX
+    SANDBOXES.get(name).factory()  # refuses a sandbox without commands before anything is opened
+    config = configured(context, name, image=image)
+    assert config is not None  # noqa: S101 - the registry has no sandbox called "none"
+    return config
 
 
 def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
@@ -143,7 +236,13 @@ def _form(context: CommandContext) -> Finding:
 class ExecOptions:
     """The options of ``exec``."""
 
-    workspace: WorkspaceArgument
+    workspace: Annotated[
+        str,
+        typer.Argument(
+            help="The workspace's id or its beginning; WORKSPACE/FORK for a fork; a directory, such"
+            " as . or ./project, for a temporary workspace of it."
+        ),
+    ]
     command: Annotated[list[str], typer.Argument(help="After --, the program and its arguments.")]
     stdin: Annotated[
         bool, typer.Option("--stdin", help="Pass standard input on to the program.")
@@ -154,15 +253,9 @@ class ExecOptions:
             "--timeout", min=0.001, help="Seconds until the program is ended; 30 by default."
         ),
     ] = None
-    image: Annotated[
-        str | None, typer.Option(help="The image to run it in; our own python by default.")
-    ] = None
-    sandbox: Annotated[
-        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` checks.")
-    ] = DEFAULT_SANDBOX
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
-    ] = False
+    image: ImageOption = None
+    sandbox: RunnerOption = None
+    rollback: RollbackOption = False
 
 
 def execute(context: CommandContext, options: ExecOptions) -> int:
@@ -170,17 +263,29 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
 
     The exit code is the command's own. It is 124 if a limit ended the command, which is then
     undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
-    not exist, and 126 if it cannot be run.
+    not exist, and 126 if it cannot be run. In a temporary workspace all changes are discarded.
     """
-    config = _config(SANDBOXES.get(options.sandbox), options.image)
+    from wink_workspace.project import Settings
+
+    given = Settings(sandbox=options.sandbox, base=options.image)
+    source = _directory(options.workspace)
+    if source is None:
+        context = for_workspace(context, options.workspace, given, asks=not options.stdin)
+    else:
+        context = for_project(context, source, given, asks=not options.stdin)
+    config = running_config(context, options.sandbox, image=options.image)
     request = ExecRequest(
         argv=tuple(options.command),
         stdin=_standard_input() if options.stdin else b"",
-        timeout_s=options.timeout_s or _TIMEOUT_S,
+        timeout_s=options.timeout_s or context.settings_for().timeout_s or _TIMEOUT_S,
     )
     result: ExecResult | None = None
     error: WinkError | None = None
-    with context.open(options.workspace) as workspace:
+    with (
+        context.open(options.workspace)
+        if source is None
+        else context.temporary(source) as workspace
+    ):
         sandbox = workspace.sandbox(config)
         with workspace.call("exec", params={"argv": request.argv}) as call:
             try:
@@ -199,14 +304,9 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     return 0 if result is None else _exit_code(result)
 
 
-def _config(backend: SandboxBackend[Any], image: str | None) -> SandboxConfig:
-    """The default configuration, with *image* if one is named."""
-    backend.factory()  # refuses a sandbox without commands before the workspace is opened
-    if image is None:
-        return backend.config()
-    if "image" not in {field.name for field in fields(backend.config)}:
-        raise UsageError(f"the sandbox {backend.name!r} has no images", hint="Leave out --image.")
-    return backend.config(image=image)
+def _directory(name: str) -> Path | None:
+    """The directory that *name* is; ``None`` for a workspace, whose id begins with no such sign."""
+    return Path(name).resolve() if name.startswith((".", "/")) else None
 
 
 def _standard_input() -> bytes:
@@ -228,11 +328,14 @@ def _tool_result(
 
     output = CommandOutput.of(result)
     stopped = stopped_summary(result, timeout_s)
-    if stopped is not None:
-        return ToolResult(stopped, output, success=False)
-    if options.rollback and not output.succeeded:
-        return ToolResult(f"{output.summary()}. Its changes were undone.", output, success=False)
-    return ToolResult.ok(output, output.summary())
+    if stopped is None and options.rollback and not output.succeeded:
+        stopped = f"{output.summary()}. Its changes were undone."
+    return ToolResult(
+        stopped or output.summary(),
+        output,
+        success=stopped is None,
+        outside_effects=output.outside_effects,
+    )
 
 
 def _exit_code(result: ExecResult) -> int:
@@ -273,15 +376,9 @@ class ShellOptions:
         list[str] | None,
         typer.Argument(help="After --, another program and its arguments; bash or sh by default."),
     ] = None
-    image: Annotated[
-        str | None, typer.Option(help="The image to run it in; our own python by default.")
-    ] = None
-    sandbox: Annotated[
-        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` checks.")
-    ] = DEFAULT_SANDBOX
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
-    ] = False
+    image: ImageOption = None
+    sandbox: RunnerOption = None
+    rollback: RollbackOption = False
 
 
 def shell(context: CommandContext, options: ShellOptions) -> int:
@@ -291,7 +388,11 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
     the shell are undone.
     """
-    config = _config(SANDBOXES.get(options.sandbox), options.image)
+    from wink_workspace.project import Settings
+
+    given = Settings(sandbox=options.sandbox, base=options.image)
+    context = for_workspace(context, options.workspace, given, asks=True)
+    config = running_config(context, options.sandbox, image=options.image)
     argv = tuple(options.command or ())
     terminal = {"TERM": context.environment.variables.get("TERM", "dumb")}
     code = 1
@@ -404,52 +505,148 @@ def default_images(context: CommandContext) -> SandboxImages:
     return backend.images(context.environment)
 
 
-def build_images(
-    context: CommandContext,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """The options of ``image build``."""
+
     names: Annotated[
-        list[str] | None, typer.Argument(help="python, minimal; both by default.")
-    ] = None,
+        list[str] | None,
+        typer.Argument(help="python, minimal, build, node; by default python and minimal."),
+    ] = None
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Build the image of the project in this directory; by default here, if it has a"
+            " wink-workspace.toml."
+        ),
+    ] = None
+    packages: Annotated[
+        list[str] | None, typer.Option(help="Debian packages for the project, as gcc,make.")
+    ] = None
+    requirements: Annotated[
+        list[str] | None,
+        typer.Option(help="A requirements.txt or pyproject.toml of the project; repeat for more."),
+    ] = None
+    lock: Annotated[
+        str | None, typer.Option(help="A uv.lock, package-lock.json or requirements.txt.")
+    ] = None
+    containerfile: Annotated[
+        str | None, typer.Option(help="A Containerfile of the project, as its base.")
+    ] = None
+    set_up: Annotated[
+        list[str] | None,
+        typer.Option(help="A shell command that runs last, without network; repeat for more."),
+    ] = None
     base: Annotated[
         str | None,
-        typer.Option(help="A public image to start from, such as debian:bookworm-slim."),
-    ] = None,
-    rebuild: Annotated[
-        bool, typer.Option("--anew", help="Build again even if it is current.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Build the images of sandboxes; an image that matches its recipe is not built again."""
+        typer.Option(
+            help="For a project, the image to start from: python (the default), build, node, or"
+            " a name. Otherwise a public image, such as debian:bookworm-slim."
+        ),
+    ] = None
+    rebuild: Annotated[bool, typer.Option("--anew", help="Build again even if it is current.")] = (
+        False
+    )
+    json: JsonOption = False
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether the options describe the image of a project."""
+        given = (self.packages, self.requirements, self.lock, self.containerfile, self.set_up)
+        return any(given)
+
+    @property
+    def recipe(self) -> ImageRecipe:
+        """The recipe of the project's image."""
+        names = (name for given in self.packages or [] for name in given.split(","))
+        is_node = self.lock is not None and Path(self.lock).name == "package-lock.json"
+        return ImageRecipe(
+            base=self.base or ("node" if is_node else "python"),
+            packages=tuple(name.strip() for name in names if name.strip()),
+            requirements=tuple(self.requirements or ()),
+            lock=self.lock,
+            containerfile=self.containerfile,
+            set_up=tuple(self.set_up or ()),
+        )
+
+
+def build_images(context: CommandContext, options: BuildOptions) -> None:
+    """Build the images of sandboxes, or one with the dependencies of a project.
+
+    An image that matches its recipe is not built again, nor a step of a project's image whose
+    inputs are unchanged. Downloads run no code of the project; its set-up has no network.
+    """
     images = default_images(context)
-    wanted = {name: images.reference(name) for name in names or images.names}
-    if base is not None and len(wanted) > 1:
+    if options.names and (options.has_recipe or options.source is not None):
+        raise UsageError(
+            "these are images of ours and options for a project",
+            hint="Leave out the names; --base is the image to start from.",
+        )
+    recipe = None if options.names else _recipe(context, options)
+    names = options.names or (images.usual_names if recipe is None else ())
+    wanted = {name: images.reference(name) for name in names}
+    if options.base is not None and len(wanted) > 1:
         raise UsageError("a base is for one image", hint="Name the image that starts from it.")
-    built: list[Any] = []
+    built: list[SandboxImage] = []
 
     def show(line: str) -> None:
-        context.err.print(line, markup=False, style="dim")
+        context.err.print(printable(line), markup=False, style="dim")
 
     for name, reference in wanted.items():
         with context.spinner(f"building {reference}"):
-            built.append(images.build(name, base=base, rebuild=rebuild, progress=show))
-    if json:
+            built.append(
+                images.build(name, base=options.base, rebuild=options.rebuild, progress=show)
+            )
+    if recipe is not None:
+        source = (options.source or Path()).resolve()
+        with context.spinner(f"building the image of {source}"):
+            built.append(
+                images.build_project(recipe, source, rebuild=options.rebuild, progress=show)
+            )
+    if options.json:
         print_json([asdict(image) for image in built])
         return
     for image in built:
         context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
 
 
+def _recipe(context: CommandContext, options: BuildOptions) -> ImageRecipe | None:
+    """What to build for a project: as the options say, else its settings; ``None`` for nothing."""
+    from wink_workspace.project import PROJECT_FILE
+
+    if options.has_recipe:
+        return options.recipe
+    source = options.source or Path()
+    if options.source is None and not (source / PROJECT_FILE).exists():
+        return None
+    context = for_project(context, source.resolve(), asks=not options.json)
+    return context.settings_for().recipe or options.recipe
+
+
 def list_images(context: CommandContext, json: JsonOption = False) -> None:
-    """List our images, and whether each matches its recipe."""
+    """List our images and those of projects: whether each matches its recipe, its size and age."""
     listed = default_images(context).listed()
     if json:
         print_json([asdict(image) for image in listed])
         return
+    now_s = SYSTEM_CLOCK.now().timestamp()
     rows = [
         (
             image.reference,
-            image.state,
+            printable(image.state),
             "" if image.size_bytes is None else f"{image.size_bytes:,}",
+            _age(image.created_s, now_s),
         )
         for image in listed
     ]
-    print_table(context.out, ("IMAGE", "STATE", "BYTES"), rows)
+    print_table(context.out, ("IMAGE", "STATE", "BYTES", "AGE"), rows)
+
+
+def _age(created_s: float | None, now_s: float) -> str:
+    if not created_s:
+        return ""
+    minutes = max(0, int(now_s - created_s)) // 60
+    for size, noun in ((1_440, "day"), (60, "hour")):
+        if minutes >= size:
+            return counted(minutes // size, noun)
+    return counted(minutes, "minute")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox import NO_SANDBOX
+from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
 
 from .context import TOKEN_VARIABLE, CommandContext, split_name
-from .sandboxes import SANDBOX_HELP, sandbox_sections
+from .project import for_project, for_workspace
+from .sandboxes import SANDBOX_HELP, ImageOption, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
@@ -34,7 +35,8 @@ class McpOptions:
     workspace: Annotated[
         str | None, typer.Option(help="An existing workspace, instead of a new one.")
     ] = None
-    sandbox: Annotated[str, typer.Option(help=SANDBOX_HELP)] = NO_SANDBOX
+    sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None
+    image: ImageOption = None
     in_place: Annotated[
         bool,
         typer.Option("--in-place", help="Change the directory itself; file tools only, no HTTP."),
@@ -79,18 +81,23 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
             f"the MCP server needs a library that is missing: {error.name}",
             hint="Install it: pip install 'wink-workspace[mcp]'.",
         ) from error
+    if options.workspace is not None and (
+        options.repo is not None or options.temporary or options.in_place
+    ):
+        raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
+    context = _for_source(context, options)
+    in_place = _is_in_place(context, options)
+    # In place there is no sandbox, so one that only a file of settings names is left out.
+    name = (options.sandbox if in_place else context.settings_for().sandbox) or NO_SANDBOX
+    config = configured(context, name, image=options.image)
+    sections = served_sections(name, in_place=in_place, config=config)
     host = WorkspaceProvider(
         _opener(context, options),
         _closer(context, options),
         traces_content=context.captures_content,
         redact=context.redact,
     )
-    in_place = _is_in_place(context, options)
-    tools = Catalog(
-        served_sections(options.sandbox, in_place=in_place),
-        operations=options.workspace_tools,
-        in_place=in_place,
-    )
+    tools = Catalog(sections, operations=options.workspace_tools, in_place=in_place)
     with ExitStack() as opened:
         opened.callback(context.export_spans())
         if options.http is None:
@@ -104,7 +111,19 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
             )
 
 
-def served_sections(sandbox: str, *, in_place: bool) -> list[Section[None]]:
+def _for_source(context: CommandContext, options: McpOptions) -> CommandContext:
+    """*context* with the settings of the project; nothing is asked, as no person may be there."""
+    from wink_workspace.project import Settings
+
+    given = Settings(sandbox=options.sandbox, base=options.image)
+    if options.workspace is not None:
+        return for_workspace(context, options.workspace, given)
+    return context if options.repo is None else for_project(context, options.repo, given)
+
+
+def served_sections(
+    sandbox: str, *, in_place: bool, config: SandboxConfig | None = None
+) -> list[Section[None]]:
     """The sections that a client is offered.
 
     Raises:
@@ -114,7 +133,7 @@ def served_sections(sandbox: str, *, in_place: bool) -> list[Section[None]]:
 
     if in_place and sandbox != NO_SANDBOX:
         raise UsageError("in place only files can be changed", hint="Leave out --sandbox.")
-    return [VfsToolsSection(), *sandbox_sections(sandbox), PlanningToolsSection()]
+    return [VfsToolsSection(), *sandbox_sections(sandbox, config), PlanningToolsSection()]
 
 
 def _is_in_place(context: CommandContext, options: McpOptions) -> bool:
@@ -135,8 +154,6 @@ def _opener(context: CommandContext, options: McpOptions) -> Callable[[], Worksp
 
     repo, name = options.repo, options.workspace
     if name is not None:
-        if repo is not None or options.temporary or options.in_place:
-            raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
         return lambda: context.open(name)
     if repo is None:
         raise UsageError("there is nothing to work on", hint="Give --repo or --workspace.")
@@ -150,7 +167,7 @@ def _opener(context: CommandContext, options: McpOptions) -> Callable[[], Worksp
             )
         return lambda: context.open(context.in_place_workspace(source))
     if options.temporary:
-        return lambda: Workspace.temporary(source)
+        return lambda: Workspace.temporary(source, config=context.config())
     return lambda: Workspace.create(source, storage=context.storage, config=context.config())
 
 

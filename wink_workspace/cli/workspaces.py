@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.project import parse_size
 from wink_workspace.wording import counted
 
 from .context import (
-    KEEP_BYTES,
-    KEEP_DAYS,
     CommandContext,
     IncludeIgnoredOption,
     JsonOption,
@@ -32,6 +30,7 @@ from .context import (
 from .display import print_table, printable, progress_bar
 from .output_file import write_patch
 from .preview import preview_fields, print_not_kept, print_preview
+from .project import for_project
 from .sandboxes import sweep_sandboxes
 
 if TYPE_CHECKING:
@@ -128,14 +127,12 @@ class NewOptions:
     ] = NewMode.AUTO
     json: JsonOption = False
 
-    def config(self) -> WorkspaceConfig:
-        """The settings that only the import uses.
+    def config(self, own: WorkspaceConfig) -> WorkspaceConfig:
+        """*own*, the configuration that the settings make, with what these options add to it.
 
         Raises:
             UsageError: If a value cannot be used.
         """
-        from wink_workspace.workspace import ImportConfig, WorkspaceConfig
-
         if self.in_place and (self.exclude or self.derived or self.restore_derived):
             raise UsageError(
                 "a workspace in place copies nothing, so no path is excluded or derived",
@@ -145,27 +142,17 @@ class NewOptions:
             raise UsageError(
                 "a workspace in place has no other mode", hint="Omit --mode, or omit --in-place."
             )
-        default = ImportConfig()
-        imported = ImportConfig(
-            exclude=tuple(self.exclude or ()),
-            derived=tuple(self.derived or ()),
+        default = own.imported
+        imported = replace(
+            default,
+            exclude=(*default.exclude, *(self.exclude or ())),
+            derived=(*default.derived, *(self.derived or ())),
             propose_derived=not self.no_derived,
             on_rollback="restore" if self.restore_derived else "drop",
-            most_bytes=default.most_bytes if self.max_size is None else _bytes(self.max_size),
+            most_bytes=default.most_bytes if self.max_size is None else parse_size(self.max_size),
             most_files=self.max_files or default.most_files,
         )
-        return WorkspaceConfig(imported=imported)
-
-
-_SIZE = re.compile(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-
-
-def _bytes(text: str) -> int:
-    """The number of bytes in a size such as ``500M`` or ``20GiB``, in powers of 1,024."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or not int(found[1]):
-        raise UsageError(f"{text!r} is not a size", hint="Write a size such as 500M or 20G.")
-    return int(found[1]) * 1_024 ** " KMGT".index(found[2].upper() or " ")
+        return replace(own, imported=imported)
 
 
 def create(context: CommandContext, options: NewOptions) -> None:
@@ -179,6 +166,7 @@ def create(context: CommandContext, options: NewOptions) -> None:
     from wink_workspace.workspace import Workspace
 
     source, in_place, json = options.source, options.in_place, options.json
+    context = for_project(context, source)
     column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")
     what = f"{'reading' if in_place else 'copying'} {source}"
     with (
@@ -189,7 +177,7 @@ def create(context: CommandContext, options: NewOptions) -> None:
             source,
             storage=context.storage,
             mode="in_place" if in_place else options.mode.value,
-            config=options.config(),
+            config=options.config(context.config()),
             progress=lambda n_files, n_bytes: update(n_files=n_files, n_bytes=n_bytes),
         ) as workspace,
     ):
@@ -526,7 +514,7 @@ def gc(
         typer.Option(
             min=0.001,
             show_default=False,
-            help=f"Forget entries older than this ({KEEP_DAYS}; 30 by default).",
+            help="Forget entries older than this; otherwise retention.days, or 30.",
         ),
     ] = None,
     keep_bytes: Annotated[
@@ -534,7 +522,7 @@ def gc(
         typer.Option(
             min=1,
             show_default=False,
-            help=f"Forget the oldest entries above this size ({KEEP_BYTES}; 2 GiB by default).",
+            help="Forget the oldest entries above this size; otherwise retention.size, or 2 GiB.",
         ),
     ] = None,
     verify: Annotated[
@@ -545,16 +533,18 @@ def gc(
     """Forget old or large history, pack the rest, and remove what crashed processes left.
 
     Checkouts that no workspace uses are deleted, and damaged ones are made again when they are
-    needed. The limits apply to this command only; the variables apply to every command.
+    needed. The limits apply to this command only; the settings of the same name to every command.
     """
     from rich.progress import MofNCompleteColumn
 
+    from wink_workspace.project import Settings
     from wink_workspace.workspace.bases import collect_bases
 
+    source = Path(context.storage.folder(split_name(workspace)[0]).info().source)
+    given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
+    settings = given.over(context.settings_for(source))
     with (
-        context.open(
-            workspace, config=context.config(keep_days=keep_days, keep_bytes=keep_bytes)
-        ) as opened,
+        context.open(workspace, config=context.config(settings)) as opened,
         progress_bar(
             context.err, "reading entries", MofNCompleteColumn(), is_shown=context.shows_progress
         ) as update,

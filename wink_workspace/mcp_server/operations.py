@@ -142,14 +142,18 @@ class UndoParams:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The number of the undone entry, and the paths that the undo changed."""
+    """The number of the undone entry, and the paths that the undo changed.
+
+    ``not_undone`` are the effects of the call outside of the workspace, such as requests.
+    """
 
     entry: int
     paths: tuple[str, ...]
+    not_undone: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """The paths, one on each line."""
-        return "\n".join(self.paths)
+        """The paths, one on each line, then what was not undone."""
+        return "\n".join((*self.paths, *(f"not undone: {each}" for each in self.not_undone)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,8 @@ def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
     del params
     entry = workspace.undo()
     paths = workspace.review_of(entry).paths
-    return ToolResult.ok(Undone(entry.target or 0, paths), f"Undid entry {entry.target}.")
+    undone = Undone(entry.target or 0, paths, workspace.not_undone(entry))
+    return ToolResult.ok(undone, f"Undid entry {entry.target}.")
 
 
 def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:

@@ -42,19 +42,31 @@ class ToolResult(Generic[R_co]):
         success: ``False`` rolls the call back.
         exclude_value_from_context: Show the model only the message, not the value; events and the
             ledger still record the value. For large values, not for secrets.
+        outside_effects: What a rollback or an undo cannot take back, one line each, such as
+            requests over the network. They are recorded also if the call fails.
     """
 
     message: str
     value: R_co | None = None
     success: bool = True
     exclude_value_from_context: bool = False
+    outside_effects: tuple[str, ...] = ()
 
     @staticmethod
     def ok(
-        value: V, message: str = "", *, exclude_value_from_context: bool = False
+        value: V,
+        message: str = "",
+        *,
+        exclude_value_from_context: bool = False,
+        outside_effects: tuple[str, ...] = (),
     ) -> ToolResult[V]:
         """A success."""
-        return ToolResult(message, value, exclude_value_from_context=exclude_value_from_context)
+        return ToolResult(
+            message,
+            value,
+            exclude_value_from_context=exclude_value_from_context,
+            outside_effects=outside_effects,
+        )
 
     @staticmethod
     def error(message: str) -> ToolResult[Never]:

@@ -18,7 +18,9 @@ from .backends import (
     SandboxRegistry,
 )
 from .findings import Finding
+from .image_recipe import ImageRecipe
 from .isolation import IsolationReport, Layer, Probe
+from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
 from .protocol import (
     CapturedOutput,
     ExecRequest,
@@ -27,6 +29,15 @@ from .protocol import (
     PythonRequest,
     Sandbox,
     StreamName,
+)
+from .remembered_services import RememberedServices
+from .services import (
+    ServiceAddress,
+    ServiceConfig,
+    ServiceLog,
+    Services,
+    ServiceState,
+    ServiceStatus,
 )
 
 __all__ = [
@@ -37,11 +48,16 @@ __all__ = [
     "ExecRequest",
     "ExecResult",
     "Finding",
+    "ImageRecipe",
     "IsolationReport",
     "Layer",
+    "NetworkLimits",
+    "NetworkRequest",
+    "NetworkRules",
     "OutputObserver",
     "Probe",
     "PythonRequest",
+    "RememberedServices",
     "Sandbox",
     "SandboxBackend",
     "SandboxConfig",
@@ -51,5 +67,12 @@ __all__ = [
     "SandboxImageState",
     "SandboxImages",
     "SandboxRegistry",
+    "SecretHost",
+    "ServiceAddress",
+    "ServiceConfig",
+    "ServiceLog",
+    "ServiceState",
+    "ServiceStatus",
+    "Services",
     "StreamName",
 ]

@@ -25,6 +25,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 
 from .findings import Finding
+from .image_recipe import ImageRecipe
 from .protocol import Sandbox, StreamName
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ C = TypeVar("C", bound=SandboxConfig)
 C_contra = TypeVar("C_contra", bound=SandboxConfig, contravariant=True)
 
 
+def _no_derived(path: str) -> None:
+    """Refuse every path: nothing is derived."""
+    raise UsageError(f"{path!r} is not a derived path", hint="Leave it out of the paths to write.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxContext:
     """What a sandbox gets from its workspace.
@@ -90,6 +96,9 @@ class SandboxContext:
             name of the running container.
         publish: Stores output that does not fit into a result. Returns the path at which a model
             can read it.
+        services: A file outside of *files* that remembers the services of the branch.
+        make_derived: Makes a directory of derived content, which a service may change, unless it
+            exists. Raises ``UsageError`` if the history records that path.
         changed: The number of bytes and of entries in directories that may have changed since the
             last call.
     """
@@ -99,6 +108,8 @@ class SandboxContext:
     publish: Callable[[StreamName, Path], str] | None = None
     changed: Callable[[], tuple[int, int]] | None = None
     mount: OverlayMount | None = None
+    services: Path | None = None
+    make_derived: Callable[[str], None] = _no_derived
 
 
 class SandboxFactory(Protocol[C_contra]):
@@ -118,21 +129,40 @@ class SandboxFactory(Protocol[C_contra]):
 
 @dataclass(frozen=True, slots=True)
 class SandboxImage:
-    """An image in a backend's store; ``recipe_digest`` is empty if it has no recipe."""
+    """An image in a backend's store.
+
+    Attributes:
+        reference: Its name, with the tag.
+        id: The engine's identifier.
+        size_bytes: Its size with everything that it shares with other images.
+        recipe_digest: A digest of the recipe; empty if it has none.
+        source: The directory of the project that it was built for; empty if for none.
+        created_s: When it was built, in seconds since 1970; 0 if that is not known.
+    """
 
     reference: str
     id: str
     size_bytes: int
     recipe_digest: str
+    source: str = ""
+    created_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxImageState:
-    """Whether an image matches its recipe; ``size_bytes`` is ``None`` if it is missing."""
+    """Whether an image matches its recipe, or which project it is for.
+
+    Attributes:
+        reference: Its name, with the tag.
+        state: A few words.
+        size_bytes: As in ``SandboxImage``; ``None`` if it is missing.
+        created_s: As in ``SandboxImage``; ``None`` if it is missing.
+    """
 
     reference: str
     state: str
     size_bytes: int | None
+    created_s: float | None = None
 
 
 class SandboxImages(Protocol):
@@ -141,6 +171,11 @@ class SandboxImages(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """The images that can be built."""
+        ...
+
+    @property
+    def usual_names(self) -> tuple[str, ...]:
+        """The images that are built unless the caller names others."""
         ...
 
     def reference(self, name: str) -> str:
@@ -173,6 +208,35 @@ class SandboxImages(Protocol):
 
         Raises:
             SandboxUnavailableError: If it cannot be built.
+        """
+        ...
+
+    def build_project(
+        self,
+        wanted: ImageRecipe,
+        source: Path,
+        *,
+        rebuild: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> SandboxImage:
+        """The image of a recipe for the project in *source*; steps that exist are not repeated.
+
+        Args:
+            wanted: The recipe.
+            source: The directory of the project.
+            rebuild: Whether to repeat all steps, with new downloads.
+            progress: Is called with each line of the build's output.
+
+        Raises:
+            SandboxUnavailableError: If a step fails.
+            UsageError: If a file of the recipe is missing or not allowed.
+        """
+        ...
+
+    def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
+        """The image that was last built for the project in *source*; ``None`` if none was.
+
+        With *wanted*, the one that was last built from this recipe.
         """
         ...
 

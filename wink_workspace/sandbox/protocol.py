@@ -17,6 +17,8 @@ from wink_workspace.clock import Cancellation
 from wink_workspace.errors import SandboxUnavailableError
 
 from .isolation import IsolationReport
+from .network import NetworkRequest
+from .services import Services
 
 __all__ = [
     "CapturedOutput",
@@ -40,7 +42,8 @@ class ExecRequest:
     Attributes:
         argv: The program and its arguments; the sandbox's own ``PATH`` is searched.
         cwd: Its working directory. A relative path is below the workspace's root, an absolute one
-            is a path in the sandbox, such as ``/tmp`` of a container.
+            is a path in the sandbox, such as ``/tmp`` of a container. ``.`` is the root, unless
+            the container's image has a ``WORKDIR`` in the workspace.
         env: Variables in addition to the sandbox's own.
         stdin: Its standard input, followed by the end of file.
         timeout_s: After this time it is killed, with every process that it started.
@@ -48,6 +51,8 @@ class ExecRequest:
         output_bytes: How much of each stream is kept, half from its head and half from its tail.
         merge_stderr: Whether standard error goes to standard output, in the order written. The
             result's ``stderr`` is empty then.
+        terminal: Whether its standard streams are a terminal of 80 columns and 24 lines. All its
+            output is in the result's ``stdout``, and it has no input.
     """
 
     argv: tuple[str, ...]
@@ -58,6 +63,7 @@ class ExecRequest:
     cancellation: Cancellation | None = None
     output_bytes: int = 65_536
     merge_stderr: bool = False
+    terminal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +110,8 @@ class ExecResult:
 
     Exactly one of ``exit_code`` and ``signal`` is set. ``timed_out`` is true if the sandbox sent
     the signal because the time limit was reached. ``stopped`` is a sentence with any other reason
-    for which the sandbox ended it, such as a full disk or a cancellation.
+    for which the sandbox ended it, such as a full disk or a cancellation. ``network`` are the
+    requests that it made, also refused ones.
     """
 
     exit_code: int | None
@@ -114,6 +121,7 @@ class ExecResult:
     duration_s: float
     timed_out: bool = False
     stopped: str | None = None
+    network: tuple[NetworkRequest, ...] = ()
 
 
 class Sandbox(ABC):
@@ -185,6 +193,11 @@ class Sandbox(ABC):
         raise SandboxUnavailableError(
             "this sandbox has no interactive programs", hint="Run single commands instead."
         )
+
+    @property
+    def services(self) -> Services | None:
+        """Processes that outlive a call; ``None`` if this sandbox has none."""
+        return None
 
     @property
     def shell(self) -> tuple[str, ...]:

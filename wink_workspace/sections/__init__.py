@@ -54,8 +54,16 @@ from .sandbox import (
     CommandLimits,
     EvaluatePythonParams,
     SandboxSection,
+    ServiceShellParams,
     ShellExecuteParams,
     command_tools,
+)
+from .services import (
+    ServiceLogsParams,
+    ServiceOutput,
+    StartServiceParams,
+    StopServiceParams,
+    service_tools,
 )
 from .vfs import VfsToolsSection
 
@@ -101,9 +109,14 @@ __all__ = [
     "ReadPlan",
     "RemoveParams",
     "SandboxSection",
+    "ServiceLogsParams",
+    "ServiceOutput",
+    "ServiceShellParams",
     "SetupPlan",
     "ShellExecuteParams",
+    "StartServiceParams",
     "StepStatus",
+    "StopServiceParams",
     "UpdateStep",
     "VfsToolsSection",
     "WriteFileParams",
@@ -111,6 +124,7 @@ __all__ = [
     "command_tools",
     "file_tools",
     "register_plans",
+    "service_tools",
 ]
 
 if not TYPE_CHECKING:

@@ -7,10 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from wink_workspace.sandbox import CapturedOutput, ExecResult
+from wink_workspace.sandbox import CapturedOutput, ExecResult, NetworkRequest
+from wink_workspace.sandbox.network import outside_effects
 
 __all__ = ["CommandOutput", "CommandStream", "stopped_summary"]
 
+_MOST_PROBLEMS: Final = 5
 _STOPPED: Final = "All its processes were killed, and its changes were undone."
 
 
@@ -54,13 +56,16 @@ class CommandStream:
 class CommandOutput:
     """How a command ended, and its output.
 
-    One of ``exit_code`` and ``signal`` is set.
+    One of ``exit_code`` and ``signal`` is set, or ``service`` if it goes on as a service of that
+    name. ``network`` are its requests, also refused ones.
     """
 
     exit_code: int | None = 0
     signal: int | None = None
     stdout: CommandStream = CommandStream()
     stderr: CommandStream = CommandStream()
+    service: str | None = None
+    network: tuple[NetworkRequest, ...] = ()
 
     @classmethod
     def of(cls, result: ExecResult) -> CommandOutput:
@@ -70,7 +75,13 @@ class CommandOutput:
             result.signal,
             CommandStream.of(result.stdout),
             CommandStream.of(result.stderr),
+            network=result.network,
         )
+
+    @property
+    def outside_effects(self) -> tuple[str, ...]:
+        """What no rollback takes back: one line for each host to which it sent something."""
+        return outside_effects(self.network)
 
     @property
     def succeeded(self) -> bool:
@@ -79,6 +90,8 @@ class CommandOutput:
 
     def summary(self) -> str:
         """How it ended, in a few words."""
+        if self.service is not None:
+            return f"Runs as the service {self.service}"
         if self.signal is None:
             return f"Exit code {self.exit_code}"
         name = ""
@@ -87,11 +100,20 @@ class CommandOutput:
         return f"Ended by signal {self.signal}{name}"
 
     def render(self) -> str:
-        """Its output, with headings if it has standard error."""
-        if not self.stderr:
-            return self.stdout.render() or "(no output)"
-        errors = f"stderr:\n{self.stderr.render()}"
-        return f"stdout:\n{self.stdout.render()}\n{errors}" if self.stdout else errors
+        """Its output, with headings if it has standard error; then what the network refused."""
+        if self.service is not None:
+            return f"It runs in the background, as the service {self.service}."
+        text = self.stdout.render() or "(no output)"
+        if self.stderr:
+            errors = f"stderr:\n{self.stderr.render()}"
+            text = f"stdout:\n{self.stdout.render()}\n{errors}" if self.stdout else errors
+        problems = list(dict.fromkeys(each.problem for each in self.network if each.problem))
+        if not problems:
+            return text
+        shown = problems[:_MOST_PROBLEMS]
+        if len(problems) > len(shown):
+            shown.append(f"{len(problems) - len(shown):,} more")
+        return "\n".join((text, "network:", *(f"- {each}" for each in shown)))
 
 
 def stopped_summary(result: ExecResult, timeout_s: float) -> str | None:

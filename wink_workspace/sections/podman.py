@@ -12,11 +12,13 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
 from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxContext, SandboxImages
+from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 from wink_workspace.sandbox.podman import PodmanConfig
 
 from .file_results import FileToolLimits
 from .file_tools import file_tools
 from .sandbox import CommandLimits, SandboxSection, command_tools
+from .services import service_tools
 from .vfs import file_guidance
 
 __all__ = ["PODMAN", "PodmanSandboxSection"]
@@ -32,6 +34,7 @@ class PodmanSandboxSection(SandboxSection):
         config: The image and the limits; by default those of the workspace, or the defaults.
         title: The heading.
         files: Whether the section includes the file tools; pass ``False`` if another one does.
+        services: Whether the section includes the tools for services.
         prefix: A prefix of the name of every tool and of the default key.
         rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
             so that its changes are undone.
@@ -46,6 +49,7 @@ class PodmanSandboxSection(SandboxSection):
         *,
         title: str = "Sandbox",
         files: bool = True,
+        services: bool = True,
         prefix: str = "",
         rollback_on_nonzero_exit: bool = False,
         limits: FileToolLimits | None = None,
@@ -58,7 +62,7 @@ class PodmanSandboxSection(SandboxSection):
         options["policies"] = policies
         options["key"] = options.get("key") or f"{prefix}sandbox"
         known = config or PodmanConfig()
-        guidance = _guidance(known, prefix, rolls_back=rollback_on_nonzero_exit)
+        guidance = _guidance(known, prefix, rolls_back=rollback_on_nonzero_exit, services=services)
         tools = command_tools(
             CommandLimits(
                 timeout_s=known.timeout_s,
@@ -67,9 +71,12 @@ class PodmanSandboxSection(SandboxSection):
                 stdin_bytes=known.stdin_bytes,
             ),
             prefix=prefix,
-            open_world=known.network != "none",
+            with_services=services,
+            open_world=bool(known.network),
             rollback_on_nonzero_exit=rollback_on_nonzero_exit,
         )
+        if services:
+            tools = (*tools, *service_tools(prefix=prefix))
         if files:
             file_text = file_guidance(
                 prefix=prefix,
@@ -82,10 +89,17 @@ class PodmanSandboxSection(SandboxSection):
         super().__init__(config, guidance, tools=tools, title=title, **options)
 
 
-def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool) -> str:
+def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool, services: bool) -> str:
+    declared = ", ".join(f"`{each.name}`" for each in config.services)
+    about_services = _SERVICES.format(
+        p=prefix,
+        n_services=config.n_services,
+        known=f"\nKnown services, which start by their name alone: {declared}." if declared else "",
+    )
     return _GUIDANCE.format(
         p=prefix,
-        network="There is no network." if config.network == "none" else "There is a network.",
+        services=about_services if services else "",
+        network=_network_guidance(config),
         nonzero=_UNDOES if rolls_back else _KEEPS,
         timeout_s=config.timeout_s,
         longest_timeout_s=config.longest_timeout_s,
@@ -99,8 +113,32 @@ def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool) -> str:
     )
 
 
+def _network_guidance(config: PodmanConfig) -> str:
+    rules = config.network
+    if not rules:
+        return "There is no network."
+    lines = ", ".join(f"`{line}`" for line in rules.lines())
+    services = "".join(
+        f" `http://{secret.name}.{INTERNAL_DOMAIN}` leads to {secret.target}, with its secret."
+        for secret in rules.secrets
+    )
+    return (
+        "The network is closed except for this list, which a proxy applies (the variables"
+        f" `http_proxy` and `https_proxy` name it): {lines}.{services} Package clients are"
+        " configured for it. Other hosts are refused; only the user can change the list."
+    )
+
+
 _KEEPS: Final = "A command with another exit code than 0 is a normal result: its changes are kept."
 _UNDOES: Final = "If a command ends with another exit code than 0, its changes are undone."
+
+_SERVICES: Final = """
+A service outlives its call, such as a development server: `{p}start_service` starts one and waits
+until it is ready, `{p}service_logs` shows its output, `{p}stop_service` ends it. Commands of later
+calls reach its port on 127.0.0.1. A service sees the present files, but can change only the derived
+directories that it declares. Starting and stopping is not undone when a call fails. At most
+{n_services} services run at a time.{known}
+"""
 
 _GUIDANCE: Final = """\
 Commands run in a separate container, with the same files as the file tools. The root of the
@@ -116,7 +154,7 @@ workspace is `/workspace`; the rest of the system is read-only.
 killed when it ends, and `/tmp` is emptied: only the workspace is kept.
 {nonzero}
 If a limit ends a command, its changes are undone.
-
+{services}
 Limits: {timeout_s:g} seconds per command, or `timeout_s` up to {longest_timeout_s:g}; \
 {output_kib:,} KiB of each
 stream are shown, and a line says where the rest is; {memory_mib:,} MiB of memory, \
@@ -145,7 +183,7 @@ def _examine(environment: Environment) -> tuple[Finding, ...]:
 
 
 def _images(environment: Environment) -> SandboxImages:
-    from wink_workspace.sandbox.podman.images import PodmanImages
+    from wink_workspace.sandbox.podman.image_catalog import PodmanImages
 
     return PodmanImages(environment)
 

@@ -33,19 +33,23 @@ from wink_workspace.sandbox import (
     PythonRequest,
     Sandbox,
     SandboxConfig,
+    ServiceConfig,
 )
 
 from .commands import CommandOutput, CommandStream, stopped_summary
+from .services import background_name, services_of
 
 __all__ = [
     "CommandLimits",
     "EvaluatePythonParams",
     "SandboxSection",
+    "ServiceShellParams",
     "ShellExecuteParams",
     "command_tools",
 ]
 
 P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
+S = TypeVar("S", bound="ShellExecuteParams")
 
 _TIMEOUT: Final = (
     "Time limit in seconds, after which it is killed with all its processes; the section's text "
@@ -75,6 +79,26 @@ class ShellExecuteParams:
 
     def __post_init__(self) -> None:
         parse_path(self.cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceShellParams(ShellExecuteParams):
+    """Parameters of ``shell_execute`` in a sandbox with terminals and services."""
+
+    tty: bool = field(
+        default=False,
+        metadata={
+            "description": "Run it in a terminal of 80 columns, for programs that need one. It has "
+            "no input, and all output is in stdout."
+        },
+    )
+    background: bool = field(
+        default=False,
+        metadata={
+            "description": "Do not wait for it: it runs as a service, with a name of the form "
+            "background-1, and may only read the workspace."
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +169,7 @@ def command_tools(
     *,
     prefix: str = "",
     with_python: bool = True,
+    with_services: bool = False,
     open_world: bool = False,
     rollback_on_nonzero_exit: bool = False,
 ) -> tuple[Tool[Any, Any], ...]:
@@ -154,6 +179,8 @@ def command_tools(
         limits: The limits of a model's commands.
         prefix: A prefix of the name of every tool.
         with_python: Whether the sandbox implements ``evaluate``.
+        with_services: Whether the sandbox has terminals and services; ``service_tools`` are its
+            other tools.
         open_world: Whether commands can use a network.
         rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
             so that its changes are undone.
@@ -179,6 +206,7 @@ def command_tools(
             timeout_s=timeout_s,
             cancellation=context.cancellation,
             output_bytes=limits.output_bytes,
+            terminal=isinstance(params, ServiceShellParams) and params.tty,
         )
         return sandbox.run(request, observer=lambda _stream, _data: context.beat())
 
@@ -197,13 +225,36 @@ def command_tools(
     annotations = ToolAnnotations(
         read_only=False, destructive=True, idempotent=False, open_world=open_world
     )
-    shell_execute = Tool[ShellExecuteParams, CommandOutput](
-        name=f"{prefix}shell_execute",
-        description="Run a shell command in the sandbox, with the files of the workspace. Returns "
-        "its exit code and output.",
-        handler=_in_sandbox(shell, limits, rolls_back=rollback_on_nonzero_exit),
-        annotations=annotations,
-        examples=(_SHELL, _SHELL_FAILS),
+    in_foreground = _in_sandbox(shell, limits, rolls_back=rollback_on_nonzero_exit)
+
+    def in_either(
+        params: ServiceShellParams, /, *, context: ToolContext
+    ) -> ToolResult[CommandOutput]:
+        if params.background:
+            return _in_background(params, limits, context)
+        return in_foreground(params, context=context)
+
+    name = f"{prefix}shell_execute"
+    description = (
+        "Run a shell command in the sandbox, with the files of the workspace. Returns its exit code"
+        " and output."
+    )
+    shell_execute: Tool[Any, CommandOutput] = (
+        Tool[ServiceShellParams, CommandOutput](
+            name=name,
+            description=description,
+            handler=in_either,
+            annotations=annotations,
+            examples=_shell_examples(ServiceShellParams),
+        )
+        if with_services
+        else Tool[ShellExecuteParams, CommandOutput](
+            name=name,
+            description=description,
+            handler=in_foreground,
+            annotations=annotations,
+            examples=_shell_examples(ShellExecuteParams),
+        )
     )
     if not with_python:
         return (shell_execute,)
@@ -216,6 +267,32 @@ def command_tools(
         examples=(_PYTHON,),
     )
     return (shell_execute, evaluate_python)
+
+
+def _in_background(
+    params: ServiceShellParams, limits: CommandLimits, context: ToolContext
+) -> ToolResult[CommandOutput]:
+    """Start the command as a service."""
+    try:
+        if params.tty or params.stdin or params.timeout_s is not None:
+            raise UsageError(
+                "a command in the background has no terminal, input or time limit",
+                hint="Leave out tty, stdin and timeout_s.",
+            )
+        variables = (f"{name}={value}" for name, value in params.env.items())
+        _check_request(limits, params.command, *variables)
+        services = services_of(context)
+        config = ServiceConfig(
+            name=background_name(services),
+            command=params.command,
+            cwd=params.cwd,
+            env=params.env,
+        )
+        services.start(config, cancellation=context.cancellation)
+    except (SandboxError, UsageError) as error:
+        return ToolResult.error(str(error))
+    output = CommandOutput(exit_code=None, service=config.name)
+    return ToolResult.ok(output, output.summary())
 
 
 def _check_request(limits: CommandLimits, *parts: str) -> None:
@@ -254,25 +331,34 @@ def _in_sandbox(
 def _answer(result: ExecResult, timeout_s: float, *, rolls_back: bool) -> ToolResult[CommandOutput]:
     value = CommandOutput.of(result)
     stopped = stopped_summary(result, timeout_s)
-    if stopped is not None:
-        return ToolResult(stopped, value, success=False)
-    if rolls_back and not value.succeeded:
-        return ToolResult(f"{value.summary()}. Its changes were undone.", value, success=False)
-    return ToolResult.ok(value, value.summary())
+    if stopped is None and rolls_back and not value.succeeded:
+        stopped = f"{value.summary()}. Its changes were undone."
+    return ToolResult(
+        stopped or value.summary(),
+        value,
+        success=stopped is None,
+        outside_effects=value.outside_effects,
+    )
 
 
 # Examples, in a workspace with two files: src/app.py of three lines and an empty README.md
 
-_SHELL = ToolExample(
-    description="Count the lines of the Python files",
-    input=ShellExecuteParams("wc -l src/*.py"),
-    output=CommandOutput(0, stdout=CommandStream("3 src/app.py\n")),
-)
-_SHELL_FAILS = ToolExample(
-    description="A search that finds nothing has exit code 1, which is a normal result",
-    input=ShellExecuteParams("grep -n goodbye app.py", cwd="src", timeout_s=5),
-    output=CommandOutput(1),
-)
+
+def _shell_examples(params: type[S]) -> tuple[ToolExample[S, CommandOutput], ...]:
+    return (
+        ToolExample(
+            description="Count the lines of the Python files",
+            input=params("wc -l src/*.py"),
+            output=CommandOutput(0, stdout=CommandStream("3 src/app.py\n")),
+        ),
+        ToolExample(
+            description="A search that finds nothing has exit code 1, which is a normal result",
+            input=params("grep -n goodbye app.py", cwd="src", timeout_s=5),
+            output=CommandOutput(1),
+        ),
+    )
+
+
 _PYTHON = ToolExample(
     description="Compute something about a file",
     input=EvaluatePythonParams(

@@ -52,7 +52,8 @@ class ToolInvoked:
     ``params`` is the parsed object, or the raw arguments if parsing failed. ``rendered_text`` is
     the rendered value only (``""`` for ``None``), ``text`` what the provider saw. ``error`` is the
     traceback of an exception in the call. ``depth`` is 0 for a call of the model, and 1 more for
-    each call around it. ``notes`` list discarded files that a rollback could not keep.
+    each call around it. ``notes`` list discarded files that a rollback could not keep, and
+    ``outside_effects`` what neither a rollback nor an undo takes back.
     """
 
     call_id: str
@@ -71,6 +72,7 @@ class ToolInvoked:
     error: str | None = None
     depth: int = 0
     notes: tuple[str, ...] = ()
+    outside_effects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

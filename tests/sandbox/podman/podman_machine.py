@@ -15,13 +15,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopback import package_registries
+
 from wink_workspace.clock import SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.ownership import give_to_sandbox
-from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
+from wink_workspace.sandbox.podman.images import USUAL_RECIPES, ImageStore, recipe
 
 TREE = Path(__file__).parents[3]
 USER = "wink-tests"
@@ -45,8 +47,9 @@ def build_images(environment: Environment) -> str | None:
     """Build missing images; return why that failed, or ``None``."""
     store = ImageStore(environment)
     try:
-        for name in RECIPES:
-            store.build(recipe(name))
+        with package_registries():
+            for name in USUAL_RECIPES:
+                store.build(recipe(name))
     except SandboxUnavailableError as error:
         return str(error)
     return None

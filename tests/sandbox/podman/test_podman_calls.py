@@ -29,7 +29,7 @@ from wink_workspace import (
 from wink_workspace.clock import Deadline, ManualClock
 from wink_workspace.environment import Environment
 from wink_workspace.runtime import CallOutcome
-from wink_workspace.sandbox import ExecRequest, ExecResult
+from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkRules, SecretHost
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
 from wink_workspace.sections import CommandOutput, PodmanSandboxSection
@@ -371,12 +371,20 @@ def test_two_sections_with_different_prefixes_have_distinct_tools() -> None:
     assert "`big_shell_execute`" in text
 
 
+NETWORK = NetworkRules(
+    allowed=("pypi", "api.example.org:443"),
+    secrets=(SecretHost(name="tracker", host="tracker.test:443", value="Bearer 0123456789"),),
+)
+
+
 def test_the_text_states_the_limits_that_apply() -> None:
-    config = PodmanConfig(timeout_s=7, memory_bytes=512 * 1_048_576, network="slirp4netns")
+    config = PodmanConfig(timeout_s=7, memory_bytes=512 * 1_048_576, network=NETWORK)
     text = text_of(PodmanSandboxSection(config, rollback_on_nonzero_exit=True))
     assert "7 seconds per command" in text
     assert "512 MiB of memory" in text
-    assert "There is a network." in text
+    assert "`pypi (read only)`, `api.example.org:443`" in text
+    assert "`http://tracker.wink.internal` leads to tracker.test:443, with its secret." in text
+    assert "Bearer" not in text
     assert "its changes are undone" in text
 
 

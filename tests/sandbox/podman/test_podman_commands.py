@@ -24,6 +24,7 @@ from wink_workspace.sandbox.podman.containers import (
     container_spec,
     new_name,
 )
+from wink_workspace.sandbox.podman.image_catalog import PodmanImages
 from wink_workspace.sandbox.podman.owners import Owner
 from wink_workspace.sandbox.podman.sandbox import PodmanSandbox
 from wink_workspace.sandbox.podman.service import EngineError
@@ -31,6 +32,7 @@ from wink_workspace.sandbox.podman.service import EngineError
 pytestmark = pytest.mark.xdist_group("podman-commands")
 
 Shell = Callable[..., str]
+MINIMAL_IMAGE = images.recipe("minimal").reference
 
 
 @pytest.fixture
@@ -88,7 +90,8 @@ def test_doctor_without_podman_reports_how_to_install_it(
 def test_images_are_listed_and_not_rebuilt(shell: Shell) -> None:
     assert DEFAULT_IMAGE in shell("image", "list")
     listed = json.loads(shell("image", "list", "--json"))
-    assert {image["state"] for image in listed if image["size_bytes"]} == {"current"}
+    states = {image["reference"]: image["state"] for image in listed if image["created_s"]}
+    assert states[DEFAULT_IMAGE] == states[MINIMAL_IMAGE] == "current"
     assert DEFAULT_IMAGE in shell("image", "build")
     assert json.loads(shell("image", "build", "minimal", "--json"))[0]["recipe_digest"]
 
@@ -107,6 +110,22 @@ def test_exec_passes_on_output_and_exit_code_and_keeps_effects(
     assert "err\n" in output
     assert "+b" in shell("diff", workspace)
     assert entries(shell, workspace) == [("exec: Exit code 7", "committed")]
+
+
+@pytest.mark.behaviour(109)
+def test_exec_in_a_directory_uses_a_temporary_workspace_of_it(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "project"
+    source.mkdir()
+    (source / "a.txt").write_text("of the project\n")
+    monkeypatch.chdir(source)
+    script = "cat a.txt; echo changed >a.txt; exit 3"
+    assert "of the project" in shell("exec", ".", "--", "sh", "-c", script, code=3)
+    assert "of the project" in shell("exec", source, "--", "cat", "a.txt")
+    assert (source / "a.txt").read_text() == "of the project\n"
+    assert json.loads(shell("list", "--json")) == []
+    assert "does not exist" in shell("exec", "./missing", "--", "true", code=2)
 
 
 def test_exec_removes_escape_sequences_on_a_terminal_but_not_in_a_pipe(
@@ -226,7 +245,7 @@ def test_gc_without_an_engine_removes_no_containers(
     assert json.loads(shell("gc", workspace, "--json"))["containers_removed"] == []
 
 
-class FailingImages(images.PodmanImages):
+class FailingImages(PodmanImages):
     """Images whose builds produce nothing."""
 
     n_builds = 0
@@ -256,7 +275,7 @@ def test_demo_reports_before_its_first_command_that_no_container_starts(
     # A healthy engine that starts no container cannot be produced on demand.
     monkeypatch.setattr(PodmanSandbox, "_start", cannot_start)
     console = Console(file=io.StringIO(), width=300)
-    assert not demo.play_tests(console, images.PodmanImages(environment), build=False)
+    assert not demo.play_tests(console, PodmanImages(environment), build=False)
     output = console.file.getvalue()
     assert "The sandbox podman is not used here: the container does not start: no room" in output
     assert "shell_execute" not in output
@@ -265,7 +284,7 @@ def test_demo_reports_before_its_first_command_that_no_container_starts(
 def test_demo_reports_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
     console = Console(file=io.StringIO(), width=300)
-    assert not demo.play_tests(console, images.PodmanImages(Environment()), build=False)
+    assert not demo.play_tests(console, PodmanImages(Environment()), build=False)
     assert "pip install pyflakes" in console.file.getvalue()
 
 

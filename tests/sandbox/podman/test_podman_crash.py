@@ -30,7 +30,7 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
     remove,
 )
-from wink_workspace.sandbox.podman.leftovers import end_leftover, note
+from wink_workspace.sandbox.podman.leftovers import COMMANDS, end_leftover, note
 from wink_workspace.session import Outcome
 
 pytestmark = pytest.mark.xdist_group("podman")
@@ -160,7 +160,7 @@ def test_a_running_leftover_container_is_ended_when_its_workspace_opens(
         folder = workspace._folder
     folder.sandbox.mkdir(exist_ok=True)
     container = start_stubborn_container(service, minimal_image, folder.files)
-    note(folder.sandbox, container)
+    note(folder.sandbox / COMMANDS, container)
     (folder.sandbox / "stdout").write_text("its last output")
     with Workspace.open(info.id, storage=storage):
         assert containers_of(folder.files) == []
@@ -178,7 +178,7 @@ def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
     monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 0.2)
     (tmp_path / "files").mkdir()
     container = start_stubborn_container(service, minimal_image, tmp_path / "files")
-    note(tmp_path, container)
+    note(tmp_path / COMMANDS, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)
     # The engine needs more time.
@@ -188,7 +188,7 @@ def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
 
 
 def test_a_note_of_an_ended_container_needs_no_engine(tmp_path: Path) -> None:
-    note(tmp_path, LiveContainer("gone", 2**22 + 1, 1))
+    note(tmp_path / COMMANDS, LiveContainer("gone", 2**22 + 1, 1))
     (tmp_path / "stderr").write_text("last\n")
 
     def never(name: str) -> None:

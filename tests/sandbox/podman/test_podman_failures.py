@@ -29,9 +29,9 @@ from wink_workspace.sandbox.podman import (
     containers,
     proof,
 )
-from wink_workspace.sandbox.podman import direct as direct_module
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
+from wink_workspace.sandbox.podman.direct import CommandStreams
 from wink_workspace.sandbox.podman.runner_container import _end_container
 from wink_workspace.sandbox.podman.sandbox import _change_owner
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
@@ -239,13 +239,13 @@ def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
     with theirs:
-        _end_container(service, "abc", [ours], [], os.getpid())
+        _end_container(service, "abc", [ours], [], os.getpid(), None)
         assert theirs.recv(1) == b""
     assert "The container abc could not be removed" in caplog.text
 
 
 def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
-    _end_container(service, "abc", [], [], os.getpid() + 1)
+    _end_container(service, "abc", [], [], os.getpid() + 1, None)
     assert engine.asked == []
 
 
@@ -402,7 +402,7 @@ def follow(data: bytes, *, stdin: bytes = b"", limits: Limits | None = None) -> 
     with ours, theirs:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
-        following = direct_module._Streams(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
+        following = CommandStreams(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
         return following.run(limits or Limits(20))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox.podman import images
+from wink_workspace.sandbox.podman import images, programs
 from wink_workspace.sandbox.podman.images import ImageStore, Recipe, recipe
 
 PODMAN = """\
@@ -79,7 +79,9 @@ class FakePrograms:
         """Make the engine report the image as built."""
         labels = {"wink-workspace.recipe": wanted.digest}
         entry = {"Id": "1", "Size": 7, "Names": [wanted.reference], "Labels": labels}
-        (self.notes / "built").write_text(json.dumps([entry]))
+        built = self.notes / "built"
+        others = json.loads(built.read_text()) if built.exists() else []
+        built.write_text(json.dumps([entry, *others]))
 
     def calls(self, of: str = "podman") -> list[str]:
         file = self.notes / of
@@ -146,6 +148,46 @@ def test_a_cached_root_filesystem_is_imported(fake: FakePrograms, python: Recipe
     fake.store.build(python)
     assert any(line.startswith(f"import --quiet {archive}") for line in fake.calls())
     assert not (fake.notes / "mmdebstrap").exists()
+
+
+APT_FETCH = """\
+#!/bin/sh
+case "$*" in *indextargets*) exit ;; esac
+echo "$*" >> "$NOTES/apt"
+"""
+
+
+def test_a_recipe_with_a_parent_adds_fetched_packages_to_its_image(
+    fake: FakePrograms, python: Recipe
+) -> None:
+    wanted = recipe("node")
+    assert {"nodejs", "npm", *python.packages} <= set(wanted.packages)
+    assert wanted.digest != python.digest
+    fake.add_image(python)
+    fake.add_image(wanted)
+    fake.install("apt-get", APT_FETCH)
+    (fake.directory / "mkdir").symlink_to(str(shutil.which("mkdir")))
+    fake.store.build(wanted)
+    base, build = fake.builds()
+    assert f"--tag {python.reference}" in base
+    assert f"BASE={python.reference}" in build
+    assert "--network=none" in build
+    assert ":/fetched/debian:ro" in build
+    assert fake.calls("apt")[-1].endswith("install nodejs npm")
+    assert not any(line.startswith("untag") for line in fake.calls())
+
+
+def test_a_recipe_with_a_parent_starts_from_a_requested_base_with_all_packages(
+    fake: FakePrograms,
+) -> None:
+    wanted = recipe("build")
+    fake.add_image(wanted)
+    fake.store.build(wanted, base="debian:bookworm-slim")
+    (build,) = fake.builds()
+    assert "BASE=debian:bookworm-slim" in build
+    assert "--network=none" not in build
+    assert b"ripgrep" in wanted.files["packages.txt"]
+    assert b"gcc" in wanted.files["packages.txt"]
 
 
 @pytest.mark.parametrize("name", ["python", "minimal"])
@@ -249,7 +291,7 @@ def test_an_engine_that_fails_or_does_not_answer_is_unavailable(
     with pytest.raises(SandboxUnavailableError, match="storage is locked"):
         fake.store.all()
     # The real timeout would be spent in full.
-    monkeypatch.setattr(images, "_LONGEST_QUERY_S", 0.05)
+    monkeypatch.setattr(programs, "_LONGEST_QUERY_S", 0.05)
     fake.install("podman", "#!/bin/sh\nread line < $NOTES/fifo\n")
     os.mkfifo(fake.notes / "fifo")
     with pytest.raises(SandboxUnavailableError, match="did not answer"):

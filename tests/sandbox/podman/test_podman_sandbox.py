@@ -26,7 +26,7 @@ from wink_workspace.errors import (
     SandboxUnavailableError,
     UsageError,
 )
-from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
+from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest, ServiceConfig
 from wink_workspace.sandbox.podman import (
     PodmanConfig,
     PodmanSandbox,
@@ -300,6 +300,49 @@ def test_python_can_fork_and_start_programs(sandbox: PodmanSandbox) -> None:
     assert result.stdout.head.startswith(b"in\n")
 
 
+# Terminals
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "output"),
+    [
+        ("stty size; echo $TERM; test -t 0 && test -t 1 && test -t 2", 0, "24 80\nxterm\n"),
+        ("echo out; echo err >&2; exit 3", 3, "out\nerr\n"),
+        ("cat; python3 -c 'input()' 2>&1 | tail -1", 0, "EOFError: EOF when reading a line\n"),
+        ("echo one > /dev/tty; echo two > $(tty)", 0, "one\ntwo\n"),
+        ("seq 1 60000 | tail -1; printf 'a\\r\\nb\\n'", 0, "60000\na\r\nb\n"),
+        ("(setsid sleep 1000 &); (trap '' HUP; sleep 1000 &); echo left", 0, "left\n"),
+    ],
+)
+def test_a_command_in_a_terminal_shows_what_it_wrote_and_has_no_input(
+    sandbox: PodmanSandbox, command: str, code: int, output: str
+) -> None:
+    result = shell(sandbox, command, terminal=True, timeout_s=20)
+    assert (result.exit_code, stdout_of(result)) == (code, output)
+    assert result.stderr.n_bytes == 0
+    assert "not a tty" in stdout_of(shell(sandbox, "tty; ls /dev/pts"))  # the next one has none
+    assert processes_of(sandbox) == set()
+
+
+def test_a_command_in_a_terminal_has_the_limits_of_others(sandbox: PodmanSandbox) -> None:
+    assert shell(sandbox, "echo; sleep 1000", terminal=True, timeout_s=0.5).timed_out
+    result = shell(sandbox, "seq 1 100000", terminal=True, output_bytes=100)
+    assert result.stdout.n_bytes == 588_895
+    assert result.stdout.tail.endswith(b"\n100000\n")
+    with pytest.raises(UsageError, match="a command with a terminal has no input"):
+        shell(sandbox, "cat", terminal=True, stdin=b"x")
+
+
+def test_an_image_without_python_has_neither_terminals_nor_services(
+    fresh, minimal_image: str
+) -> None:
+    sandbox = fresh(PodmanConfig(image=minimal_image))
+    with pytest.raises(SandboxUnavailableError, match="no Python, and so no terminals"):
+        shell(sandbox, "true", terminal=True)
+    with pytest.raises(SandboxUnavailableError, match="no Python, and so no services"):
+        sandbox.services.start(ServiceConfig(name="web", command="true"))
+
+
 # Time limits and leftovers
 
 
@@ -551,9 +594,9 @@ def test_a_container_ends_when_its_owner_process_is_killed(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.leftovers import _recorded, _wait_for_end
+    from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, _wait_for_end
 
-    leftover = _recorded(place.notes)
+    leftover = _recorded(place.notes / COMMANDS)
     assert leftover is not None
     assert _wait_for_end(leftover, 60), "the container must end by itself"
 
@@ -654,11 +697,6 @@ def test_probes_that_cannot_run_are_reported_with_the_limit_to_raise(
     with pytest.raises(IsolationError, match=r"not started \(Too many open files\)") as caught:
         shell(fresh(), "true")
     assert "n_open_files" in caught.value.hint
-
-
-def test_a_configured_network_is_reported_and_is_not_a_hole(fresh) -> None:
-    sandbox = fresh(PodmanConfig(network="host"))
-    assert {layer.name for layer in sandbox.report.missing} >= {"no network"}
 
 
 # Images without Python

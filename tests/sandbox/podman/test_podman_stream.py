@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -13,7 +14,13 @@ import pytest
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.sandbox.podman import stream
-from wink_workspace.sandbox.podman.frames import PROTOCOL_VERSION, Kind, joined_fields, packed
+from wink_workspace.sandbox.podman.frames import (
+    PROTOCOL_VERSION,
+    FrameError,
+    Kind,
+    joined_fields,
+    packed,
+)
 from wink_workspace.sandbox.podman.stream import Ending, Limits, RunnerStream
 
 VERSION = str(PROTOCOL_VERSION).encode()
@@ -39,7 +46,13 @@ class ContainerEnd:
         """Send *data* in a frame of the engine."""
         self.connection.sendall(struct.pack("!BxxxI", on, len(data)) + data)
 
-    def run(self, *, timeout_s: float = 1_000.0, limits: Limits | None = None) -> Ending:
+    def run(
+        self,
+        *,
+        timeout_s: float = 1_000.0,
+        limits: Limits | None = None,
+        relay: FakeRelay | None = None,
+    ) -> Ending:
         """Run a command on the host's end; the data sent before is its answer."""
         return self.stream.run(
             Kind.RUN,
@@ -47,6 +60,7 @@ class ContainerEnd:
             stdin=b"",
             limits=limits or Limits(timeout_s),
             sink=lambda stream, data: self.received.append((stream, data)),
+            relay=relay,
         )
 
     def __post_init__(self) -> None:
@@ -124,6 +138,69 @@ def test_an_invalid_answer_breaks_the_sandbox(ready: ContainerEnd, data: bytes) 
     ready.send(data)
     with pytest.raises(SandboxBrokenError):
         ready.run()
+
+
+class FakeRelay:
+    """Records the frames about connections, and has one to send."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[Kind, bytes]] = []
+        self.readable, self.writable = os.pipe()
+        self.to_send = [(Kind.ACK_CONNECTION, b"\0\0\0\x01\0\0\0\x01")]
+        os.write(self.writable, b"x")
+
+    def fileno(self) -> int:
+        return self.readable
+
+    def receive(self, kind: Kind, payload: bytes) -> None:
+        if payload == b"bad":
+            raise FrameError("invalid")
+        self.received.append((kind, payload))
+
+    def waiting(self) -> list[tuple[Kind, bytes]]:
+        sent, self.to_send = self.to_send, []
+        return sent
+
+
+@pytest.fixture
+def relay() -> Iterator[FakeRelay]:
+    relay = FakeRelay()
+    yield relay
+    os.close(relay.readable)
+    os.close(relay.writable)
+
+
+def test_frames_about_connections_go_to_the_relay_and_back(
+    ready: ContainerEnd, relay: FakeRelay
+) -> None:
+    ready.send(packed(Kind.CONNECTION, 1, b"\0\0\0\1") + ended())
+    assert ready.run(relay=relay) == Ending(exit_code=0)
+    assert relay.received == [(Kind.CONNECTION, b"\0\0\0\1")]
+    sent = packed(Kind.RUN, 1) + packed(Kind.ACK_CONNECTION, 1, b"\0\0\0\1\0\0\0\1")
+    assert ready.connection.recv(1_000) == sent
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind >= Kind.CONNECTION])
+def test_connections_without_a_list_break_the_sandbox(ready: ContainerEnd, kind: Kind) -> None:
+    ready.send(packed(kind, 1, b"\0\0\0\1"))
+    with pytest.raises(SandboxBrokenError, match=kind.name):
+        ready.run()
+
+
+def test_an_invalid_frame_about_a_connection_breaks_the_sandbox(
+    ready: ContainerEnd, relay: FakeRelay
+) -> None:
+    ready.send(packed(Kind.FROM_CONNECTION, 1, b"bad"))
+    with pytest.raises(SandboxBrokenError, match="violated the protocol"):
+        ready.run(relay=relay)
+
+
+def test_a_connection_of_another_command_breaks_the_sandbox(
+    ready: ContainerEnd, relay: FakeRelay
+) -> None:
+    ready.send(packed(Kind.CONNECTION, 0, b"\0\0\0\1"))
+    with pytest.raises(SandboxBrokenError, match="command 0 during command 1"):
+        ready.run(relay=relay)
 
 
 def test_output_forged_before_a_command_began_breaks_the_sandbox(ready: ContainerEnd) -> None:

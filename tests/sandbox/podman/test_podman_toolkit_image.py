@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from loopback import package_registries
 from podman_machine import TREE, WATCHDOG_S
 
 from wink_workspace.environment import Environment
@@ -46,11 +47,18 @@ def wheels(folder: Path, python: str) -> None:
         *project["build-system"]["requires"],
     ]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "--only-binary=:all:", f"--python-version={python}", f"--dest={folder}", *needed],
-        check=True,
-        timeout=WATCHDOG_S,
-    )
+    with package_registries():
+        subprocess.run(
+            [
+                *pip,
+                "--only-binary=:all:",
+                f"--python-version={python}",
+                f"--dest={folder}",
+                *needed,
+            ],
+            check=True,
+            timeout=WATCHDOG_S,
+        )
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, ov
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH, LiveContainer
-from wink_workspace.sandbox.podman.leftovers import _recorded, _wait_for_end, end_leftover
+from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, _wait_for_end, end_leftover
 from wink_workspace.sandbox.podman.runner_container import RunnerContainer
 from wink_workspace.sandbox.podman.waiting import WaitingContainers
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
@@ -79,7 +79,7 @@ def shell(sandbox: PodmanSandbox, command: str) -> str:
 def container_of(sandbox: PodmanSandbox) -> LiveContainer:
     """Return the container that is noted for the branch."""
     assert sandbox._context.notes is not None
-    noted = _recorded(sandbox._context.notes)
+    noted = _recorded(sandbox._context.notes / COMMANDS)
     assert noted is not None
     return noted
 
@@ -139,7 +139,7 @@ def test_the_container_is_noted_before_it_gets_the_workspace(folder: Path) -> No
 
         def attach(self, pid: int, target: str) -> None:
             assert place.notes is not None
-            container = _recorded(place.notes)
+            container = _recorded(place.notes / COMMANDS)
             noted.append(container is not None and container.pid == pid)
             assert place.mount is not None
             place.mount.attach(pid, target)
@@ -273,7 +273,7 @@ def test_a_waiting_container_serves_one_workspace_and_never_another(opened: Open
     assert container_of(last).name not in names
     container = last._commands
     with pytest.raises(SandboxError, match="has had a workspace"):
-        container.attach(last._context.mount, last._context.notes)
+        container.attach(lambda pid: None, None)
 
 
 def one_waiting(opened: Open) -> RunnerContainer:
@@ -364,7 +364,7 @@ if sys.argv[2] == "killed":
 
 
 def run_script(folder: Path, how: str) -> tuple[int, list[LiveContainer]]:
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parent), *sys.path]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), how],
         capture_output=True,
@@ -403,7 +403,7 @@ def test_recovery_ends_a_container_that_may_hold_the_workspace(folder: Path, poi
     code, _ = run_script(folder, point)
     assert code == -signal.SIGKILL
     notes = folder / "branch/notes"
-    container = _recorded(notes)
+    container = _recorded(notes / COMMANDS)
     assert container is not None
 
     def never(name: str) -> None:

@@ -17,12 +17,12 @@ from wink_workspace.sandbox.protocol import ExecRequest, PythonRequest, StreamNa
 from .containers import WORKSPACE_PATH
 from .direct import DirectRunner
 from .frames import request_payload
+from .image_settings import VARIABLES
 from .proof import ProbeRun, not_probed
 from .stream import Ending, Limits
 
 __all__ = [
     "CANCELLED",
-    "VARIABLES",
     "Commands",
     "DirectCommands",
     "arguments_of",
@@ -32,16 +32,6 @@ __all__ = [
 ]
 
 CANCELLED: Final = "it was cancelled"
-VARIABLES: Final = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": "/tmp",  # noqa: S108 - inside the container
-    "USER": "agent",
-    "LOGNAME": "agent",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-    "TMPDIR": "/tmp",  # noqa: S108 - inside the container
-}
-"""The environment of every command; the configuration and the request add to it."""
 _PROOF_TIMEOUT_S: Final = 60.0
 _PROOF_BYTES: Final = 65_536
 
@@ -90,6 +80,11 @@ class DirectCommands:
             raise SandboxUnavailableError(
                 f"the image {self._runner.config.image} has no Python",
                 hint="Run a program that it has, or use an image with Python.",
+            )
+        if request.terminal:
+            raise SandboxUnavailableError(
+                f"the image {self._runner.config.image} has no Python, and so no terminals",
+                hint="Run the command without a terminal, or use an image with Python.",
             )
         return self._runner.run(
             request.argv,
@@ -150,6 +145,7 @@ def payload_of(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> 
         env=env,
         stdin_bytes=len(request.stdin),
         merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
+        terminal=isinstance(request, ExecRequest) and request.terminal,
         arguments=arguments_of(request),
     )
 

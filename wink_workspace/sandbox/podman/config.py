@@ -11,10 +11,12 @@ from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
+from wink_workspace.sandbox.network import NetworkRules
+from wink_workspace.sandbox.services import ServiceConfig
 
 __all__ = ["DEFAULT_IMAGE", "IMAGE_VERSION", "PodmanConfig", "ReadOnlyMount"]
 
-IMAGE_VERSION: Final = "1"
+IMAGE_VERSION: Final = "2"
 """The version of our images; it changes with their content."""
 
 DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
@@ -70,8 +72,6 @@ class PodmanConfig(SandboxConfig):
         shm_bytes: Size of ``/dev/shm``, which is emptied after each command.
         workspace_bytes: Largest size of the workspace; a command that exceeds it is ended.
         workspace_entries: Most files and directories of the workspace, likewise.
-        network: ``"none"``, or a network mode of Podman. The isolation report then has the layer
-            "no network" as not active.
         env: Environment variables of every command.
         user_id: The ordinary user and group id of commands.
         mounts: Directories and files of the host that commands can read.
@@ -88,6 +88,13 @@ class PodmanConfig(SandboxConfig):
         n_waiting: How many containers this process keeps started and probed for the next
             workspaces or forks that it opens; 0 for none. A workspace that is a plain copy does
             not use them.
+        n_services: Most services of a workspace at one time. Each has a container of its own, with
+            the limits of a command.
+        service_log_bytes: How much of a service's newest output is kept.
+        service_start_timeout_s: How long a service may take until it is ready.
+        services: Services that can be started by their name alone.
+        network: What commands can reach; nothing by default. The isolation report has the layer
+            "no network" as not active if it is not empty.
     """
 
     backend: ClassVar[str] = "podman"
@@ -102,7 +109,6 @@ class PodmanConfig(SandboxConfig):
     shm_bytes: int = 16 * _MIB
     workspace_bytes: int = 4 * _GIB
     workspace_entries: int = 500_000
-    network: str = "none"
     env: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
     )
@@ -117,6 +123,11 @@ class PodmanConfig(SandboxConfig):
     stdin_bytes: int = 16 * _MIB
     start_timeout_s: float = 60.0
     n_waiting: int = 1
+    n_services: int = 4
+    service_log_bytes: int = _MIB
+    service_start_timeout_s: float = 60.0
+    services: tuple[ServiceConfig, ...] = ()
+    network: NetworkRules = field(default_factory=NetworkRules)
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -28,6 +28,7 @@ from wink_workspace.errors import SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
 
 from .config import PodmanConfig
+from .freezer import thaw
 from .owners import Owner, started_ticks
 from .service import EngineError, PodmanService
 from .system_calls import narrowed
@@ -51,6 +52,8 @@ WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
 WORKSPACE_PATH: Final = "/workspace"
 """The path of the workspace in a container."""
 
+_RUNNER_VARIABLES: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+"""Where the runner's Python is looked for: set-up steps of a project cannot write there."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SPARE_PIDS: Final = 64
 """Additional processes of the container, so that a command's limit never affects the runner."""
@@ -137,7 +140,7 @@ def container_spec(
             read-only directory, on which a workspace is mounted after the start.
         command: The first process.
         user: The user of the first process.
-        env: Its environment variables, in addition to the image's.
+        env: All of its environment variables; the image's do not apply.
     """
     limits = _process_limits(config, host)
     spec: dict[str, Any] = {
@@ -146,7 +149,8 @@ def container_spec(
         "entrypoint": list(command),
         "command": [],
         "user": user,
-        "env": dict(env or {}),
+        "env": dict(_RUNNER_VARIABLES if env is None else env),
+        "unsetenvall": True,
         "labels": {
             OWNER_LABEL: str(Owner.this_process()),
             **({} if workspace is None else {WORKSPACE_LABEL: str(workspace)}),
@@ -166,17 +170,14 @@ def container_spec(
         "cap_drop": ["all"],
         "cap_add": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"] if user == "0:0" else [],
         "no_new_privileges": True,
-        "netns": {"nsmode": config.network},
+        "netns": {"nsmode": "none"},
         "ipcns": {"nsmode": "private"},
         "pidns": {"nsmode": "private"},
         "utsns": {"nsmode": "private"},
         "r_limits": [
             {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
         ],
-        "sysctl": {
-            **_NO_PERSISTENT_IPC,
-            **({} if config.network == "host" else _NO_CONNECTION_STATE),
-        },
+        "sysctl": {**_NO_PERSISTENT_IPC, **_NO_CONNECTION_STATE},
         **_users(config, host),
     }
     resources = _resources(config, host)
@@ -456,6 +457,7 @@ def sweep(service: PodmanService) -> tuple[str, ...]:
     for found in cast("list[dict[str, Any]]", listed or []):
         owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
         if owner is not None and owner.is_dead:
+            thaw(int(found.get("Pid") or 0))
             remove(service, str(found["Id"]))
             removed.extend(str(name) for name in found["Names"])
     return tuple(removed)
@@ -463,6 +465,8 @@ def sweep(service: PodmanService) -> tuple[str, ...]:
 
 def kill_first_process(container: LiveContainer) -> None:
     """Kill a container without its engine, if permitted; the kernel ends its other processes."""
+    if container.is_running:
+        thaw(container.pid)  # a frozen process may not die
     with suppress(ProcessLookupError, PermissionError):
         fd = os.pidfd_open(container.pid)
         try:

@@ -25,7 +25,7 @@ from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_
 
 from .config import PodmanConfig
 from .containers import Host
-from .images import RECIPES, ImageStore, recipe
+from .images import USUAL_RECIPES, ImageStore, recipe
 from .sandbox import PodmanSandbox
 from .service import PodmanService
 from .system_calls import installed_list
@@ -73,6 +73,7 @@ def _findings(environment: Environment, config: PodmanConfig) -> Iterator[Findin
         return
     yield from _images(environment)
     yield from _building(environment)
+    yield _network(config)
     yield from _isolation(environment, config)
 
 
@@ -248,7 +249,7 @@ def _limits(config: PodmanConfig, host: Host) -> Iterator[Finding]:
 
 def _images(environment: Environment) -> Iterator[Finding]:
     store = ImageStore(environment)
-    for name in RECIPES:
+    for name in USUAL_RECIPES:
         wanted = recipe(name)
         fix = f"Run `wink-workspace image build {name}`."
         try:
@@ -277,6 +278,12 @@ def _building(environment: Environment) -> Iterable[Finding]:
         )
     else:
         yield _good("building images", "mmdebstrap and busybox are installed")
+
+
+def _network(config: PodmanConfig) -> Finding:
+    """The active network list."""
+    listed = ", ".join(config.network.lines())
+    return _good("network", f"commands reach only: {listed}" if listed else "none")
 
 
 # The probes

@@ -26,7 +26,7 @@ from .frames import EngineParser, FrameError
 from .service import PodmanService
 from .stream import WATCH_S, Ending, Limits
 
-__all__ = ["DirectRunner"]
+__all__ = ["CommandStreams", "DirectRunner"]
 
 _RECEIVE_BYTES: Final = 262_144
 _SIGKILL: Final = 9
@@ -46,6 +46,8 @@ class DirectRunner:
         on_container: Is called with each container before its first process starts, and with
             ``None`` when it has ended.
         clock: Measures time limits.
+        with_init: Whether an init is the first process, if this machine has one. It needs a
+            directory ``/run`` of the image in which the engine can make a file.
     """
 
     service: PodmanService
@@ -54,6 +56,7 @@ class DirectRunner:
     workspace: Path | None
     on_container: Callable[[LiveContainer | None], None]
     clock: Clock
+    with_init: bool = True
 
     def run(
         self,
@@ -85,21 +88,21 @@ class DirectRunner:
             env=env,
         )
         spec["remove"] = False  # its exit code is read after its end
-        init = shutil.which("catatonit")
+        init = shutil.which("catatonit") if self.with_init else None
         if init is not None:
             spec |= {"init": True, "init_path": init}
         container = Container(self.service, spec, timeout_s=self.config.start_timeout_s)
         try:
             with container.attach() as connection:
                 container.start(self.on_container)
-                killed = _Streams(connection, stdin, sink, self.clock).run(limits)
+                killed = CommandStreams(connection, stdin, sink, self.clock).run(limits)
             return killed or Ending(exit_code=container.exit_code())
         finally:
             container.end()
             self.on_container(None)
 
 
-class _Streams:
+class CommandStreams:
     """Writes a command's input and reads its output."""
 
     def __init__(

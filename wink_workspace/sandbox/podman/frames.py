@@ -9,6 +9,9 @@ separate standard output from standard error.
     container:  READY  (OUTPUT | ERRORS)*  (ENDED | REFUSED)   for each command
     host:       RUN or PYTHON, INPUT*, then perhaps KILL
 
+With a network allow-list, the connections of a command to its proxy are carried as frames between
+these, in both directions; the module ``network.channels`` has their grammar.
+
 The container's side is hostile. A frame of an unknown kind, longer than ``MOST_PAYLOAD_BYTES``,
 with another number than the present command's, or not next in this grammar raises ``FrameError``,
 and the caller ends the container. The parser holds at most one frame and the data last fed to it.
@@ -41,7 +44,7 @@ __all__ = [
     "request_payload",
 ]
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 MOST_PAYLOAD_BYTES: Final = 65_536
 
 _HEADER: Final = struct.Struct("!BII")
@@ -63,11 +66,20 @@ class Kind(IntEnum):
     PYTHON = 2
     INPUT = 3
     KILL = 4
+    TO_CONNECTION = 5
+    END_CONNECTION = 6
+    ACK_CONNECTION = 7
+    DROP_CONNECTION = 8
     READY = 64
     OUTPUT = 65
     ERRORS = 66
     ENDED = 67
     REFUSED = 68
+    CONNECTION = 69
+    FROM_CONNECTION = 70
+    CONNECTION_ENDED = 71
+    CONNECTION_ACKED = 72
+    CONNECTION_CLOSED = 73
 
 
 _FROM_CONTAINER: Final = frozenset(kind for kind in Kind if kind >= Kind.READY)
@@ -118,6 +130,7 @@ def request_payload(
     env: Mapping[str, str],
     stdin_bytes: int,
     merge_stderr: bool,
+    terminal: bool = False,
     arguments: Iterable[bytes],
 ) -> bytes:
     """The payload of a RUN or PYTHON frame.
@@ -127,6 +140,7 @@ def request_payload(
         env: All environment variables.
         stdin_bytes: The length of the input, which follows in INPUT frames.
         merge_stderr: Whether standard error goes to standard output.
+        terminal: Whether both go to a terminal, whose output is the standard output.
         arguments: The program and its arguments, or the code.
     """
     variables = [
@@ -137,7 +151,7 @@ def request_payload(
             cwd.encode("utf-8", "surrogateescape"),
             joined_fields(variables),
             str(stdin_bytes).encode(),
-            b"1" if merge_stderr else b"0",
+            b"2" if terminal else b"1" if merge_stderr else b"0",
             *arguments,
         )
     )

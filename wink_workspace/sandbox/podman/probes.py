@@ -295,7 +295,7 @@ def send_raw_packets() -> str | None:
         return "raw sockets can be opened"
 
 
-FILES_AND_PROCESSES = (
+PROBES = (
     write_outside_the_workspace,
     read_files_of_the_host,
     read_the_runner,
@@ -310,8 +310,6 @@ FILES_AND_PROCESSES = (
     make_devices,
     change_the_kernel,
     reach_the_engine,
-)
-NETWORK = (
     connect_to_the_host,
     find_an_interface,
     find_a_route,
@@ -331,13 +329,13 @@ def run_probe(probe: Callable[[], str | None]) -> tuple[bool, str]:
     return (False, found) if found else (True, "nothing found")
 
 
-def main(with_network: bool) -> None:
+def main() -> None:
     """Run every probe and print the results."""
-    for probe in FILES_AND_PROCESSES + (NETWORK if with_network else ()):
+    for probe in PROBES:
         stopped, detail = run_probe(probe)
         name = probe.__name__.replace("_", " ")
         sys.stdout.write(json.dumps([name, stopped, str(detail)[:300]]) + "\n")
 
 
 if __name__ == "__main__":
-    main(PORT > 0)
+    main()

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,14 +21,25 @@ from typing import Any, Final, cast
 
 from wink_workspace.errors import IsolationError
 from wink_workspace.sandbox.isolation import IsolationReport, Layer, Probe
+from wink_workspace.sandbox.network import NetworkRules
 
-from . import probes, workspace_probes
+from . import network_probes, probes, workspace_probes
 from .config import PodmanConfig
 from .containers import Host
+from .network.link import NetworkLink
+from .network.routes import PROXY_PORT
 from .stream import Ending
 from .system_calls import installed_list
 
-__all__ = ["ProbeRun", "layers", "not_probed", "prove", "prove_workspace", "refuse_holes"]
+__all__ = [
+    "ProbeRun",
+    "layers",
+    "not_probed",
+    "prove",
+    "prove_network",
+    "prove_workspace",
+    "refuse_holes",
+]
 
 _MOST_LINES: Final = 100
 
@@ -48,25 +59,53 @@ def prove(
         in_shell: Whether to use the shell program instead of the Python program. It has fewer
             probes, because a shell can do less.
     """
-    with_network = config.network == "none"
-    expected = _names(in_shell=in_shell, with_network=with_network)
-    with _canaries(with_network=with_network) as canaries:
+    expected = _names(in_shell=in_shell)
+    with _canaries(with_listeners=True) as canaries:
         printed = run(_SHELL if in_shell else _source(probes), canaries.variables)
         results = [*_results(printed, expected), canaries.check()]
     return IsolationReport(layers(config, host), tuple(results))
 
 
-def prove_workspace(run: ProbeRun, *, attached: bool) -> tuple[Probe, ...]:
+def prove_workspace(
+    run: ProbeRun, *, attached: bool, writes: Sequence[str] | None = None
+) -> tuple[Probe, ...]:
     """Run all probes of the workspace's mount; for containers with Python.
 
     Args:
         run: Runs a program in the container.
         attached: Whether the workspace was attached to the running container.
+        writes: If the workspace is read-only, the directories of it that are not.
     """
-    with _canaries(with_network=False) as canaries:
-        variables = {**canaries.variables, "WINK_ATTACHED": "1" if attached else ""}
+    with _canaries(with_listeners=False) as canaries:
+        variables = {
+            **canaries.variables,
+            "WINK_ATTACHED": "1" if attached else "",
+            "WINK_WRITES": json.dumps(writes),
+        }
         printed = run(_source(workspace_probes), variables)
     return tuple(_results(printed, list(map(_name, workspace_probes.PROBES))))
+
+
+def prove_network(run: ProbeRun, link: NetworkLink, rules: NetworkRules) -> tuple[Probe, ...]:
+    """Run all probes of the network list.
+
+    Args:
+        run: Runs a program in the container.
+        link: The proxy. It connects nowhere meanwhile, and remembers what it would have connected.
+        rules: The list that was configured.
+    """
+    listed = min(map(str, rules.hosts), default="")
+    with link.probing() as canary:
+        variables = {
+            "WINK_PROXY_PORT": str(PROXY_PORT),
+            "WINK_LISTED": listed,
+            "WINK_LIST": json.dumps(rules.lines()),
+        }
+        printed = run(_source(network_probes), variables)
+    results = _results(printed, list(map(_name, network_probes.PROBES)))
+    reached = ", ".join(sorted(set(canary.reached)))
+    detail = f"reached: {reached}" if reached else "nothing reached"
+    return (*results, Probe("reach a host through the proxy", not reached, detail))
 
 
 def _results(printed: str, expected: list[str]) -> list[Probe]:
@@ -127,8 +166,8 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
         Layer("read-only root", True),
         Layer(
             "no network",
-            config.network == "none",
-            "" if config.network == "none" else f"the network is {config.network}, as configured",
+            not config.network,
+            f"commands can reach: {', '.join(config.network.lines())}" if config.network else "",
         ),
         limit("memory limit", "memory", "the data of each process is limited instead"),
         limit("process limit", "pids", "the user's processes are limited instead"),
@@ -137,11 +176,10 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
     )
 
 
-def _names(*, in_shell: bool, with_network: bool) -> list[str]:
+def _names(*, in_shell: bool) -> list[str]:
     if in_shell:
-        return [*_SHELL_NAMES, *(_SHELL_NETWORK if with_network else ())]
-    functions = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
-    return list(map(_name, functions))
+        return list(_SHELL_NAMES)
+    return list(map(_name, probes.PROBES))
 
 
 def _name(probe: Callable[[], str | None]) -> str:
@@ -174,8 +212,9 @@ _SHELL_NAMES: Final = (
     "see other processes",
     "make devices",
     "change the kernel",
+    "find an interface",
+    "find a route",
 )
-_SHELL_NETWORK: Final = ("find an interface", "find a route")
 _SHELL: Final = r"""
 say() { printf '["%s", %s, "%s"]\n' "$1" "$2" "$3"; }
 ended() { if [ -z "$2" ]; then say "$1" true "refused"; else say "$1" false "$2"; fi; }
@@ -258,12 +297,12 @@ class _Canaries:
 
 
 @contextmanager
-def _canaries(*, with_network: bool) -> Generator[_Canaries]:
+def _canaries(*, with_listeners: bool) -> Generator[_Canaries]:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-canary-")))
         folder.chmod(0o755)
         listeners: dict[str, socket.socket] = {}
-        if with_network:
+        if with_listeners:
             for name, family, address in (
                 ("loopback", socket.AF_INET, ("127.0.0.1", 0)),
                 ("abstract", socket.AF_UNIX, f"\0wink-{secrets.token_hex(8)}"),

@@ -11,6 +11,9 @@ command can signal, trace or read it.
 Only the workspace outlives a command: when one ends, every process in the container is killed, and
 the world-writable directories are emptied. Requests and output pass through memory that a fork does
 not inherit, so no command can read those of another.
+
+With a network allow-list it listens on the loopback of the container, and carries the bytes of each
+connection to the host and back. It does not interpret them. The connections end with their command.
 """
 
 from __future__ import annotations
@@ -31,12 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, NoReturn
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MOST_PAYLOAD_BYTES = 65536
 USUAL_REQUEST_BYTES = 1048576
 MOST_REQUEST_BYTES = 67108864
 RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
+TO_CONNECTION, END_CONNECTION, ACK_CONNECTION, DROP_CONNECTION = 5, 6, 7, 8
 READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
+CONNECTION, FROM_CONNECTION, CONNECTION_ENDED, CONNECTION_ACKED, CONNECTION_CLOSED = range(69, 74)
+WINDOW_BYTES = 131072
+MOST_CONNECTIONS = 64
 
 HEADER = struct.Struct("!BII")
 LENGTH = struct.Struct("!I")
@@ -44,6 +51,9 @@ ACCEPTED = b"."
 SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
+MERGED, TERMINAL = b"1", b"2"
+TERMINAL_SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+END_OF_INPUT = b"\4" * 16  # for so many programs that read it
 READ_BYTES = 65536 - HEADER.size  # with its header, the capacity of a pipe
 
 
@@ -120,18 +130,27 @@ class Host:
         """Send a frame; blocks while the pipe is full."""
         write_all(self.write_fd, HEADER.pack(kind, number, len(payload)) + payload)
 
-    def pass_on(self, fd: int, kind: int, number: int) -> int | None:
-        """Send what can be read from a stream now; returns the number of bytes.
+    def pass_on(
+        self, fd: int, kind: int, number: int, prefix: bytes = b"", most_bytes: int = READ_BYTES
+    ) -> int | None:
+        """Send what can be read from a stream now, after *prefix*; returns the number of bytes.
 
         0 means the end of the stream, ``None`` that nothing can be read yet.
         """
+        start = HEADER.size + len(prefix)
+        most_bytes = min(most_bytes, READ_BYTES - len(prefix))
         try:
-            length = os.readv(fd, [self.piece[HEADER.size :][:READ_BYTES]])
+            length = os.readv(fd, [self.piece[start : start + most_bytes]])
         except BlockingIOError:
             return None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return 0  # a terminal that no process has open any more
         if length:
-            HEADER.pack_into(self.piece, 0, kind, number, length)
-            write_all(self.write_fd, self.piece[: HEADER.size + length])
+            HEADER.pack_into(self.piece, 0, kind, number, len(prefix) + length)
+            self.piece[HEADER.size : start] = prefix
+            write_all(self.write_fd, self.piece[: start + length])
         return length
 
     def _fill(self, room: memoryview) -> None:
@@ -146,12 +165,12 @@ class Command:
     """A command, parsed from the frame of a request."""
 
     def __init__(self, request: bytes) -> None:
-        cwd, variables, n_input, merges, *arguments = fields(memoryview(request)[HEADER.size :])
+        cwd, variables, n_input, output, *arguments = fields(memoryview(request)[HEADER.size :])
         self.kind = request[0]
         self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
         self.has_input = bytes(n_input) != b"0"
-        self.merges_errors = bytes(merges) == b"1"
+        self.merges_errors = bytes(output) == MERGED
         self.arguments = [bytes(argument) for argument in arguments]
 
 
@@ -188,13 +207,208 @@ class Spare:
             raise RefusedError(stage.decode(), int(code))
         return False
 
+    def discard(self) -> None:
+        """End it without a command."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        for fd in (self.request, self.status, *self.streams):
+            os.close(fd)
+
+
+class Connection:
+    """A connection of a command to the host's proxy. What waits for the client is private memory.
+
+    ``credit`` is how many bytes the host accepts now.
+    """
+
+    def __init__(self, host: Host, accepted: Any, command: int, number: int) -> None:
+        accepted.setblocking(False)
+        self.host = host
+        self.socket = accepted
+        self.fd: int = accepted.fileno()
+        self.command = command
+        self.name = LENGTH.pack(number)
+        self.credit = WINDOW_BYTES
+        self.waiting = private_memory(WINDOW_BYTES)
+        self.first = self.n_waiting = 0
+        self.is_read = self.host_ended = self.is_broken = False
+        self.send(CONNECTION)
+
+    def has_error(self) -> bool:
+        """Whether the client has reset it."""
+        import socket
+
+        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it can be closed."""
+        return self.is_broken or (self.is_read and self.host_ended and not self.n_waiting)
+
+    @property
+    def events(self) -> int:
+        """What to poll for; 0 for nothing."""
+        reads = not self.is_read and self.credit > 0
+        return (select.POLLIN if reads else 0) | (select.POLLOUT if self.n_waiting else 0)
+
+    def send(self, kind: int, payload: bytes = b"") -> None:
+        """Send a frame about it."""
+        self.host.send(kind, self.command, self.name + payload)
+
+    def read(self) -> None:
+        """Pass on what the client sent, as far as the host accepts it."""
+        if self.is_read:  # nothing else is reported after the end, except that it is gone
+            self.is_broken = True
+            return
+        try:
+            length = self.host.pass_on(
+                self.fd, FROM_CONNECTION, self.command, self.name, self.credit
+            )
+        except ConnectionError:
+            self.is_broken = True
+            return
+        if length:
+            self.credit -= length
+        elif length == 0:
+            self.is_read = True
+            self.send(CONNECTION_ENDED)
+
+    def take(self, data: memoryview) -> None:
+        """Keep what the host sent until the client reads it."""
+        if len(data) + self.n_waiting > WINDOW_BYTES:
+            raise HostGoneError
+        at = (self.first + self.n_waiting) % WINDOW_BYTES
+        head = data[: WINDOW_BYTES - at]
+        self.waiting[at : at + len(head)] = head
+        self.waiting[: len(data) - len(head)] = data[len(head) :]
+        self.n_waiting += len(data)
+        self.write()
+
+    def write(self) -> None:
+        """Write what waits, as far as the client reads it, and report how much that was."""
+        if not self.n_waiting:  # a frame after the poll has written it already
+            return
+        end = self.first + self.n_waiting
+        pieces = [self.waiting[self.first : end], self.waiting[: max(0, end - WINDOW_BYTES)]]
+        try:
+            length = os.writev(self.fd, pieces)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self.is_broken = True
+            return
+        self.first = (self.first + length) % WINDOW_BYTES
+        self.n_waiting -= length
+        self.send(CONNECTION_ACKED, LENGTH.pack(length))
+        self.end_if_written()
+
+    def end_if_written(self) -> None:
+        """End the direction to the client once everything was written."""
+        if self.host_ended and not self.n_waiting:
+            with suppress(OSError):
+                self.socket.shutdown(1)
+
+
+class Connections:
+    """Every connection of the present command, and the listener that accepts them."""
+
+    def __init__(self, host: Host, port: int) -> None:
+        import socket
+
+        self.host = host
+        self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", port))
+        self.listener.listen(MOST_CONNECTIONS)
+        self.listener.setblocking(False)
+        self.by_fd: dict[int, Connection] = {}
+        self.by_name: dict[bytes, Connection] = {}
+        self.n_accepted = 0
+
+    def begin(self, poll: select.poll) -> None:
+        """Accept the connections of a command that starts."""
+        self.poll = poll
+        poll.register(self.listener.fileno(), select.POLLIN)
+
+    def ready(self, fd: int, events: int, command: int) -> None:
+        """Handle what the poll object reported about a descriptor."""
+        if fd == self.listener.fileno():
+            self.accept(command)
+            return
+        connection = self.by_fd.get(fd)
+        if connection is None:
+            return  # it was closed after the poll
+        if events & select.POLLERR:
+            connection.is_broken = connection.has_error()  # the poll may have been about another
+        elif events & select.POLLOUT:
+            connection.write()
+        elif events & (select.POLLIN | select.POLLHUP):
+            connection.read()
+        self.update(connection)
+
+    def receive(self, kind: int, payload: memoryview) -> None:
+        """Handle a frame of the host."""
+        connection = self.by_name.get(bytes(payload[: LENGTH.size]))
+        if connection is None:
+            return  # it was closed before the host knew
+        data = payload[LENGTH.size :]
+        if kind == TO_CONNECTION:
+            connection.take(data)
+        elif kind == ACK_CONNECTION:
+            connection.credit += LENGTH.unpack(data)[0]
+        elif kind == END_CONNECTION:
+            connection.host_ended = True
+            connection.end_if_written()
+        else:
+            connection.is_broken = True
+        self.update(connection)
+
+    def accept(self, command: int) -> None:
+        """Accept one connection; without descriptors, wait until one is closed."""
+        try:
+            accepted, _ = self.listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.poll.unregister(self.listener.fileno())
+            return
+        self.n_accepted += 1
+        connection = Connection(self.host, accepted, command, self.n_accepted)
+        self.by_fd[connection.fd] = self.by_name[connection.name] = connection
+        self.poll.register(connection.fd, connection.events)
+        if len(self.by_fd) == MOST_CONNECTIONS:
+            self.poll.unregister(self.listener.fileno())
+
+    def update(self, connection: Connection) -> None:
+        """Close a connection that is over, or poll for what it needs next."""
+        if not connection.is_over:
+            self.poll.register(connection.fd, connection.events)
+            return
+        self.poll.unregister(connection.fd)
+        connection.send(CONNECTION_CLOSED)
+        del self.by_fd[connection.fd], self.by_name[connection.name]
+        connection.socket.close()
+        self.poll.register(self.listener.fileno(), select.POLLIN)
+
+    def end(self) -> None:
+        """Close everything, also what was not accepted yet: its clients are dead."""
+        for connection in self.by_fd.values():
+            connection.socket.close()
+        self.by_fd.clear()
+        self.by_name.clear()
+        self.n_accepted = 0
+        with suppress(OSError):
+            while True:
+                self.listener.accept()[0].close()
+
 
 class Runner:
     """Runs the host's requests, one after the other."""
 
-    def __init__(self, host: Host, user_id: int) -> None:
+    def __init__(self, host: Host, user_id: int, connections: Connections | None = None) -> None:
         self.host = host
         self.user_id = user_id
+        self.connections = connections
         self.spare: Spare | None = None
         self.stdin = os.memfd_create("stdin")
         self.wake_read, wake_write = os.pipe()
@@ -216,7 +430,7 @@ class Runner:
         """Run one request of the host."""
         if kind in (RUN, PYTHON):
             self.run(number, request)
-        elif kind != KILL:  # a KILL that arrives after the end of its command is ignored
+        elif not KILL <= kind <= DROP_CONNECTION:  # these are ignored after their command has ended
             raise HostGoneError
 
     def run(self, number: int, request: memoryview) -> None:
@@ -231,6 +445,8 @@ class Runner:
             return
         status = self.follow(number, child, streams)
         self.kill_all()
+        if self.connections is not None:
+            self.connections.end()
         for fd, stream in streams.items():
             while self.host.pass_on(fd, stream, number):
                 pass  # all writers are dead, so it ends
@@ -268,9 +484,12 @@ class Runner:
 
     def start(self, request: memoryview) -> tuple[int, dict[int, int]]:
         """Start a command; returns its process id, and its streams with their kinds of frames."""
+        wants_terminal = bytes(fields(request[HEADER.size :])[3]) == TERMINAL
         spare, self.spare = self.spare, None
         try:
-            if spare is None or not spare.take(request):  # killed for lack of memory
+            if wants_terminal:
+                spare = self.start_in_terminal(spare, request)
+            elif spare is None or not spare.take(request):  # killed for lack of memory
                 spare = self.fork_spare()
                 if not spare.take(request):
                     raise RefusedError("fork", errno.ENOMEM)
@@ -283,7 +502,27 @@ class Runner:
             os.set_blocking(fd, False)
         return spare.pid, spare.streams
 
-    def fork_spare(self) -> Spare:
+    def start_in_terminal(self, unused: Spare | None, request: memoryview) -> Spare:
+        """Start a command whose standard streams are a terminal, without input."""
+        if unused is not None:
+            unused.discard()
+        master, slave = open_terminal()
+        try:
+            spare = self.fork_spare(slave)
+        except OSError:
+            os.close(master)
+            raise
+        finally:
+            os.close(slave)
+        for fd in spare.streams:
+            os.close(fd)
+        spare.streams = {master: OUTPUT}
+        os.write(master, END_OF_INPUT)
+        if not spare.take(request):
+            raise RefusedError("fork", errno.ENOMEM)
+        return spare
+
+    def fork_spare(self, terminal: int | None = None) -> Spare:
         """Fork a process that becomes the commands' user and waits for a request."""
         pipes: list[tuple[int, int]] = []
         try:
@@ -297,12 +536,14 @@ class Runner:
             raise
         (out_read, out_write), (err_read, err_write) = outputs
         if child == 0:
-            self.run_spare(request_read, (out_write, err_write), status_write)
+            self.run_spare(request_read, (out_write, err_write), status_write, terminal)
         for fd in (request_read, status_write, out_write, err_write):
             os.close(fd)
         return Spare(child, request_write, status_read, {out_read: OUTPUT, err_read: ERRORS})
 
-    def run_spare(self, request: int, outputs: tuple[int, int], status: int) -> NoReturn:
+    def run_spare(
+        self, request: int, outputs: tuple[int, int], status: int, terminal: int | None
+    ) -> NoReturn:
         """In the child: wait for the request and execute the command; never returns."""
         stage = "start"
         try:
@@ -311,7 +552,7 @@ class Runner:
             for target, source in enumerate(outputs, 1):
                 os.fchmod(source, 0o622)  # so that a command can open /dev/stdout and /dev/stderr
                 os.dup2(source, target)
-            close_all_but(request, status, self.stdin)
+            close_all_but(request, status, self.stdin, *(() if terminal is None else (terminal,)))
             self.drop_privileges()
             command = Command(read_all(request))
             os.write(status, ACCEPTED)
@@ -319,6 +560,8 @@ class Runner:
             os.dup2(self.stdin if command.has_input else os.open("/dev/null", os.O_RDONLY), 0)
             if command.merges_errors:
                 os.dup2(1, 2)
+            if terminal is not None:
+                enter_terminal(terminal)
             stage = "cwd"
             os.chdir(command.cwd)
             stage = "program"
@@ -352,17 +595,25 @@ class Runner:
         poll = select.poll()
         for fd in (self.host.read_fd, self.wake_read, *streams):
             poll.register(fd, select.POLLIN)
+        if self.connections is not None:
+            self.connections.begin(poll)
         while True:
-            for fd, _ in poll.poll():
+            for fd, events in poll.poll():
                 if fd in streams:
                     if self.host.pass_on(fd, streams[fd], number) == 0:
                         poll.unregister(fd)
                 elif fd == self.host.read_fd:
-                    kind, about, _ = self.host.receive(self.host.piece)
-                    if kind != KILL:
+                    kind, about, frame = self.host.receive(self.host.piece)
+                    if kind == KILL:
+                        if about == number:
+                            return -signal.SIGKILL
+                    elif self.connections is None or not KILL < kind <= DROP_CONNECTION:
                         raise HostGoneError
-                    if about == number:
-                        return -signal.SIGKILL
+                    elif about == number:
+                        self.connections.receive(kind, frame[HEADER.size :])
+                elif fd != self.wake_read:
+                    if self.connections is not None:
+                        self.connections.ready(fd, events, number)
                 else:
                     drain(self.wake_read)
                     status = reap(child)
@@ -458,6 +709,36 @@ def reap(child: int) -> int | None:
             return status
         if pid == child:
             status = -os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+
+
+# Terminals
+
+
+def open_terminal() -> tuple[int, int]:
+    """A terminal that changes no byte of the output: our end, and that of the command."""
+    try:
+        import termios
+    except ImportError:
+        raise RefusedError("terminal", errno.ENOSYS) from None
+    try:
+        master, slave = os.openpty()
+    except OSError as error:
+        raise RefusedError("terminal", error.errno or errno.EIO) from error
+    os.fchmod(slave, 0o666)  # so that a command can open it by its name
+    settings = termios.tcgetattr(slave)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, TERMINAL_SIZE)
+    return master, slave
+
+
+def enter_terminal(terminal: int) -> None:
+    """In the child: make it the controlling terminal and the standard streams."""
+    import termios
+
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for target in range(3):
+        os.dup2(terminal, target)
 
 
 # Emptying
@@ -611,14 +892,19 @@ def print_error() -> None:
     traceback.print_exception(kind, error, trace)
 
 
-def main(user_id: int) -> NoReturn:
-    """Serve the host on the standard streams; never returns."""
+def main(user_id: int, proxy_port: int) -> NoReturn:
+    """Serve the host on the standard streams; never returns.
+
+    *proxy_port* is the port on which commands reach the host's proxy, 0 without one.
+    """
     read_fd, write_fd = duplicate_above_stdio(0), duplicate_above_stdio(1)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
     os.close(null)
-    runner = Runner(Host(read_fd, write_fd), user_id)
+    host = Host(read_fd, write_fd)
+    connections = Connections(host, proxy_port) if proxy_port else None
+    runner = Runner(host, user_id, connections)
     for name in WARM_MODULES:
         __import__(name)
     gc.freeze()  # garbage collection in a fork must not write to shared pages
@@ -628,4 +914,4 @@ def main(user_id: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int((*sys.argv, "0")[3]))

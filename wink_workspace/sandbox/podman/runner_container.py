@@ -21,7 +21,7 @@ import subprocess  # noqa: TID251 - podman connects a program to our terminal
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
 from typing import Final
@@ -30,7 +30,6 @@ from urllib.parse import quote
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
-from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.protocol import ExecRequest, PythonRequest, StreamName
 
@@ -39,7 +38,9 @@ from .commands import payload_of, probe_run
 from .config import PodmanConfig
 from .containers import WORKSPACE_PATH, Container, Host, container_spec, new_name, remove
 from .frames import Kind
-from .proof import prove, prove_workspace, refuse_holes
+from .network.link import NetworkLink
+from .network.routes import PROXY_PORT
+from .proof import prove, prove_network, prove_workspace, refuse_holes
 from .service import EngineError, PodmanService
 from .stream import Ending, Limits, RunnerStream
 
@@ -89,7 +90,9 @@ class ContainerKind:
         except EngineError:
             return None
         spec = container_spec(config, host=host, name="", workspace=None, command=_BOOT)
-        text = json.dumps([image, config.user_id, spec], sort_keys=True)
+        rules = config.network
+        network = [repr(rules), *(each.value for each in rules.secrets)]
+        text = json.dumps([image, config.user_id, network, spec], sort_keys=True)
         return cls(service, clock, hashlib.sha256(text.encode()).hexdigest())
 
 
@@ -101,9 +104,10 @@ class RunnerContainer:
         config: The limits.
         host: What the machine provides for them.
         workspace: The directory that the engine binds. ``None`` if ``attach`` mounts it later.
-        notes: The directory for the note of *workspace*.
+        note: The file that names the container while it may hold *workspace*.
         clock: Measures time limits.
         cancellation: Is checked before each request to the engine, and in waits.
+        network: The connections of commands; the container closes it. ``None`` for none.
 
     Attributes:
         live: The running container.
@@ -126,19 +130,23 @@ class RunnerContainer:
         host: Host,
         *,
         workspace: Path | None = None,
-        notes: Path | None = None,
+        note: Path | None = None,
         clock: Clock,
         cancellation: Cancellation,
+        network: NetworkLink | None = None,
     ) -> None:
         name, source = new_name(), _runner_source()
         command = (*_BOOT, str(config.user_id), str(len(source)))
+        if network is not None:
+            command = (*command, str(PROXY_PORT))
         spec = container_spec(config, host=host, name=name, workspace=workspace, command=command)
         streams: list[socket] = []
         self._notes: list[Path] = []
         self._has_workspace = workspace is not None
         self._service = service
+        self._network = network
         self.end = weakref.finalize(
-            self, _end_container, service, name, streams, self._notes, os.getpid()
+            self, _end_container, service, name, streams, self._notes, os.getpid(), network
         )
         try:
             cancellation.check()
@@ -147,12 +155,17 @@ class RunnerContainer:
             streams.append(container.attach())
             self._stream = RunnerStream(streams[0], clock=clock)
             self.live = container.start()
-            if notes is not None:
-                self._note(notes)
+            if note is not None:
+                self._note(note)
             ready = self._stream.ready(source, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
-            self.report = prove(probe_run(self, cancellation), config, host)
+            run = probe_run(self, cancellation)
+            self.report = prove(run, config, host)
             refuse_holes(self.report)
+            if network is not None:
+                found = prove_network(run, network, config.network)
+                self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
+                refuse_holes(self.report)
         except SandboxUnavailableError as error:
             self.end()
             if _lacks_python(error):
@@ -167,8 +180,12 @@ class RunnerContainer:
         """Whether it runs, and sent nothing since it was probed."""
         return self.end.alive and self.live.is_running and self._stream.is_silent
 
-    def attach(self, mount: OverlayMount, notes: Path | None) -> None:
-        """Mount a workspace in it; *notes* is where the container is noted before.
+    def attach(self, mount: Callable[[int], None], note: Path | None) -> None:
+        """Mount a workspace in it, after the container is noted.
+
+        Args:
+            mount: Mounts the workspace for the process id of the container.
+            note: The file that names the container while it may hold the workspace.
 
         Raises:
             SandboxError: If it has had a workspace.
@@ -178,8 +195,8 @@ class RunnerContainer:
             raise SandboxError("this container has had a workspace", hint="Start another one.")
         self._has_workspace = True
         try:
-            if notes is not None:
-                self._note(notes)
+            if note is not None:
+                self._note(note)
                 passed(KillPoint.CONTAINER_NOTED)
             mount_workspace(mount, self.live.pid)
             passed(KillPoint.WORKSPACE_ATTACHED)
@@ -187,15 +204,26 @@ class RunnerContainer:
             self.end()
             raise
 
-    def probe_workspace(self, cancellation: Cancellation, *, attached: bool) -> None:
+    def probe_workspace(
+        self,
+        cancellation: Cancellation,
+        *,
+        attached: bool,
+        writes: Sequence[str] | None = None,
+    ) -> None:
         """Probe the mount of the workspace, and add the probes to ``report``.
+
+        Args:
+            cancellation: Ends the probes.
+            attached: Whether a branch on an overlay was attached.
+            writes: If the workspace is read-only, the directories of it that are not.
 
         Raises:
             IsolationError: If a probe succeeded; the container has ended.
             CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
         """
         try:
-            found = prove_workspace(probe_run(self, cancellation), attached=attached)
+            found = prove_workspace(probe_run(self, cancellation), attached=attached, writes=writes)
             self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
             refuse_holes(self.report)
         except BaseException:
@@ -211,17 +239,29 @@ class RunnerContainer:
     ) -> Ending:
         """Run a command; see ``Commands.run``."""
         kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
-        payload = payload_of(request, env)
-        return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
+        network, stdin = self._network, request.stdin
+        if network is None:
+            payload = payload_of(request, env)
+            return self._stream.run(kind, payload, stdin=stdin, limits=limits, sink=sink)
+        payload = payload_of(request, {**network.variables, **env})
+        network.begin()
+        try:
+            ending = self._stream.run(
+                kind, payload, stdin=stdin, limits=limits, sink=sink, relay=network
+            )
+        finally:
+            requests = network.end()
+        return replace(ending, network=requests)
 
     def interact(
         self,
         argv: Sequence[str],
         env: Mapping[str, str],
+        directory: str,
         user_id: int,
         watch: Callable[[], str | None],
     ) -> int:
-        """Run a program with our standard streams; returns its exit code.
+        """Run a program with our standard streams in *directory*; returns its exit code.
 
         It is a process beside the runner, with the isolation of commands. Afterwards the runner
         kills what it left. *watch* is polled, and returns why the program has to be ended.
@@ -234,7 +274,7 @@ class RunnerContainer:
         command = [
             *(_podman(), "--url", f"unix://{self._service.socket_path}", "exec", "--interactive"),
             *(("--tty",) if has_terminal else ()),
-            *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}", *variables),
+            *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}/{directory}", *variables),
             *(self.live.name, *argv),
         ]
         with subprocess.Popen(command) as process:  # noqa: S603 - no shell
@@ -253,19 +293,19 @@ class RunnerContainer:
         self.run(last, env, Limits(_LAST_TIMEOUT_S), _discard)  # kills what was left
         return code
 
-    def _note(self, notes: Path) -> None:
-        self._notes.append(notes)
-        leftovers.note(notes, self.live)
+    def _note(self, note: Path) -> None:
+        self._notes.append(note)
+        leftovers.note(note, self.live)
 
 
-def mount_workspace(mount: OverlayMount, pid: int) -> None:
+def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
     """Mount a workspace in the container of process *pid*; its note must have been written.
 
     Raises:
         SandboxUnavailableError: If the system refuses it.
     """
     try:
-        mount.attach(pid, WORKSPACE_PATH)
+        mount(pid)
     except MountError as error:
         raise SandboxUnavailableError(
             f"the workspace cannot be mounted in its container: {error.message}",
@@ -275,17 +315,24 @@ def mount_workspace(mount: OverlayMount, pid: int) -> None:
 
 
 def _end_container(
-    service: PodmanService, name: str, streams: list[socket], notes: list[Path], owner: int
+    service: PodmanService,
+    name: str,
+    streams: list[socket],
+    notes: list[Path],
+    owner: int,
+    network: NetworkLink | None,
 ) -> None:
     try:
         if os.getpid() != owner:
             return  # a forked child leaves it to its parent
+        if network is not None:
+            network.close()
         remove(service, name)
     except SandboxError as error:
         _log.warning("The container %s could not be removed: %s", name, error)
     else:
-        for folder in notes:
-            leftovers.forget(folder)
+        for note in notes:
+            leftovers.forget(note)
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()

@@ -21,6 +21,8 @@ import stat
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -46,12 +48,12 @@ from wink_workspace.sandbox.protocol import (
     PythonRequest,
     Sandbox,
 )
+from wink_workspace.sandbox.services import Services
 
 from . import leftovers
 from .capture import Capture
 from .commands import (
     CANCELLED,
-    VARIABLES,
     Commands,
     DirectCommands,
     arguments_of,
@@ -60,12 +62,15 @@ from .commands import (
     probe_run,
 )
 from .config import PodmanConfig
-from .containers import Host, LiveContainer, remove, sweep
+from .containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep
 from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
+from .image_settings import ImageSettings
+from .network.link import NetworkLink
 from .proof import prove, refuse_holes
 from .runner_container import ContainerKind, NoPythonError, RunnerContainer, mount_workspace
 from .service import PodmanService, shared_service
+from .services import PodmanServices
 from .stream import Ending, Limits
 from .waiting import WaitingContainers
 
@@ -75,6 +80,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_REQUEST_BYTES: Final = 67_108_864
 _MOST_ARGUMENT_BYTES: Final = 131_071
+_TERMINAL: Final = {"TERM": "xterm"}
 
 
 class PodmanSandbox(Sandbox):
@@ -111,8 +117,10 @@ class PodmanSandbox(Sandbox):
         self._live: LiveContainer | None = None
         self._kind: ContainerKind | None = None
         self._report = IsolationReport()
+        self._image = ImageSettings()
         self._closed = False
         self._process = OwnProcess("the sandbox")
+        self._services: PodmanServices | None = None
 
     @property
     def report(self) -> IsolationReport:
@@ -125,6 +133,23 @@ class PodmanSandbox(Sandbox):
         """Start the container, run the probes and keep it; see ``Sandbox.start``."""
         with self._lock:
             self._open(cancellation)
+
+    @property
+    def services(self) -> Services:
+        """Its services; see ``Services``."""
+        self._process.check()
+        with self._lock:
+            if self._services is None:
+                self._services = PodmanServices(
+                    lock=self._lock,
+                    start=self._container_of_service,
+                    commands=self._container_of_commands,
+                    env=self._variables,
+                    context=self._context,
+                    config=self.config,
+                    clock=self._clock,
+                )
+            return self._services
 
     @property
     def shell(self) -> tuple[str, ...]:
@@ -160,8 +185,7 @@ class PodmanSandbox(Sandbox):
     ) -> int:
         """Run a program with the streams of this process; see ``Sandbox.interact``."""
         self._process.check()
-        variables = {**VARIABLES, **self.config.env, **env}
-        _check_variables(variables)
+        _check_variables(env)
         with self._lock:
             commands = self._open(cancellation)
             if not isinstance(commands, RunnerContainer):
@@ -177,7 +201,11 @@ class PodmanSandbox(Sandbox):
 
             with self._end_on_error():
                 code = commands.interact(
-                    argv or (commands.shell,), variables, self.config.user_id, watch
+                    argv or (commands.shell,),
+                    self._image.variables(self.config.env, env),
+                    self._image.directory_in(self._context.files),
+                    self.config.user_id,
+                    watch,
                 )
                 excess = self._excess()
                 if excess is not None:
@@ -190,6 +218,8 @@ class PodmanSandbox(Sandbox):
             return  # a forked child leaves it to its parent
         with self._lock:
             self._closed = True
+            if self._services is not None:
+                self._services.close()
             self._end()
 
     # One command
@@ -198,10 +228,15 @@ class PodmanSandbox(Sandbox):
         self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
     ) -> ExecResult:
         self._process.check()
-        env = {**VARIABLES, **self.config.env, **request.env}
-        self._check(request, env)
+        has_terminal = isinstance(request, ExecRequest) and request.terminal
+        more = {**_TERMINAL, **request.env} if has_terminal else request.env
+        self._check(request, self._variables(more))
         with self._lock:
             commands = self._open(request.cancellation)
+            env = self._variables(more)  # the image is known now
+            if request.cwd == ".":
+                directory = self._image.directory_in(self._context.files)
+                request = replace(request, cwd=directory)
             capture = Capture(
                 limit_bytes=request.output_bytes,
                 file_bytes=self.config.output_file_bytes,
@@ -224,9 +259,14 @@ class PodmanSandbox(Sandbox):
             self._keep_waiting()
             return result
 
+    def _variables(self, more: Mapping[str, str]) -> Mapping[str, str]:
+        """The environment of a command or service."""
+        env = self._image.variables(self.config.env, more)
+        _check_variables(env)
+        return env
+
     def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
         """Refuse an invalid request."""
-        _check_variables(env)
         if any(b"\0" in argument for argument in arguments_of(request)):
             raise UsageError("a command cannot contain a NUL", hint="Remove the '\\0'.")
         most = self.config.file_bytes  # in the container, the input is a file
@@ -234,6 +274,11 @@ class PodmanSandbox(Sandbox):
             raise UsageError(
                 f"the input is longer than the {most:,} bytes that are allowed",
                 hint="Raise PodmanConfig.file_bytes, or pass the input in parts.",
+            )
+        if request.stdin and isinstance(request, ExecRequest) and request.terminal:
+            raise UsageError(
+                "a command with a terminal has no input",
+                hint="Leave out the terminal, or redirect the input in the command.",
             )
         payload = payload_of(request, env)
         if len(payload) > _MOST_REQUEST_BYTES:
@@ -282,6 +327,7 @@ class PodmanSandbox(Sandbox):
             duration_s=duration_s,
             timed_out=ending.timed_out,
             stopped=stopped,
+            network=ending.network,
         )
 
     def _excess(self) -> str | None:
@@ -321,9 +367,40 @@ class PodmanSandbox(Sandbox):
         self._process.check()
         if self._closed:
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+        is_new = self._commands is None
         if self._commands is None:
             self._commands = self._start(cancellation or Cancellation())
+        if is_new and self._remembers_services:
+            _ = self.services  # starts what a new fork inherits
+        if self._services is not None and isinstance(self._commands, RunnerContainer):
+            self._services.connect(self._commands.live)
         return self._commands
+
+    @property
+    def _remembers_services(self) -> bool:
+        return self._context.services is not None and self._context.services.is_file()
+
+    def _container_of_commands(self, cancellation: Cancellation) -> LiveContainer:
+        """The container of the commands; raises as ``_open``."""
+        if self._commands is None:
+            self._open(cancellation)
+        if not isinstance(self._commands, RunnerContainer):
+            raise SandboxUnavailableError(
+                f"the image {self.config.image} has no Python, and so no services",
+                hint="Use an image with Python.",
+            )
+        return self._commands.live
+
+    def _container_of_service(self, cancellation: Cancellation) -> RunnerContainer:
+        """A container without a workspace; the one of the commands has been started before."""
+        service = self._service
+        assert service is not None  # noqa: S101 - the commands use it
+        host = Host.of(service)
+        if self._context.mount is not None:
+            return self._waiting_or_new(service, host, cancellation)
+        return RunnerContainer(
+            service, self.config, host, clock=self._clock, cancellation=cancellation
+        )
 
     def _start(self, cancellation: Cancellation) -> Commands:
         """As ``_open``; checks *cancellation* before each request to the engine, and in waits."""
@@ -337,8 +414,9 @@ class PodmanSandbox(Sandbox):
         self._check_owner(service)
         notes = self._context.notes
         if notes is not None:  # of a container that could not be ended, and may hold the files
-            leftovers.end_leftover(notes, lambda name: remove(service, name))
+            leftovers.end_leftover(notes, lambda name: remove(service, name), with_services=False)
         host = Host.of(service)
+        self._image = ImageSettings.of(service, self.config.image)
         try:
             return self._runner_commands(service, host, cancellation)
         except NoPythonError:
@@ -357,13 +435,14 @@ class PodmanSandbox(Sandbox):
                 self.config,
                 host,
                 workspace=context.files,
-                notes=context.notes,
+                note=self._note,
                 clock=self._clock,
                 cancellation=cancellation,
+                network=self._network_link(),
             )
         else:
             container = self._waiting_or_new(service, host, cancellation)
-            container.attach(mount, context.notes)
+            container.attach(partial(mount.attach, target=WORKSPACE_PATH), self._note)
         container.probe_workspace(cancellation, attached=mount is not None)
         self._live, self._report = container.live, container.report
         return container
@@ -379,18 +458,30 @@ class PodmanSandbox(Sandbox):
         with suppress(SandboxError):  # leftovers of other processes do not prevent the start
             sweep(service)
         return RunnerContainer(
-            service, self.config, host, clock=self._clock, cancellation=cancellation
+            service,
+            self.config,
+            host,
+            clock=self._clock,
+            cancellation=cancellation,
+            network=self._network_link(),
         )
+
+    def _network_link(self) -> NetworkLink | None:
+        return NetworkLink.of(self.config.network, self._environment or Environment.from_os())
 
     def _keep_waiting(self) -> None:
         """Start a container for the next branch, unless this is the first use."""
         service, config, clock, kind = self._service, self.config, self._clock, self._kind
+        environment = self._environment or Environment.from_os()
         if kind is None or service is None or not config.n_waiting:
             return
 
         def start(cancellation: Cancellation) -> RunnerContainer:
             host = Host.of(service)
-            return RunnerContainer(service, config, host, clock=clock, cancellation=cancellation)
+            network = NetworkLink.of(config.network, environment)
+            return RunnerContainer(
+                service, config, host, clock=clock, cancellation=cancellation, network=network
+            )
 
         WaitingContainers.shared().keep(kind, config.n_waiting, start)
 
@@ -399,16 +490,22 @@ class PodmanSandbox(Sandbox):
     ) -> Commands:
         context, mount = self._context, self._context.mount
         self._kind = None
+        if self.config.network:
+            raise SandboxUnavailableError(
+                f"the image {self.config.image} has no Python, so commands cannot use a network",
+                hint="Use an image with Python, or an empty network list.",
+            )
 
         def on_container(container: LiveContainer | None) -> None:
             self._live = container
             if context.notes is not None:
+                file = context.notes / leftovers.COMMANDS
                 if container is None:
-                    leftovers.forget(context.notes)
+                    leftovers.forget(file)
                 else:
-                    leftovers.note(context.notes, container)
+                    leftovers.note(file, container)
             if mount is not None and container is not None:
-                mount_workspace(mount, container.pid)
+                mount_workspace(partial(mount.attach, target=WORKSPACE_PATH), container.pid)
 
         workspace = context.files if mount is None else None
         runner = DirectRunner(service, self.config, host, workspace, on_container, self._clock)
@@ -417,6 +514,11 @@ class PodmanSandbox(Sandbox):
         self._report = prove(run, self.config, host, in_shell=True)
         refuse_holes(self._report)
         return commands
+
+    @property
+    def _note(self) -> Path | None:
+        notes = self._context.notes
+        return None if notes is None else notes / leftovers.COMMANDS
 
     def _check_owner(self, service: PodmanService) -> None:
         """Change the owner of the files to the commands' user, so that commands can write."""
@@ -485,6 +587,10 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
         case "program" if isinstance(request, ExecRequest):
             missing = ending.exit_code == errno.ENOENT
             return ProgramError(request.argv[0], reason, is_missing=missing)
+        case "terminal":
+            return SandboxUnavailableError(
+                f"the sandbox has no terminals: {reason}", hint="Run it without a terminal."
+            )
         case "input" if ending.exit_code == errno.EFBIG:  # the user's own limit, or its parent's
             return UsageError(
                 f"the input has {len(request.stdin):,} bytes, more than a file may have here",

@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from socket import socket
-from typing import Final
+from typing import Final, Protocol
 
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.sandbox.network import NetworkRequest
 from wink_workspace.sandbox.protocol import StreamName
 
 from .frames import (
@@ -33,7 +34,7 @@ from .frames import (
     packed,
 )
 
-__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream"]
+__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "Relay", "RunnerStream"]
 
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
@@ -60,7 +61,7 @@ class Ending:
     """How a command ended.
 
     If it could not be started, ``refused`` is the stage of the failure, and ``exit_code`` is the
-    error number.
+    error number. ``network`` are the requests that the command made.
     """
 
     exit_code: int | None = None
@@ -68,14 +69,35 @@ class Ending:
     timed_out: bool = False
     stopped: str | None = None
     refused: str | None = None
+    network: tuple[NetworkRequest, ...] = ()
+
+
+class Relay(Protocol):
+    """Handles the connections of a command; it sends frames about them from another thread."""
+
+    def fileno(self) -> int:
+        """A descriptor that can be read while frames wait to be sent."""
+        ...
+
+    def receive(self, kind: Kind, payload: bytes) -> None:
+        """Handle a frame of the container; raises ``FrameError``. It does not block."""
+        ...
+
+    def waiting(self) -> list[tuple[Kind, bytes]]:
+        """Frames to send now; the caller sends them before it asks again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends a command: its time limit, or ``watch``, which is polled and returns the reason."""
+    """What ends a command: its time limit, or ``watch``, which is polled and returns the reason.
+
+    ``watch_s`` is the time between two polls.
+    """
 
     timeout_s: float
     watch: Callable[[], str | None] = lambda: None
+    watch_s: float = WATCH_S
 
 
 class RunnerStream:
@@ -94,6 +116,8 @@ class RunnerStream:
         self._engine = EngineParser()
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
+        self._unsent = bytearray()
+        self._relay: Relay | None = None
         self._number = 0
         self._stderr = bytearray()
 
@@ -140,6 +164,7 @@ class RunnerStream:
         stdin: bytes,
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
+        relay: Relay | None = None,
     ) -> Ending:
         """Run a command and wait until it and every process that it started have ended.
 
@@ -149,6 +174,7 @@ class RunnerStream:
             stdin: The input, whose length the payload contains.
             limits: What ends the command.
             sink: Is called with each piece of output.
+            relay: Handles its connections; without one it cannot have any.
 
         Raises:
             SandboxBrokenError: If the runner violated the protocol; end the container then.
@@ -163,11 +189,12 @@ class RunnerStream:
         started_s = self._clock.monotonic_s()
         until_s = started_s + limits.timeout_s
         killed: Ending | None = None
+        self._relay = relay
         while True:
             now_s = self._clock.monotonic_s()
-            frame = self._next(until_s if killed else min(until_s, now_s + WATCH_S))
+            frame = self._next(until_s if killed else min(until_s, now_s + limits.watch_s))
             if frame is not None:
-                ending = self._handle(frame, number, sink)
+                ending = self._handle(frame, number, sink, relay)
                 if ending is not None:
                     return killed or ending
             if killed is not None:
@@ -177,7 +204,8 @@ class RunnerStream:
             killed = self._check_limits(until_s, limits)
             if killed is not None:
                 until_s = self._clock.monotonic_s() + _GRACE_S
-                self._send(packed(Kind.KILL, number), until_s)
+                self._relay = None  # nothing more is sent to connections
+                self._unsent += packed(Kind.KILL, number)
 
     def _check_limits(self, until_s: float, limits: Limits) -> Ending | None:
         if self._clock.monotonic_s() >= until_s:
@@ -186,7 +214,11 @@ class RunnerStream:
         return None if stopped is None else Ending(signal=_SIGKILL, stopped=stopped)
 
     def _handle(
-        self, frame: Frame, number: int, sink: Callable[[StreamName, bytes], None]
+        self,
+        frame: Frame,
+        number: int,
+        sink: Callable[[StreamName, bytes], None],
+        relay: Relay | None,
     ) -> Ending | None:
         """Process a frame; returns how the command ended if the frame reports that."""
         if frame.number != number:
@@ -201,6 +233,11 @@ class RunnerStream:
             case Kind.REFUSED:
                 stage, code = self._fields(frame, 2)
                 return Ending(refused=stage[:20], exit_code=self._integer(code, 0, 4_095))
+            case kind if kind >= Kind.CONNECTION and relay is not None:
+                try:
+                    relay.receive(kind, frame.payload)
+                except FrameError as error:
+                    raise self._broken(f"violated the protocol: {error.message}") from error
             case _:
                 raise self._broken(f"sent {frame.kind.name} during a command")
         return None
@@ -237,11 +274,41 @@ class RunnerStream:
         """The next frame; ``None`` if none arrives in time."""
         while not self._pending:
             remaining_s = until_s - self._clock.monotonic_s()
-            if self._wait(select.POLLIN, remaining_s):
-                self._receive()
+            self._exchange(remaining_s)
             if remaining_s <= 0 and not self._pending:  # also if part of a frame has arrived
                 return None
         return self._pending.popleft()
+
+    def _exchange(self, seconds: float) -> None:
+        """Wait for bytes of the runner and receive them; meanwhile send what waits for it.
+
+        The runner may not read while it writes, so during a command this never waits for one of
+        the two alone.
+        """
+        relay = self._relay
+        if relay is not None and not self._unsent:
+            for kind, payload in relay.waiting():
+                self._unsent += packed(kind, self._number, payload)
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if relay is not None and not self._unsent:
+            poll.register(relay, select.POLLIN)
+        ready = dict(poll.poll(1_000 * min(max(0.0, seconds), _LONGEST_WAIT_S)))
+        events = ready.get(self._connection.fileno(), 0)
+        if events & select.POLLOUT:
+            self._send_some()
+        if events & ~select.POLLOUT:
+            self._receive()
+
+    def _send_some(self) -> None:
+        """Send what waits, as far as that is possible now."""
+        try:
+            del self._unsent[: self._connection.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._receive()  # raises unless its last output can still be read
+            raise self._broken("ended") from None
 
     def _receive(self) -> None:
         try:
@@ -266,7 +333,8 @@ class RunnerStream:
                 del self._stderr[:-_MOST_STDERR_BYTES]
 
     def _send(self, data: bytes, until_s: float) -> None:
-        left = memoryview(data)
+        left = memoryview(bytes(self._unsent) + data if self._unsent else data)
+        self._unsent.clear()
         while left:
             try:
                 left = left[self._connection.send(left) :]

@@ -16,6 +16,8 @@ WORKSPACE = "/workspace"
 CANARY = os.environ.get("WINK_CANARY", "")
 IS_ATTACHED = os.environ.get("WINK_ATTACHED") == "1"
 """Whether the workspace was attached to a running container. Otherwise the engine bound it."""
+WRITES = json.loads(os.environ.get("WINK_WRITES", "null"))
+"""For a service, the directories that it may change; ``None`` for commands, which change all."""
 
 
 def work_in_the_workspace() -> str | None:
@@ -23,8 +25,18 @@ def work_in_the_workspace() -> str | None:
     status = os.stat(WORKSPACE)
     if status.st_uid != os.getuid():
         return f"it belongs to user {status.st_uid}, and commands run as {os.getuid()}"
-    if not os.access(WORKSPACE, os.R_OK | os.W_OK | os.X_OK):
+    if WRITES is None and not os.access(WORKSPACE, os.R_OK | os.W_OK | os.X_OK):
         return "a command cannot write to the workspace"
+    for path in WRITES or ():
+        if not os.access(os.path.join(WORKSPACE, path), os.R_OK | os.W_OK | os.X_OK):
+            return f"a service cannot write to {path}"
+    return None
+
+
+def write_to_a_read_only_workspace() -> str | None:
+    """Find a service that may change more than it declares."""
+    if WRITES is not None and not os.statvfs(WORKSPACE).f_flag & os.ST_RDONLY:
+        return "the workspace is not read-only"
     return None
 
 
@@ -60,11 +72,13 @@ def mounts_at(path: str) -> list[tuple[str, str]]:
 def see_host_paths_of_the_workspace() -> str | None:
     """Find paths of the host, or other workspaces, in the list of mounts."""
     mounts = mounts_at(WORKSPACE)
-    if not IS_ATTACHED:
-        return None if len(mounts) == 1 else f"{len(mounts)} mounts in the workspace"
-    if len(mounts) != 2:  # the empty mount point, and the workspace on it
+    n_parts = len(WRITES or ())
+    if not IS_ATTACHED:  # a service has the empty mount point, too
+        expected = 1 if WRITES is None else 2 + n_parts
+        return None if len(mounts) == expected else f"{len(mounts)} mounts in the workspace"
+    if len(mounts) != 2 + n_parts:  # the empty mount point, and the workspace on it
         return f"{len(mounts)} mounts in the workspace"
-    root, rest = mounts[-1]
+    root, rest = mounts[1]
     if root != "/files":
         return f"the mount's root is {root}"
     _, source, options = rest.split(" ", 2)
@@ -77,6 +91,7 @@ def see_host_paths_of_the_workspace() -> str | None:
 
 PROBES: tuple[Callable[[], str | None], ...] = (
     work_in_the_workspace,
+    write_to_a_read_only_workspace,
     use_devices_or_setuid_of_the_workspace,
     leave_the_workspace,
     see_host_paths_of_the_workspace,

@@ -1,0 +1,360 @@
+"""Images of projects: what set-up can reach, what commands find, and what is built again.
+
+The packages of the project are a directory on this machine, so that no index is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from podman_machine import sandbox_place
+
+from wink_workspace.cli import main
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
+from wink_workspace.sandbox.podman.build_source import copy_source, source_digest
+from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.project_images import (
+    LAYER,
+    ProjectImages,
+    check_containerfile,
+    project_name,
+)
+
+pytestmark = pytest.mark.xdist_group("podman-projects")
+
+ATTEMPTS = """\
+import json, os, pathlib, socket
+
+def connect(family, address):
+    with socket.socket(family) as client:
+        client.settimeout(2)
+        client.connect(address)
+
+def write(path):
+    pathlib.Path(path).write_text("x")
+
+attempts = {
+    "connect to the host": lambda: connect(socket.AF_INET, ("127.0.0.1", 631)),
+    "find a route": lambda: pathlib.Path("/proc/net/route").read_text().splitlines()[1],
+    "resolve a name": lambda: socket.getaddrinfo("package.invalid", 443),
+    "change a download": lambda: write("/fetched/python/requirements.txt"),
+    "add a download": lambda: write("/fetched/python/x.whl"),
+    "change a program": lambda: write("/usr/bin/env"),
+    "add a program": lambda: write("/usr/local/bin/python3"),
+    "become root": lambda: os.setuid(0),
+    "mount": lambda: os.chroot("/tmp"),
+    "read a secret": lambda: pathlib.Path("/workspace/.env").read_text(),
+    "read a password": lambda: pathlib.Path("/workspace/.netrc").read_text(),
+    "read the history": lambda: os.listdir("/workspace/.git"),
+    "use the host's packages": lambda: os.listdir("/workspace/node_modules"),
+}
+done = {}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        done[name] = "DONE"
+    except Exception as error:
+        done[name] = type(error).__name__
+out = pathlib.Path("/opt/project/attempts.json")
+out.write_text(json.dumps(done))
+forged = pathlib.Path("/opt/project/bin/python3")
+python = forged.with_name("python")
+python.unlink()
+python.symlink_to("real")
+forged.rename(forged.with_name("real"))
+forged.write_text("#!/bin/sh\\necho forged\\n")
+forged.chmod(0o755)
+os.symlink("/etc/hostname", "/opt/project/link")
+pathlib.Path("/workspace/left").write_text("x")
+"""
+SET_UP = ("/usr/bin/python3 attempts.py", "echo second >/opt/project/second")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the wheel of one package."""
+    folder = tmp_path_factory.mktemp("packages")
+    name = "wink_tests_dependency"
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "answer = 42\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def machine(environment: Environment, packages: Path) -> Environment:
+    """The environment of a pip that knows only that directory."""
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "PIP_CONFIG_FILE": "/dev/null"}
+    return replace(environment, variables={**environment.variables, **offline})
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    files = {
+        "requirements.txt": "wink-tests-dependency==1.0\n",
+        "attempts.py": ATTEMPTS,
+        "test_it.py": "from wink_tests_dependency import answer\ndef test_it(): assert answer == 42\n",
+        ".env": "SECRET=1\n",
+        ".netrc": "password\n",
+        ".env.example": "SECRET=\n",
+        ".git/config": "[core]\n",
+        "node_modules/a/index.js": "1\n",
+        "certs/server.pem": "public\n",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(machine: Environment, tmp_path_factory: pytest.TempPathFactory) -> ProjectImages:
+    """With a cache of its own, and the root filesystems of the usual one."""
+    cache = tmp_path_factory.mktemp("cache")
+    for archive in ImageStore(machine).cache.glob("*.tar"):
+        (cache / archive.name).symlink_to(archive)
+    return ProjectImages(machine, ImageStore(machine, cache=cache))
+
+
+RECIPE = ImageRecipe(requirements=("requirements.txt",), set_up=SET_UP)
+
+
+@pytest.fixture(scope="module")
+def built(images: ProjectImages, source: Path) -> Generator[SandboxImage]:
+    """The image of the project; the images that the tests made are removed at the end."""
+    before = all_images(images)
+    yield images.build(RECIPE, source)
+    for name in all_images(images) - before:
+        images.store.programs.podman("rmi", "--force", name)
+
+
+def all_images(images: ProjectImages) -> set[str]:
+    listed = images.store.programs.podman("image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
+    return {name for name in listed.splitlines() if "/project-" in name or LAYER in name}
+
+
+@pytest.fixture(scope="module")
+def sandbox(
+    built: SandboxImage, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[PodmanSandbox]:
+    place = sandbox_place(tmp_path_factory.mktemp("sandbox"))
+    with closing(PodmanSandbox(place, config=PodmanConfig(image=built.reference))) as sandbox:
+        yield sandbox
+
+
+def output(sandbox: PodmanSandbox, command: str, **options: object) -> str:
+    result = sandbox.run(ExecRequest(argv=("/bin/sh", "-c", command), **options))
+    assert result.exit_code == 0, result
+    return result.stdout.head.decode()
+
+
+def steps_of(
+    images: ProjectImages, recipe: ImageRecipe, source: Path
+) -> tuple[SandboxImage, list[str]]:
+    """The image, and everything that its build ran or fetched."""
+    lines: list[str] = []
+    image = images.build(recipe, source, progress=lines.append)
+    return image, [line for line in lines if line.startswith(("step:", "fetching", "STEP 1"))]
+
+
+# What a step can reach
+
+
+def test_set_up_has_no_network_no_privilege_no_secret_and_cannot_change_downloads(
+    sandbox: PodmanSandbox,
+) -> None:
+    done = json.loads(output(sandbox, "cat /opt/project/attempts.json"))
+    assert len(done) == 13
+    assert "DONE" not in done.values(), done
+
+
+def test_commands_find_the_requirements_and_what_set_up_made(sandbox: PodmanSandbox) -> None:
+    files = sandbox._context.files
+    (files / "test_it.py").write_text(
+        "def test_it():\n    import wink_tests_dependency as d\n    assert d.answer == 42\n"
+    )
+    assert "1 passed" in output(sandbox, "pytest -q -p no:cacheprovider")
+    assert output(sandbox, "cat /opt/project/second; echo $VIRTUAL_ENV") == "second\n/opt/project\n"
+    assert output(sandbox, "ls") == "test_it.py\n"
+
+
+def test_commands_cannot_change_the_image_and_set_up_cannot_replace_the_runner(
+    sandbox: PodmanSandbox,
+) -> None:
+    """Set-up put another python3 first on the PATH; the runner is still the one of Debian."""
+    assert output(sandbox, "python3") == "forged\n"
+    assert not sandbox.report.holes
+    assert len(sandbox.report.probes) > 15
+    result = sandbox.run(ExecRequest(argv=("/bin/sh", "-c", "echo x >/opt/project/second")))
+    assert result.exit_code != 0
+
+
+# What is built again
+
+
+def test_a_second_build_runs_and_fetches_nothing(
+    images: ProjectImages, built: SandboxImage, source: Path
+) -> None:
+    assert steps_of(images, RECIPE, source) == (built, [])
+    found = images.find(source)
+    assert found is not None
+    assert (found.id, found.source) == (built.id, str(source))
+    assert images.find(source / "certs") is None
+
+
+def test_a_change_repeats_only_the_steps_that_it_concerns(
+    images: ProjectImages, built: SandboxImage, source: Path
+) -> None:
+    longer = replace(RECIPE, set_up=(*SET_UP, "echo third >/opt/project/third"))
+    third, steps = steps_of(images, longer, source)
+    assert [step[:12] for step in steps] == ["step: echo t", "STEP 1/4: FR"]
+    assert third.id != built.id
+    (source / ".env").write_text("SECRET=2\n")
+    (source / "node_modules/a/index.js").write_text("2\n")
+    assert steps_of(images, longer, source) == (third, [])
+    (source / "certs/server.pem").write_text("other\n")
+    _, steps = steps_of(images, longer, source)
+    assert [step[:12] for step in steps] == [
+        "step: /usr/b",
+        "step: echo s",
+        "step: echo t",
+        "STEP 1/4: FR",
+    ]
+    (source / "certs/server.pem").write_text("public\n")
+    assert steps_of(images, RECIPE, source) == (built, [])
+    assert images.find(source).id == built.id
+
+
+def test_a_failed_step_reports_its_output_and_leaves_nothing(
+    images: ProjectImages, built: SandboxImage, source: Path
+) -> None:
+    before = sorted(images.steps.iterdir())
+    failing = replace(RECIPE, set_up=("echo begun; echo wrong >&2; mkdir -m 0 x; exit 3",))
+    with pytest.raises(SandboxUnavailableError, match=r"exit code 3.*begun; wrong") as caught:
+        images.build(failing, source)
+    assert "/opt/project" in caught.value.hint
+    assert sorted(images.steps.iterdir()) == before
+    assert not list(images.store.cache.glob("unfinished*"))
+    assert images.find(source).id == built.id
+
+
+def test_a_base_that_does_not_exist_is_not_pulled(images: ProjectImages, source: Path) -> None:
+    with pytest.raises(SandboxUnavailableError, match=r"there is no image localhost/none:1"):
+        images.build(ImageRecipe(base="localhost/none:1"), source)
+    with pytest.raises(UsageError, match="is not a directory"):
+        images.build(ImageRecipe(), source / "none")
+
+
+def test_a_containerfile_is_refused_if_root_would_run_it(
+    images: ProjectImages, source: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("this is about root")
+    with pytest.raises(SandboxUnavailableError, match="not built by root"):
+        images.build(ImageRecipe(containerfile="Containerfile"), source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM a\nADD https://x.invalid/a /a\n",
+        "FROM a\nadd \\\n  https://x.invalid/a /a\n",
+        "FROM a\nONBUILD ADD b /b\n",
+        "FROM a\nRUN --network=host id\n",
+        "FROM a\nRUN --mount=type=cache,target=/c id\n",
+        "FROM a\n run --security=insecure id\n",
+        "# escape=`\nFROM a\n",
+    ],
+)
+def test_a_containerfile_that_downloads_by_itself_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="Containerfile: "):
+        check_containerfile(text, "Containerfile")
+
+
+def test_an_ordinary_containerfile_is_accepted() -> None:
+    text = "# a comment\nFROM a\nCOPY . /a\nRUN apk --no-cache \\\n  fix\n"
+    assert check_containerfile(text, "Containerfile") is None
+
+
+# The source
+
+
+def test_the_copy_of_a_source_has_no_secrets_history_or_caches(
+    source: Path, tmp_path: Path
+) -> None:
+    (source / "link").symlink_to("/etc/hostname")
+    os.mkfifo(source / "pipe")
+    try:
+        copy_source(source, tmp_path / "copy", None)
+    finally:
+        (source / "link").unlink()
+        (source / "pipe").unlink()
+    copied = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
+    assert copied == {
+        *(".env.example", "attempts.py", "certs", "certs/server.pem", "link"),
+        *("requirements.txt", "test_it.py"),
+    }
+    assert (tmp_path / "copy/link").is_symlink()
+
+
+def test_the_digest_of_a_source_covers_names_kinds_contents_and_modes(tmp_path: Path) -> None:
+    def digest_after(change: Callable[[], object]) -> str:
+        change()
+        return source_digest(tmp_path)
+
+    file = tmp_path / "a"
+    digests = [
+        digest_after(lambda: file.write_text("1")),
+        digest_after(lambda: file.write_text("2")),
+        digest_after(lambda: file.chmod(0o755)),
+        digest_after(lambda: file.rename(tmp_path / "b")),
+        digest_after(lambda: (tmp_path / "c").mkdir()),
+        digest_after(lambda: (tmp_path / "d").symlink_to("b")),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert source_digest(tmp_path) == digests[-1]
+
+
+# The commands
+
+
+def test_exec_uses_the_image_of_the_project_and_list_shows_it(
+    built: SandboxImage,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def shell(*arguments: str, code: int = 0) -> str:
+        exit_code = main(list(arguments))
+        captured = capfdbinary.readouterr()
+        assert exit_code == code, captured
+        return (captured.out + captured.err).decode()
+
+    workspace = shell("new", str(source)).partition(":")[0]
+    assert "second" in shell("exec", workspace, "--", "cat", "/opt/project/second")
+    listed = {each["reference"]: each for each in json.loads(shell("image", "list", "--json"))}
+    assert listed[built.reference]["state"] == f"for {source}"
+    assert listed[built.reference]["created_s"] > 0
+    assert not [name for name in listed if name.startswith(LAYER) or name.endswith(":current")]
+    assert project_name(source) in shell("image", "list")
+    message = shell("image", "build", "python", "--packages", "make", code=2)
+    assert "options for a project" in message

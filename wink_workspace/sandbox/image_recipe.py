@@ -1,0 +1,91 @@
+"""What a project adds to an image: a description, without any engine.
+
+A recipe comes from a project's file or from options of the command line. It describes steps of two
+kinds. *Fetch* steps download what ``packages``, ``requirements`` and ``lock`` name, and run no code
+of the project. *Run* steps, among them ``set_up`` and the instructions of ``containerfile``, run
+code of the project, isolated and without network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from wink_workspace.errors import UsageError
+
+__all__ = ["ImageRecipe"]
+
+_PACKAGE: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_MOST: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRecipe:
+    """How the image of a project is built.
+
+    Attributes:
+        base: One of our images by its short name (``python``, ``build``, ``node``), or the name of
+            an image in the engine's store. It is not used if there is a ``containerfile``.
+        packages: Debian packages, each with an optional ``=version``.
+        requirements: Files with Python requirements; paths in the source.
+        lock: A lock file with exact versions: ``requirements.txt`` with hashes, ``uv.lock`` or
+            ``package-lock.json``; a path in the source.
+        containerfile: A Containerfile whose image is the base; a path in the source.
+        set_up: Shell commands that run last, in a copy of the source, without network.
+
+    Raises:
+        UsageError: If a value is invalid: a package with other characters, a path that leads
+            outside of the source, too many values.
+    """
+
+    base: str = "python"
+    packages: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    lock: str | None = None
+    containerfile: str | None = None
+    set_up: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _IMAGE.fullmatch(self.base):
+            raise UsageError(
+                f"{self.base!r} is not the name of an image", hint="Use a name such as python."
+            )
+        for package in self.packages:
+            if not _PACKAGE.fullmatch(package):
+                raise UsageError(
+                    f"{package!r} is not the name of a Debian package",
+                    hint="Use names such as gcc, separated by commas.",
+                )
+        for path in self.files:
+            if path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
+                raise UsageError(
+                    f"{path!r} is not a path in the source",
+                    hint="Use a relative path without '..'.",
+                )
+        for command in self.set_up:
+            if not command.strip() or "\0" in command:
+                raise UsageError(
+                    f"{command!r} is not a shell command", hint="Write one command for each step."
+                )
+        for values in (self.packages, self.requirements, self.set_up):
+            if len(values) > _MOST:
+                raise UsageError(
+                    f"the recipe has {len(values):,} values in one list",
+                    hint=f"Use at most {_MOST}.",
+                )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of the source that the recipe names."""
+        named = (*self.requirements, self.lock, self.containerfile)
+        return tuple(path for path in named if path is not None)
+
+    @property
+    def digest(self) -> str:
+        """The same for two recipes with the same values, whatever their files contain."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]

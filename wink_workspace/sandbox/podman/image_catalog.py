@@ -1,0 +1,94 @@
+"""The images of Podman sandboxes, for the commands: our recipes by name, and those of projects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox.backends import SandboxImage, SandboxImageState
+from wink_workspace.sandbox.image_recipe import ImageRecipe
+
+from .images import RECIPES, USUAL_RECIPES, ImageStore, recipe
+from .programs import Progress
+from .project_images import LAYER, ProjectImages, is_second_name
+
+__all__ = ["PodmanImages"]
+
+
+class PodmanImages:
+    """Our images by name; implements ``SandboxImages``.
+
+    Args:
+        environment: As for ``ImageStore``.
+    """
+
+    names = RECIPES
+    usual_names = USUAL_RECIPES
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._store = ImageStore(environment)
+
+    def reference(self, name: str) -> str:
+        """See ``SandboxImages``."""
+        return recipe(name).reference
+
+    def find(self, name: str) -> SandboxImage | None:
+        """See ``SandboxImages``."""
+        return self._store.find(self.reference(name))
+
+    def listed(self) -> tuple[SandboxImageState, ...]:
+        """See ``SandboxImages``."""
+        current = {recipe(name).reference: recipe(name).digest for name in self.names}
+        found = {
+            image.reference: image
+            for image in self._store.all()
+            if not image.reference.startswith(f"{LAYER}:") and not is_second_name(image.reference)
+        }
+        states = [
+            SandboxImageState(
+                image.reference, _state(current, image), image.size_bytes, image.created_s
+            )
+            for image in found.values()
+        ]
+        missing = [
+            SandboxImageState(each, "missing", None) for each in current.keys() - found.keys()
+        ]
+        return tuple(sorted((*states, *missing), key=lambda state: state.reference))
+
+    def build(
+        self,
+        name: str,
+        *,
+        base: str | None = None,
+        rebuild: bool = False,
+        progress: Progress | None = None,
+    ) -> SandboxImage:
+        """See ``SandboxImages``."""
+        return self._store.build(recipe(name), base=base, rebuild=rebuild, progress=progress)
+
+    def build_project(
+        self,
+        wanted: ImageRecipe,
+        source: Path,
+        *,
+        rebuild: bool = False,
+        progress: Progress | None = None,
+    ) -> SandboxImage:
+        """See ``SandboxImages``."""
+        images = ProjectImages(self._environment, self._store)
+        return images.build(wanted, source, rebuild=rebuild, progress=progress)
+
+    def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
+        """See ``SandboxImages``."""
+        return ProjectImages(self._environment, self._store).find(source, wanted)
+
+
+def _state(current: Mapping[str, str], image: SandboxImage) -> str:
+    if image.source:
+        return f"for {image.source}"
+    wanted = current.get(image.reference)
+    if wanted is None:
+        return "of another version"
+    return "current" if wanted == image.recipe_digest else "of an older recipe"

@@ -1,0 +1,143 @@
+"""The programs of this machine that download and build: ``podman``, ``apt-get``, ``pip``, ``npm``.
+
+They get the caller's variables, so each client uses the mirrors, proxies and certificates that it
+is configured for. None gets a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess  # noqa: TID251 - the engine's own command builds images
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError
+
+from .engine_conf import EngineSettings
+
+__all__ = ["Programs", "Progress"]
+
+Progress = Callable[[str], None]
+"""Is called with each line that a build prints."""
+
+_LONGEST_BUILD_S = 1_800
+_LONGEST_QUERY_S = 60
+_LAST_LINES: Final = 12
+_PERMISSION_MESSAGES: Final = (
+    "chroot mode",
+    "unshare",
+    "uidmap",
+    "subuid",
+    "need to be root",
+    "permitted",
+)
+_PERMISSION_HINT: Final = (
+    "Build as root with all privileges, or as an ordinary user with `newuidmap` (package uidmap),"
+    " lines in /etc/subuid and /etc/subgid, and user namespaces; `wink-workspace doctor`"
+    " reports which of these is missing. Or start from a public image:"
+    " `wink-workspace image build python --base debian:bookworm-slim`."
+)
+_BUILD_HINT: Final = (
+    "Fix the reported error and build again, or start from a public image:"
+    " `wink-workspace image build python --base debian:bookworm-slim`."
+)
+
+
+class Programs:
+    """Runs the programs that the ``PATH`` of *environment* has."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def find(self, name: str) -> str | None:
+        """The path of a program; ``None`` if it is not installed."""
+        return shutil.which(name, path=self.environment.variables.get("PATH", os.defpath))
+
+    def podman(self, *arguments: str, progress: Progress | None = None) -> str:
+        """Run ``podman`` with our settings; raises as ``run``, or if it is not installed."""
+        podman = self.find("podman")
+        if podman is None:
+            raise SandboxUnavailableError("there is no podman on the PATH")
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.environment.variables.get("PATH", "")
+            conf = EngineSettings.for_this_machine(path=path).write(Path(folder))
+            return self.run(
+                [podman, *arguments], progress=progress, more={"CONTAINERS_CONF": str(conf)}
+            )
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        progress: Progress | None = None,
+        more: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> str:
+        """Run a program to its end; returns its output.
+
+        Args:
+            command: The program's path and its arguments.
+            progress: Is called with each line of both streams. A program without it gets one
+                minute and returns its standard output; otherwise it may take half an hour.
+            more: Variables in addition to the caller's.
+            cwd: Its working directory.
+
+        Raises:
+            SandboxUnavailableError: If it fails; the message ends with its last output.
+        """
+        with subprocess.Popen(  # noqa: S603 - found on the caller's own PATH; no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if progress else subprocess.PIPE,
+            env={**self.environment.variables, **(more or {})},
+            cwd=cwd,
+            text=True,
+            errors="replace",
+        ) as process:
+            if progress is None:
+                return _answer(process, command)
+            return _watched(process, command, progress)
+
+
+def _answer(process: subprocess.Popen[str], command: Sequence[str]) -> str:
+    try:
+        out, err = process.communicate(timeout=_LONGEST_QUERY_S)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        raise _failed(command, ["it did not answer"]) from error
+    if process.returncode:
+        raise _failed(command, err.splitlines())
+    return out
+
+
+def _watched(process: subprocess.Popen[str], command: Sequence[str], progress: Progress) -> str:
+    lines: list[str] = []
+    try:
+        for line in process.stdout or ():
+            lines.append(line.rstrip("\n"))
+            progress(lines[-1])
+        process.wait(timeout=_LONGEST_BUILD_S)
+    except BaseException:
+        process.terminate()  # Ctrl-C: mmdebstrap and podman clean up after themselves
+        raise
+    if process.returncode:
+        raise _failed(command, lines)
+    return "\n".join(lines)
+
+
+def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableError:
+    output = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
+    program = Path(command[0]).name
+    if program != "mmdebstrap":
+        return SandboxUnavailableError(f"{program} {command[1]} failed: {output}")
+    is_not_permitted = any(word in output.casefold() for word in _PERMISSION_MESSAGES)
+    why = " for lack of permissions" if is_not_permitted else ""
+    return SandboxUnavailableError(
+        f"the root filesystem cannot be made{why}; mmdebstrap printed: {output}",
+        hint=_PERMISSION_HINT if is_not_permitted else _BUILD_HINT,
+    )

@@ -1,0 +1,537 @@
+"""Images with the dependencies of a project, built step by step.
+
+Rule 1: *fetch* steps run clients of this machine, and no code of the project. *Run* steps run its
+code, without network and isolated as ``build_step`` describes.
+Rule 2: Debian's packages are a layer below, which only the recipes of our own images install. What
+run steps make is a directory, mounted at ``/opt/project`` and copied into the image at the end: a
+virtual environment, and the ``node_modules`` that Node finds from ``/workspace``.
+Rule 3: the result of each step is kept under a digest of everything that went into it, and used
+again.
+
+The image of a project has a name of its own, by the path of the source. Its tag is a digest of the
+recipe and what it read. The tag ``current`` is on the one that was built last, ``recipe-DIGEST`` on
+the one that was built last from a recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Final
+
+from wink_workspace import serde
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError, WinkError
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk import DiskTree
+from wink_workspace.sandbox.backends import SandboxImage
+from wink_workspace.sandbox.image_recipe import ImageRecipe
+from wink_workspace.sandbox.ownership import host_owner
+
+from .build_source import copy_source, source_digest
+from .build_step import FETCHED_PATH, BuildStep, StepRunner
+from .debian import STATUS_COMMAND
+from .fetching import ImageFacts, PackageFetcher
+from .image_settings import VARIABLES
+from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, recipe
+from .programs import Progress
+from .requirements import Requirements, build_requirements, read_requirements
+from .service import shared_service
+
+__all__ = ["LAYER", "ProjectImages", "check_containerfile", "is_second_name", "project_name"]
+
+_VERSION: Final = "1"
+"""Part of every digest; it changes with the steps below."""
+
+LAYER: Final = "localhost/wink-workspace/layer"
+"""The name, without a tag, of the images of steps."""
+
+_NODE_LOCK: Final = "package-lock.json"
+_CURRENT: Final = "current"
+_OF_RECIPE: Final = "recipe-"
+_BELOW: Final = """\
+ARG BASE
+FROM ${BASE}
+COPY --chown=1000:1000 project /opt/project
+ENV VIRTUAL_ENV=/opt/project PATH=/opt/project/bin:/node_modules/.bin:PATH_OF_BASE
+"""
+_WITH_PACKAGES: Final = """\
+COPY packages.txt prepare /usr/share/wink-workspace/
+RUN sh /usr/share/wink-workspace/prepare
+"""
+_WHOLE: Final = """\
+ARG BASE
+FROM ${BASE}
+COPY --chown=1000:1000 project /opt/project
+"""
+_ENVIRONMENT: Final = """\
+# make a virtual environment
+[ -e /opt/project/bin/python ] || python3 -m venv --system-site-packages /opt/project
+if python3 -c 'import pytest' 2>/dev/null; then  # that of Debian, with the project's packages
+    printf '#!%s\\nimport pytest\\nraise SystemExit(pytest.console_main())\\n' \\
+        /opt/project/bin/python >/opt/project/bin/pytest
+    chmod 755 /opt/project/bin/pytest
+fi
+"""
+_FACTS: Final = (
+    'python3 -I -c "import json, platform, sys;'
+    "print(json.dumps({'python': '%d.%d.%d' % sys.version_info[:3],"
+    " 'glibc': platform.libc_ver()[1], 'machine': platform.machine()}))\""
+)
+_INSTALL_PYTHON: Final = """\
+# install the Python requirements
+/opt/project/bin/pip install --quiet --constraint=/fetched/python/constraints.txt \\
+    --requirement=/fetched/python/requirements.txt
+"""
+_INSTALL_NODE: Final = """\
+# install the Node packages, with their own scripts
+mkdir -p /opt/project/node
+cp -R /fetched/node/. /opt/project/node/
+cd /opt/project/node
+npm rebuild --offline --no-audit --no-fund --loglevel=error --cache=/tmp/npm
+"""
+_VARIABLES: Final = {
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PREFIX": "/opt/project",
+}
+_MOST_STEPS: Final = 24
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/:._+-]+")
+_NUMBERS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){1,2}")
+_MACHINE: Final = re.compile(r"[a-z0-9_]+")
+
+
+_CONTINUED: Final = re.compile(r"\\[ \t]*\r?\n")
+
+
+def project_name(source: Path) -> str:
+    """The name, without a tag, of the images of the project in that directory."""
+    path = os.fsencode(source.resolve())
+    return f"localhost/wink-workspace/project-{hashlib.sha256(path).hexdigest()[:16]}"
+
+
+def is_second_name(reference: str) -> bool:
+    """Whether the name of a project's image is one that is moved to the newest image."""
+    tag = reference.rpartition(":")[2]
+    return tag == _CURRENT or tag.startswith(_OF_RECIPE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A run step: a command, downloads by their names, and whether it sees the source."""
+
+    command: str
+    fetched: Mapping[str, Path]
+    with_source: bool = False
+
+
+class ProjectImages:
+    """Builds and finds the images of projects.
+
+    Args:
+        environment: The variables with the ``PATH``, the cache directory and the engine.
+        store: The engine's images and the cache of downloads.
+    """
+
+    def __init__(self, environment: Environment, store: ImageStore) -> None:
+        self.environment = environment
+        self.store = store
+        self.fetcher = PackageFetcher(store.programs, store.cache / "fetched")
+
+    def find(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
+        """The image that was last built for the project in *source*; ``None`` if none was.
+
+        With *wanted*, the one that was last built from this recipe.
+        """
+        tag = _CURRENT if wanted is None else f"{_OF_RECIPE}{wanted.digest}"
+        return self.store.find(f"{project_name(source)}:{tag}")
+
+    def build(
+        self,
+        wanted: ImageRecipe,
+        source: Path,
+        *,
+        rebuild: bool = False,
+        progress: Progress | None = None,
+    ) -> SandboxImage:
+        """The image of a recipe for the project in *source*; each step is run unless it exists.
+
+        Args:
+            wanted: The recipe.
+            source: The directory of the project.
+            rebuild: Run all steps, with new downloads.
+            progress: Is called with each line that a step prints.
+
+        Raises:
+            SandboxUnavailableError: If a step fails; the message ends with its last output.
+            UsageError: If a file of the recipe is missing or not allowed.
+        """
+        if not source.is_dir():
+            raise UsageError(f"{source} is not a directory", hint="Name the project's directory.")
+        on_progress = progress or _ignore_progress
+        with self.store.lock(), self._scratch() as scratch:
+            final = _Build(self, wanted, source.resolve(), scratch, rebuild, on_progress).built()
+            tags = (_CURRENT, f"{_OF_RECIPE}{wanted.digest}")
+            names = (f"{project_name(source)}:{tag}" for tag in tags)
+            self.store.programs.podman("tag", final, *names)
+            image = self.store.find(final)
+            self._prune()
+        if image is None:
+            raise SandboxUnavailableError(f"the image {final} is gone: another process removed it")
+        return image
+
+    @property
+    def steps(self) -> Path:
+        """The directory with the results of run steps."""
+        return self.store.cache / "steps"
+
+    def _prune(self) -> None:
+        """Delete the results of steps that were not used for the longest time."""
+        if self.steps.is_dir():
+            kept = sorted(self.steps.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in kept[:-_MOST_STEPS]:
+                _delete(path)
+
+    @contextmanager
+    def _scratch(self) -> Generator[Path]:
+        """A temporary directory, which is deleted whatever a step left in it."""
+        self.store.cache.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self.store.cache, prefix="unfinished-"))
+        try:
+            yield folder
+        finally:
+            _delete(folder)
+
+
+class _Build:
+    """One build."""
+
+    def __init__(
+        self,
+        images: ProjectImages,
+        wanted: ImageRecipe,
+        source: Path,
+        scratch: Path,
+        rebuild: bool,
+        progress: Progress,
+    ) -> None:
+        self._images = images
+        self._store = images.store
+        self._wanted = wanted
+        self._source = source
+        self._scratch = scratch
+        self._rebuild = rebuild
+        self._progress = progress
+        self._runner: StepRunner | None = None
+        self._n_directories = 0
+        self._source_digest = ""
+
+    def built(self) -> str:
+        """Build what is missing; returns the name of the image."""
+        below = self._below()
+        steps = self._steps(below)
+        digests = [below.rpartition(":")[2]]
+        for step in steps:
+            inputs = {name: path.name for name, path in step.fetched.items()}
+            source = self._digest_of_source() if step.with_source else ""
+            digests.append(_digest(digests[-1], step.command, inputs, source))
+        final = f"{project_name(self._source)}:{digests[-1]}"
+        if self._is_missing(final):
+            project = self._run(below, steps, digests)
+            context = self._directory("context")
+            if project is None:
+                (context / "project").mkdir()
+            else:
+                project.rename(context / "project")
+            labels = {RECIPE_LABEL: digests[-1], SOURCE_LABEL: str(self._source)}
+            self._podman_build(context, _WHOLE, final, below, labels=labels)
+        return final
+
+    def _steps(self, below: str) -> list[_Step]:
+        """The run steps, after everything that they need was fetched."""
+        wanted, steps = self._wanted, list[_Step]()
+        files, node = self._locks()
+        requirements = Requirements()
+        for path in files:
+            requirements += read_requirements(self._source, path)
+        builds = build_requirements(self._source) if wanted.set_up else ()
+        fetched: dict[str, Path] = {}
+        if requirements.lines or builds:
+            fetched["python"] = self._images.fetcher.python(
+                requirements, builds, self._facts(below), self._progress, again=self._rebuild
+            )
+            steps.append(_Step(_ENVIRONMENT, {}))
+        if requirements.lines:
+            steps.append(_Step(_INSTALL_PYTHON, fetched))
+        if node is not None:
+            package = self._text(str(node.parent / "package.json"))
+            folder = self._images.fetcher.node(
+                package, self._text(str(node)), self._progress, again=self._rebuild
+            )
+            steps.append(_Step(_INSTALL_NODE, {"node": folder}))
+        return [*steps, *(_Step(each, fetched, with_source=True) for each in wanted.set_up)]
+
+    def _locks(self) -> tuple[tuple[str, ...], PurePosixPath | None]:
+        """The files with Python requirements, and the lock file of npm."""
+        lock = self._wanted.lock
+        if lock is not None and PurePosixPath(lock).name == _NODE_LOCK:
+            return self._wanted.requirements, PurePosixPath(lock)
+        return (*self._wanted.requirements, *filter(None, [lock])), None
+
+    def _run(self, below: str, steps: Sequence[_Step], digests: Sequence[str]) -> Path | None:
+        """Run the steps that have no result yet; returns a directory with that of the last."""
+        known = 0
+        for n in range(len(steps), 0, -1):
+            if not self._rebuild and (self._images.steps / digests[n]).is_dir():
+                known = n
+                break
+        before = self._images.steps / digests[known] if known else None
+        project = self._copy_of(before)
+        for step, digest in list(zip(steps, digests[1:], strict=True))[known:]:
+            self._progress(f"step: {step.command.strip().splitlines()[0].lstrip('# ')}")
+            variables = dict(_VARIABLES)
+            if "python" in step.fetched:
+                variables["PIP_FIND_LINKS"] = f"{FETCHED_PATH}/python"
+            self._runner_for(below).run(
+                BuildStep(
+                    image=below,
+                    command=step.command,
+                    source=self._copied() if step.with_source else self._empty(),
+                    project=project,
+                    fetched=step.fetched,
+                    variables=variables,
+                )
+            )
+            self._images.steps.mkdir(exist_ok=True)
+            _delete(self._images.steps / digest)
+            self._copy_of(project).rename(self._images.steps / digest)
+        return project
+
+    def _copy_of(self, project: Path | None) -> Path:
+        """A new directory for the sandbox's user, with what is in *project*."""
+        copy = self._empty()
+        if project is not None:
+            os.utime(project)  # it is used
+            copy.rmdir()
+            # Steps wrote it, so it is not walked by path here; cp follows no link below it.
+            cp = self._store.programs.find("cp") or "/bin/cp"
+            self._store.programs.run([cp, "-a", "--reflink=auto", "--", str(project), str(copy)])
+        return copy
+
+    # The image below
+
+    def _below(self) -> str:
+        """The image with Debian's packages, in which the steps run."""
+        reference, identity = self._base()
+        packages = sorted(set(self._wanted.packages))
+        path = self._path_of(reference)
+        text = _BELOW.replace("PATH_OF_BASE", path) + (_WITH_PACKAGES if packages else "")
+        name = f"{LAYER}:{_digest(identity, text, packages)}"
+        if self._is_missing(name):
+            context = self._directory("below")
+            (context / "project").mkdir()
+            volumes: tuple[str, ...] = ()
+            if packages:
+                status = self._runner_for(reference).output(
+                    reference, STATUS_COMMAND, self._empty()
+                )
+                folder = self._store.debian.fetch(
+                    packages, status, self._progress, again=self._rebuild
+                )
+                recipe("python").write(context)
+                (context / "packages.txt").write_text("".join(f"{each}\n" for each in packages))
+                volumes = (f"--volume={folder}:/fetched/debian:ro",)
+            self._podman_build(context, text, name, reference, *volumes)
+        return name
+
+    def _base(self) -> tuple[str, str]:
+        """The name and the id of the image to start from."""
+        if self._wanted.containerfile is not None:
+            return self._built_containerfile(self._wanted.containerfile)
+        name = self._wanted.base
+        if name in RECIPES:
+            image = self._store.built(recipe(name), rebuild=False, progress=self._progress)
+            return image.reference, image.id
+        found = self._store.find(name)
+        if found is None:
+            raise SandboxUnavailableError(
+                f"there is no image {name}",
+                hint="Pull it with podman, use its full name with the tag, or use one of"
+                f" {', '.join(RECIPES)}.",
+            )
+        return found.reference, found.id
+
+    def _built_containerfile(self, path: str) -> tuple[str, str]:
+        """The image of a Containerfile of the project.
+
+        Its instructions run as the root of a user namespace. If root runs the engine, a build has
+        none, so that they would run as root of this machine.
+        """
+        if host_owner() is not None:
+            raise SandboxUnavailableError(
+                "a Containerfile of a project is not built by root: its commands would have root's"
+                " id on this machine",
+                hint="Build as an ordinary user, or name packages and set-up commands instead.",
+            )
+        text = self._text(path)
+        check_containerfile(text, path)
+        identity = _digest("containerfile", path, text, self._digest_of_source())
+        name = f"{LAYER}:{identity}"
+        if self._is_missing(name):
+            context = self._copied()
+            self._progress(f"building {path}")
+            self._store.programs.podman(
+                *("build", "--layers=false", "--force-rm", "--network=none", "--pull=missing"),
+                *(f"--file={context / path}", f"--tag={name}", str(context)),
+                progress=self._progress,
+            )
+        return name, identity
+
+    def _podman_build(
+        self,
+        context: Path,
+        text: str,
+        name: str,
+        base: str,
+        *more: str,
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        (context / "Containerfile").write_text(text, encoding="utf-8")
+        self._store.programs.podman(
+            *("build", "--layers=false", "--force-rm", "--network=none", "--pull=never"),
+            *(f"--build-arg=BASE={base}", f"--tag={name}"),
+            *(f"--label={label}={value}" for label, value in labels.items()),
+            *more,
+            str(context),
+            progress=self._progress,
+        )
+
+    def _is_missing(self, name: str) -> bool:
+        return self._rebuild or self._store.find(name) is None
+
+    # Questions about an image
+
+    def _facts(self, image: str) -> ImageFacts:
+        """What packages have to fit; remembered in the cache."""
+        known = self._store.cache / "facts" / f"{image.rpartition(':')[2]}.json"
+        try:
+            text = known.read_text(encoding="utf-8")
+        except OSError:
+            text = self._runner_for(image).output(image, _FACTS, self._empty())
+        try:
+            facts = serde.parse_json(ImageFacts, text, what="facts of the image")
+        except WinkError as error:
+            raise _no_python(image) from error
+        if not (
+            _NUMBERS.fullmatch(facts.python)
+            and _NUMBERS.fullmatch(facts.glibc)
+            and _MACHINE.fullmatch(facts.machine)
+        ):
+            raise _no_python(image)
+        known.parent.mkdir(exist_ok=True)
+        known.write_text(text, encoding="utf-8")
+        return facts
+
+    def _path_of(self, image: str) -> str:
+        """The ``PATH`` of an image, or the usual one."""
+        form = "{{range .Config.Env}}{{println .}}{{end}}"
+        shown = self._store.programs.podman("image", "inspect", "--format", form, image)
+        for line in shown.splitlines():
+            name, _, value = line.partition("=")
+            if name == "PATH" and _PLAIN_PATH.fullmatch(value):
+                return value
+        return VARIABLES["PATH"]
+
+    def _runner_for(self, image: str) -> StepRunner:
+        """The runner of steps; the isolation is probed before its first use."""
+        if self._runner is None:
+            service = shared_service(self._images.environment)
+            self._runner = StepRunner(service, self._progress)
+            self._runner.probe(image, self._empty())
+        return self._runner
+
+    # Directories
+
+    def _digest_of_source(self) -> str:
+        self._source_digest = self._source_digest or source_digest(self._source)
+        return self._source_digest
+
+    def _copied(self) -> Path:
+        copy = self._directory("source")
+        copy.rmdir()
+        copy_source(self._source, copy, host_owner())
+        return copy
+
+    def _empty(self) -> Path:
+        """A new directory for the user of the sandbox."""
+        folder = self._directory("empty")
+        owner = host_owner()
+        if owner is not None:
+            os.chown(folder, owner, owner)
+        return folder
+
+    def _directory(self, name: str) -> Path:
+        self._n_directories += 1
+        folder = self._scratch / f"{name}-{self._n_directories}"
+        folder.mkdir()
+        return folder
+
+    def _text(self, path: str) -> str:
+        try:
+            return (self._source / path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise UsageError(
+                f"{path} cannot be read: {why}", hint="Name a text file of the source."
+            ) from error
+
+
+def check_containerfile(text: str, path: str) -> None:
+    """Refuse instructions with which the engine itself would download or share a cache.
+
+    Raises:
+        UsageError: If there is one; the message has the line.
+    """
+    for line in _CONTINUED.sub(" ", text).splitlines():
+        words = line.upper().split()
+        if words[:1] == ["ONBUILD"]:
+            words = words[1:]
+        problem = None
+        if words[:1] == ["ADD"]:
+            problem = "ADD can download; use COPY"
+        elif words[:1] == ["RUN"] and any(word.startswith("--") for word in words[1:2]):
+            problem = "RUN has an option; write the command alone"
+        elif line.lstrip().startswith("#") and "escape=" in line.replace(" ", "").lower():
+            problem = "another escape character is not supported"
+        if problem is not None:
+            raise UsageError(f"{path}: {line.strip()[:120]!r}: {problem}", hint="Change the line.")
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([_VERSION, *parts]).encode()).hexdigest()[:24]
+
+
+def _delete(path: Path) -> None:
+    """Delete a directory that a step may have written; it need not exist."""
+    with DiskTree(path.parent) as above:
+        above.remove(WorkspacePath((path.name,)))
+
+
+def _ignore_progress(_line: str) -> None:
+    """For callers without a display."""
+
+
+def _no_python(image: str) -> SandboxUnavailableError:
+    return SandboxUnavailableError(
+        f"the image {image} has no Python 3 with glibc, which requirements need",
+        hint="Use the base python, build or node.",
+    )
