@@ -22,8 +22,8 @@ images: $(READY)  ## build the sandbox images that are missing or whose recipe c
 	$(BIN)/wink-workspace image build
 
 check: $(READY)  ## style, words, types, layers
-	$(BIN)/ruff format --check . scripts/check_language
-	$(BIN)/ruff check . scripts/check_language
+	$(BIN)/ruff format --check . scripts/check_language scripts/write_reference
+	$(BIN)/ruff check . scripts/check_language scripts/write_reference
 	$(BIN)/python scripts/check_language
 	$(BIN)/lint-imports
 	$(BIN)/pyright

@@ -7,6 +7,8 @@ Workspaces are plain copies unless a test asks for overlays: many tests look int
 closed workspace, and an overlay shows its files only while it is mounted. The tests that matter for
 both run on both; ``WINK_WORKSPACE_MODE=overlay`` runs all others on overlays, too.
 
+Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
+
 Temporary directories are in memory if there is room; see ``on_disk``. ``make soak``,
 ``--basetemp`` and ``PYTEST_DEBUG_TEMPROOT`` put all of them on a disk.
 """
@@ -18,6 +20,7 @@ import re
 import signal
 from pathlib import Path
 
+import loopback
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -48,7 +51,10 @@ def has_room_in_memory() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the directory for temporary files; handle Ctrl-C also in a background process."""
+    """Choose network and temporary files; handle Ctrl-C also in a background process."""
+    only_coordinates = bool(config.getoption("numprocesses", None))  # workers run the tests
+    if os.geteuid() == 0 and not only_coordinates and not loopback.enter():
+        raise pytest.UsageError("root cannot make a network namespace; run as an ordinary user")
     os.environ.setdefault("WINK_WORKSPACE_MODE", "copy")
     if "soak" not in config.getoption("markexpr") and has_room_in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

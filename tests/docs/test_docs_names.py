@@ -11,7 +11,7 @@ from docs_links import broken_links, missing_paths
 from docs_names import FOREIGN, cited, find, unknown_names, words
 from docs_pages import PAGES, ROOT, Page, sample
 
-from wink_workspace.sandbox.podman import probes, workspace_probes
+from wink_workspace.sandbox.podman import network_probes, probes, workspace_probes
 
 CITED = re.compile(r"\b([\w/.-]+\.py)::(\w+(?:\.\w+)*)")
 
@@ -110,10 +110,12 @@ def test_one_call_page_cites_names_in_at_least_five_files() -> None:
 
 
 def test_security_page_has_the_right_number_of_container_probes() -> None:
-    n_inside = len([*probes.FILES_AND_PROCESSES, *probes.NETWORK])
+    n_inside = len(probes.PROBES)
     n_mount = len(workspace_probes.PROBES)
     (page,) = (page for page in PAGES if page.name == "docs/security.md")
     text = " ".join(page.text.split())
     n_all = n_inside + n_mount + 1
     assert f"{n_all} probes are made before the first command" in text, "and one by the host"
     assert f"{n_inside + 1} of the container, before it has the workspace, and {n_mount} of" in text
+    n_network = len(network_probes.PROBES)
+    assert f"{n_network + 1} more probes are made of a network list" in text, "and one by the host"
