@@ -37,7 +37,10 @@ class FakeConfig(SandboxConfig):
 
 @dataclass
 class FakeSandbox(Sandbox):
-    """Runs ``put NAME TEXT`` and ``cat NAME``; any other command fails."""
+    """Runs ``put NAME TEXT``, ``cat NAME`` and ``find NAME TEXT``; any other command fails.
+
+    ``find`` ends with 125 if there is no such file, and with 1 if it does not contain the text.
+    """
 
     place: SandboxContext
     config: FakeConfig
@@ -59,6 +62,9 @@ class FakeSandbox(Sandbox):
                 (self.place.files / name).write_text(text)
             case ["cat", name]:
                 content = (self.place.files / name).read_bytes()
+            case ["find", name, text]:
+                file = self.place.files / name
+                code = (0 if text in file.read_text() else 1) if file.exists() else 125
             case _:
                 code = 1
         output = self.config.greeting.encode() + b": " + content + request.stdin

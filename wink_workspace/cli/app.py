@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import history, project, run, sandboxes, services, serving, workspaces
+from . import history, lookback, project, run, sandboxes, services, serving, workspaces
 from .context import CommandContext
 from .display import printable
 from .logs import logged
@@ -96,6 +96,8 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
         "redo": history.redo,
         "restore": history.restore,
         "discarded": history.discarded,
+        "bisect": lookback.bisect,
+        "blame": lookback.blame,
     },
     "Sandboxes": {
         "doctor": sandboxes.doctor,

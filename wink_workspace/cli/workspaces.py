@@ -274,17 +274,20 @@ def fork(
     context: CommandContext,
     workspace: WorkspaceArgument,
     name: Annotated[str, typer.Argument(help="The name of the new branch.")],
+    at: Annotated[
+        str | None, typer.Option("--at", help="Begin at this entry, by default at the newest.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Create a branch of a workspace, with files of its own; its name is WORKSPACE/NAME."""
     without: Sequence[WorkspacePath] = ()
     try:
         with context.open(workspace) as opened:
-            without = opened.fork(name)
+            without = opened.fork(name, at=at)
             forked = opened.info.id
     except LedgerBusyError:  # the newest entry can be forked; this is the advice of that error
         with context.read(workspace) as reader:
-            reader.fork(name)
+            reader.fork(name, at=at)
             forked = reader.info.id
     if json:
         fields = {"workspace": forked, "fork": name, "name": f"{forked}/{name}"}

@@ -32,6 +32,7 @@ from .history import (
     Revertible,
     lost_ref,
     merge_base,
+    read_entry,
 )
 from .ledger import Ledger
 from .linking import link_objects
@@ -145,6 +146,7 @@ __all__ = [
     "names_in",
     "no_steps",
     "paths_left_behind",
+    "read_entry",
     "repositories_in",
     "run_steps",
     "tracked_names",

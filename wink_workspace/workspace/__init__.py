@@ -12,6 +12,8 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
+    from .bisecting import Bisection, Verdict, bisect
+    from .blame import BlamedLine
     from .calls import WorkspaceCall
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import ImportConfig, WorkspaceConfig
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "ApplyTarget",
+    "Bisection",
+    "BlamedLine",
     "ChangeSet",
     "FileChanges",
     "ImportConfig",
@@ -32,6 +36,7 @@ __all__ = [
     "PathChange",
     "RecordedRun",
     "RunAbout",
+    "Verdict",
     "Workspace",
     "WorkspaceCall",
     "WorkspaceConfig",
@@ -40,6 +45,7 @@ __all__ = [
     "WorkspaceMode",
     "WorkspaceReader",
     "WorkspaceStorage",
+    "bisect",
 ]
 
 if not TYPE_CHECKING:

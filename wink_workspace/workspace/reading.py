@@ -36,6 +36,7 @@ from wink_workspace.ledger import (
 from wink_workspace.session import ToolInvoked
 
 from .applied_trees import AppliedTrees
+from .blame import BlamedLine, blame
 from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
 from .source_rules import open_source_filter, rules_in
@@ -96,6 +97,24 @@ class ReadableHistory:
         """The changes of an entry as a diff; contents are read while this is open."""
         store = self._ledger.store
         return tree_diff(store, diff(store, self._root_before(entry), entry.files))
+
+    def blame(self, path: str, *, at: int | str | None = None) -> tuple[BlamedLine, ...]:
+        """A committed file, with the entry that wrote each part of it.
+
+        Text that an undo, a restore or a merge brought back belongs to the call that wrote it.
+        An edit outside of calls that has no entry yet is not seen.
+
+        Args:
+            path: The file.
+            at: Look at the file after this entry; by default after the newest one.
+
+        Raises:
+            EntryMissingError: If there is no such entry.
+            FileMissingError: If there is no such file.
+            UsageError: If it is a directory or a link.
+            LimitExceededError: If it is above 64 MiB, or too long to compare.
+        """
+        return blame(self._branch, path, at=self.head if at is None else self.entry(at))
 
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
@@ -258,10 +277,11 @@ class WorkspaceReader(ReadableHistory):
     ) -> None:
         self._ledger.close()
 
-    def fork(self, name: str) -> None:
-        """Begin another branch at the newest entry.
+    def fork(self, name: str, *, at: int | str | None = None) -> None:
+        """Begin another branch at an entry, by default at the newest.
 
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
+            EntryMissingError: If there is no such entry.
         """
-        self._ledger.fork(name, self.head)
+        self._ledger.fork(name, self.head if at is None else self.entry(at))

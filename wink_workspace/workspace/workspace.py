@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from wink_workspace.errors import (
     EntryMissingError,
     FileMissingError,
     FilesystemError,
+    LedgerBusyError,
     LedgerDamagedError,
     LedgerError,
     UsageError,
@@ -102,6 +103,7 @@ from .storage import (
     WorkspaceStorage,
     delete_tree,
 )
+from .temporary_forks import leftover_forks, new_temporary_name
 
 __all__ = ["Workspace"]
 
@@ -682,7 +684,7 @@ class Workspace(ReadableHistory):
             draft = self._draft(
                 EntryKind.RESTORE, f"restore of entry {entry.number}", root, session
             )
-            move.make(replace(draft, base=base))
+            move.make(replace(draft, base=base, target=entry.number))
         return move.entry
 
     def discarded(self) -> tuple[Discarded, ...]:
@@ -841,25 +843,57 @@ class Workspace(ReadableHistory):
 
     # Forks, merges and apply
 
-    def fork(self, name: str) -> tuple[WorkspacePath, ...]:
-        """Begin another branch at the present state; ``open`` it by its name.
+    def fork(self, name: str, *, at: int | str | None = None) -> tuple[WorkspacePath, ...]:
+        """Begin another branch; ``open`` it by its name.
 
         Services that run here are started for the fork, too, with its first command.
 
         Returns the derived paths that the fork begins without: those that are not cheap to copy,
         such as a large ``node_modules``. Excluded paths are not copied, either.
 
+        Args:
+            name: The name of the branch.
+            at: The entry at which it begins, by default the newest. The derived paths are always
+                the present ones.
+
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
+            EntryMissingError: If there is no such entry.
         """
         with self._turn():
             self._ledger.check_new_fork(name)
+            entry = self.head if at is None else self.entry(at)
             left: tuple[WorkspacePath, ...] = ()
             if self._opened.derived is not None:  # before another process can open the fork
                 left = self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
             self._sandbox.copy_services(self._folder.of_branch(name))
-            self._ledger.fork(name, self.head)
+            self._ledger.fork(name, entry)
         return left
+
+    @contextmanager
+    def temporary_fork(self, *, at: int | str | None = None) -> Generator[Workspace]:
+        """Open a fork that is deleted at the end of the block, with everything in it.
+
+        It is for trying something without a trace. One whose process was killed is deleted by the
+        next one. Raises as ``fork``.
+
+        Args:
+            at: The entry at which it begins, by default the newest.
+        """
+        self._check_open()
+        forks = self.forks()
+        for leftover in leftover_forks(forks):
+            with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
+                self.delete_fork(leftover)
+        name = new_temporary_name(forks)
+        self.fork(name, at=at)
+        try:
+            with Workspace(
+                self._folder, config=self.config, branch=name, clock=self._clock
+            ) as opened:
+                yield opened
+        finally:
+            self.delete_fork(name)
 
     def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
