@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Protocol
 
 from wink_workspace.errors import (
@@ -144,11 +145,16 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens spent; ``cached_tokens`` is the part of the input that a cache served."""
+    """Tokens spent.
+
+    ``cached_tokens`` is the part of the input that a cache served, ``cache_written_tokens`` the
+    part that was written to a cache.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    cache_written_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -160,19 +166,28 @@ class TokenUsage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.cache_written_tokens + other.cache_written_tokens,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most tokens to spend; ``None`` sets no limit."""
+    """The most to spend; ``None`` sets no limit.
+
+    Attributes:
+        max_total_tokens: Input and output tokens together.
+        max_input_tokens: Input tokens; those that a cache served count.
+        max_output_tokens: Output tokens.
+        max_cost_usd: The price of all requests, in US dollars.
+    """
 
     max_total_tokens: int | None = None
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
+    max_cost_usd: Decimal | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_total_tokens", "max_input_tokens", "max_output_tokens"):
+        for name in ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd"):
             limit = getattr(self, name)
             if limit is not None and limit <= 0:
                 raise UsageError(f"{name} is {limit}", hint="Use a positive number or None.")
@@ -180,24 +195,52 @@ class Budget:
 
 @dataclass(slots=True)
 class BudgetTracker:
-    """Counts tokens against a budget; may be shared by nested runs and threads."""
+    """Counts tokens and their cost against a budget; may be shared by nested runs and threads.
+
+    Args:
+        budget: The limits.
+        price: Returns the cost of one request in US dollars, or ``None`` if it is not known.
+
+    Raises:
+        UsageError: If the budget limits the cost, and there is no *price*.
+    """
 
     budget: Budget
+    price: Callable[[TokenUsage], Decimal | None] | None = None
     _used: TokenUsage = field(default_factory=TokenUsage)
+    _cost_usd: Decimal | None = Decimal(0)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        if self.budget.max_cost_usd is not None and self.price is None:
+            raise UsageError(
+                "the cost is limited, and there are no prices to compute it", hint="Pass price."
+            )
 
     @property
     def used(self) -> TokenUsage:
         """The sum of everything recorded."""
         return self._used
 
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """The cost of everything recorded; ``None`` if the price of a request is not known."""
+        return None if self.price is None else self._cost_usd
+
     def record(self, usage: TokenUsage) -> None:
-        """Add *usage*. It never raises, because the tokens are already spent; see ``check``."""
+        """Add one request. It never raises, because the tokens are already spent; see ``check``."""
+        self.resume(usage, None if self.price is None else self.price(usage))
+
+    def resume(self, usage: TokenUsage, cost_usd: Decimal | None) -> None:
+        """Add what was spent earlier, or by one request; *cost_usd* is ``None`` if not known."""
         with self._lock:
             self._used += usage
+            if self._cost_usd is not None:
+                self._cost_usd = None if cost_usd is None else self._cost_usd + cost_usd
 
     def check(self) -> None:
-        """Raise ``BudgetExceededError`` if a limit is exceeded."""
+        """Raise ``BudgetExceededError`` if a limit is exceeded, or the cost is not known."""
+        self._check_cost()
         used = self._used
         for name, spent, limit in (
             ("total", used.total_tokens, self.budget.max_total_tokens),
@@ -205,7 +248,16 @@ class BudgetTracker:
             ("output", used.output_tokens, self.budget.max_output_tokens),
         ):
             if limit is not None and spent > limit:
-                raise BudgetExceededError(f"{spent} {name} tokens used, {limit} allowed")
+                raise BudgetExceededError(f"{spent:,} {name} tokens used, {limit:,} allowed")
+
+    def _check_cost(self) -> None:
+        limit, cost = self.budget.max_cost_usd, self._cost_usd
+        if limit is None:
+            return
+        if cost is None:
+            raise BudgetExceededError(f"the cost is not known, ${limit} allowed")
+        if cost > limit:
+            raise BudgetExceededError(f"${cost:.4f} used, ${limit} allowed")
 
 
 @dataclass(slots=True, eq=False)

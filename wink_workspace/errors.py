@@ -265,7 +265,7 @@ class DeadlineExceededError(WinkError, TimeoutError):
 
 
 class BudgetExceededError(WinkError):
-    """More tokens were used than the budget allows."""
+    """More tokens or money were used than the budget allows."""
 
     code = "budget"
     default_hint = "Raise the budget, or do less in one run."
@@ -681,7 +681,8 @@ class PromptEvaluationError(PromptError):
     """A run that had to end.
 
     ``phase`` is ``"request"`` (asking the provider), ``"response"`` (reading its answer),
-    ``"tool"`` (deadline passed before a call) or ``"budget"``.
+    ``"tool"`` (deadline passed before a call), ``"turns"`` (the limit of turns), ``"budget"``, or
+    ``"repetition"`` (the model repeated itself).
     """
 
     code = "prompt-evaluation"

@@ -58,7 +58,7 @@ def test_keys_for_one_project_in_the_users_file_come_before_its_other_keys(
 
 def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> None:
     project.user(
-        "private = ['mirror.test']\nmodel = 'anthropic:NAME'\nmounts = ['/a:b:/mnt/a']\n"
+        "private = ['mirror.test']\nmodel = 'anthropic:NAME'\ncontext = 64000\nmounts = ['/a:b:/mnt/a']\n"
         "[secrets.tracker]\nhost = 'api.test:443'\nvariable = 'TRACKER_TOKEN'\n"
         "prefix = 'Bearer '\nurl-variable = 'TRACKER_URL'\n[retention]\ndays = 3\nsize = '1G'\n"
     )
@@ -69,7 +69,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         "requirements = ['r.txt']\nlock = 'r.txt'\ncontainerfile = 'Containerfile'\n"
         "set-up = ['make']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
         "[environment]\nA = 'b'\n[limits]\nmemory = '2G'\nprocessors = 2\nprocesses = 500\n"
-        "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\n"
+        "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\ncost = 2.5\n"
         "[paths]\nexclude = ['data']\nderived = ['out']\n"
     )
     settings = project.confirm().settings

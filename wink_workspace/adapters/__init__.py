@@ -1,5 +1,6 @@
 """Evaluation of prompts: the loop that all providers share, and the providers."""
 
+from .context_window import ContextLimits
 from .core import LoopLimits, NoModelAdapter, PromptResponse, ProviderAdapter
 from .messages import (
     AssistantMessage,
@@ -10,10 +11,12 @@ from .messages import (
     ToolMessage,
     UserMessage,
 )
+from .repetition import RepetitionLimits
 from .scripted import ScriptedAdapter, ScriptRecorder, load_script
 
 __all__ = [
     "AssistantMessage",
+    "ContextLimits",
     "LoopLimits",
     "Message",
     "ModelRequest",
@@ -21,6 +24,7 @@ __all__ = [
     "NoModelAdapter",
     "PromptResponse",
     "ProviderAdapter",
+    "RepetitionLimits",
     "ScriptRecorder",
     "ScriptedAdapter",
     "ToolDefinition",

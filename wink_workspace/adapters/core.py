@@ -3,7 +3,7 @@
 Every provider shares this loop and its transaction semantics; a provider supplies only
 ``complete``. Calls of one turn run in order, each in its own transaction. Requests to open
 sections are granted here, between calls, and the prompt is rendered again. ``LoopLimits``
-bounds turns, openings and attempts at structured output.
+bounds turns, openings, attempts at structured output, repetition, and the size of the conversation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
@@ -37,6 +37,7 @@ from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transact
 from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session
 from wink_workspace.wording import counted
 
+from .context_window import ContextLimits, ContextWindow
 from .messages import (
     AssistantMessage,
     Message,
@@ -46,6 +47,7 @@ from .messages import (
     ToolMessage,
     UserMessage,
 )
+from .repetition import Repetition, RepetitionLimits
 from .traces import Traces
 
 __all__ = ["LoopLimits", "NoModelAdapter", "PromptResponse", "ProviderAdapter"]
@@ -71,14 +73,19 @@ class LoopLimits:
     """Bounds that keep one evaluation finite.
 
     Attributes:
-        max_turns: How many turns the model may take.
+        max_turns: How many turns the model may take. The turns of a conversation that is continued
+            count.
         max_expansions: How many times it may open closed sections; further requests fail.
         max_output_retries: How many times an invalid structured output is sent back.
+        repetition: When a model that repeats itself is warned, and when its run ends.
+        context: How a long conversation is kept within the context window of the model.
     """
 
     max_turns: int = 200
     max_expansions: int = 16
     max_output_retries: int = 2
+    repetition: RepetitionLimits = field(default_factory=RepetitionLimits)
+    context: ContextLimits = field(default_factory=ContextLimits)
 
     def __post_init__(self) -> None:
         if self.max_turns < 1 or self.max_expansions < 0 or self.max_output_retries < 0:
@@ -125,6 +132,10 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             PromptEvaluationError: If the request fails, with phase ``"request"`` or
                 ``"response"``. No other exception is allowed.
         """
+
+    def context_tokens(self) -> int | None:
+        """Return the size of the model's context window in tokens; ``None`` if it is not known."""
+        return None
 
     def dump_native(self, native: object) -> str | None:  # noqa: ARG002 - most providers have none
         """Return ``ModelTurn.native`` as JSON, to resume a run from; ``None`` if there is none."""
@@ -257,21 +268,26 @@ class _Evaluation(Generic[OutputT]):
             clock=session.clock,
             with_content=adapter.traces_content,
         )
-        self._messages: list[Message] = []
+        self._window = ContextWindow(adapter.limits.context, adapter.context_tokens())
+        self._repetition = Repetition(adapter.limits.repetition)
+        self._open_calls: dict[str, ToolCall] = {}
+        self._n_turns = 0
         self._usage = TokenUsage()
         self._n_expansions = 0
         self._n_output_failures = 0
         self._render()
 
     def run(self, conversation: Sequence[Message]) -> PromptResponse[OutputT]:
-        self._messages += conversation
+        for message in conversation:
+            self._continue_from(message)
         for call in _unanswered(conversation):
             self._run_call(call)
-        for _ in range(self._adapter.limits.max_turns):
+        while self._n_turns < self._adapter.limits.max_turns:
             turn = self._request_turn()
             if turn.tool_calls:
                 for call in turn.tool_calls:
                     self._run_call(call)
+                self._check_repetition()
                 continue
             try:
                 return self._finish(turn.text)
@@ -279,9 +295,35 @@ class _Evaluation(Generic[OutputT]):
                 self._retry_output(error)
         raise self._error(
             f"no final answer after {counted(self._adapter.limits.max_turns, 'turn')}",
-            phase="request",
+            phase="turns",
             hint="Raise max_turns, or do less in one run.",
         )
+
+    def _continue_from(self, message: Message) -> None:
+        """Add a message of an interrupted run, with the effects that it had on the limits."""
+        if isinstance(message, AssistantMessage):
+            self._window.fit(self._n_fixed_bytes)  # as before the request for this turn
+        self._append(message)
+
+    def _append(self, message: Message) -> None:
+        """Add the newest message; a result that repeats an earlier one gets a note."""
+        if isinstance(message, AssistantMessage):
+            self._n_turns += 1
+            self._open_calls = {call.id: call for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and message.call_id in self._open_calls:
+            call = self._open_calls[message.call_id]
+            note = self._repetition.add(call, message.text, success=message.success)
+            if note:
+                message = replace(message, text=f"{message.text}\n\n{note}".lstrip())
+        self._window.append(message)
+
+    def _check_repetition(self) -> None:
+        if self._repetition.problem is not None:
+            raise self._error(
+                self._repetition.problem,
+                phase="repetition",
+                hint="Give a more precise task or another model; the work so far is kept.",
+            )
 
     def _render(self) -> None:
         self._rendered: RenderedPrompt[OutputT] = self._prompt.render(session=self._session)
@@ -292,6 +334,16 @@ class _Evaluation(Generic[OutputT]):
                 tools=tuple(tool.name for tool in self._rendered.tools),
                 at=self._session.clock.now(),
             )
+        )
+        self._definitions = tuple(
+            ToolDefinition(
+                tool.name, tool.provider_description, self._rendered.tool_schema(tool.name)
+            )
+            for tool in self._rendered.tools
+        )
+        self._n_fixed_bytes = len(self._rendered.text.encode("utf-8", "surrogatepass")) + sum(
+            len(each.name) + len(each.description) + len(serde.dump_json(each.schema))
+            for each in self._definitions
         )
         self._executor = ToolExecutor(
             prompt=self._prompt,
@@ -316,9 +368,12 @@ class _Evaluation(Generic[OutputT]):
         self._usage += turn.usage
         if self._budget_tracker is not None:
             self._budget_tracker.record(turn.usage)
-        n_before = sum(isinstance(message, AssistantMessage) for message in self._messages)
-        turn = turn.with_call_ids(n_before + 1)
-        self._messages.append(AssistantMessage(turn.text, tuple(turn.tool_calls), turn.native))
+        turn = turn.with_call_ids(self._n_turns + 1)
+        self._append(
+            AssistantMessage(
+                turn.text, tuple(turn.tool_calls), turn.native, turn.usage.input_tokens
+            )
+        )
         return turn
 
     def _check_limits(self) -> None:
@@ -338,13 +393,8 @@ class _Evaluation(Generic[OutputT]):
         output_type = self._rendered.output_type
         return ModelRequest(
             instructions=self._rendered.text,
-            messages=tuple(self._messages),
-            tools=tuple(
-                ToolDefinition(
-                    tool.name, tool.provider_description, self._rendered.tool_schema(tool.name)
-                )
-                for tool in self._rendered.tools
-            ),
+            messages=self._window.fit(self._n_fixed_bytes),
+            tools=self._definitions,
             output_schema=None if output_type is None else serde.provider_schema(output_type),
             deadline=self._deadline,
         )
@@ -356,7 +406,7 @@ class _Evaluation(Generic[OutputT]):
             text, success = self._open_sections(request)
         else:
             text, success = outcome.text, outcome.result.success
-        self._messages.append(ToolMessage(call.id, call.name, text, success))
+        self._append(ToolMessage(call.id, call.name, text, success))
 
     def _execute(self, call: ToolCall) -> CallOutcome:
         with self.traces.tool_call(call, self._rendered.tool(call.name)) as traced:
@@ -426,7 +476,7 @@ class _Evaluation(Generic[OutputT]):
                 phase="response",
                 hint="Request a simpler output, raise max_output_retries, or use another model.",
             ) from error
-        self._messages.append(UserMessage(f"{error} Answer with the JSON alone."))
+        self._append(UserMessage(f"{error} Answer with the JSON alone."))
 
     def _error(self, message: str, *, phase: str, hint: str) -> PromptEvaluationError:
         prompt_name = self._rendered.prompt_name

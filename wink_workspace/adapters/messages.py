@@ -33,12 +33,14 @@ class AssistantMessage:
 
     ``native`` is the provider's own form of the turn; only the adapter reads it. Signed or
     encrypted reasoning must go back to a provider unchanged. If it is ``None``, the adapter
-    builds the message from the other two.
+    builds the message from the other two. ``input_tokens`` is the size of the request, as the
+    provider counted it; 0 if that is not known.
     """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     native: object = field(default=None, compare=False, repr=False)
+    input_tokens: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,10 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
             file.write(_line(turn, self.redact) + "\n")
         return turn
 
+    def context_tokens(self) -> int | None:
+        """Delegate to the wrapped adapter."""
+        return self._adapter.context_tokens()
+
     def dump_native(self, native: object) -> str | None:
         """Delegate to the wrapped adapter."""
         return self._adapter.dump_native(native)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
 from wink_workspace.errors import FilesystemError, PromptEvaluationError, UsageError, WinkError
 from wink_workspace.project import parse_seconds
 from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
@@ -35,12 +36,14 @@ from .display import diff_text, print_diff, printable, warn_of_left_out
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_project, for_workspace
+from .run_limits import RunLimits, RunMeter, price_of
 from .sandboxes import SANDBOX_HELP, ImageOption, check_sandbox, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
     from wink_workspace.filesystem import Diff, Filesystem
+    from wink_workspace.project import Settings
     from wink_workspace.prompt import Prompt, Section
     from wink_workspace.session import Session, ToolInvoked
     from wink_workspace.workspace import (
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
         ChangeSet,
         FileChanges,
         RecordedRun,
+        RunAbout,
         Workspace,
     )
 
@@ -83,6 +87,16 @@ def _deadline(text: str) -> float:
         raise typer.BadParameter(str(error).rstrip(".")) from error
 
 
+def _dollars(text: str) -> Decimal:
+    try:
+        dollars = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        dollars = Decimal(0)
+    if not (dollars.is_finite() and dollars > 0):
+        raise typer.BadParameter(f"{text!r} is not a positive number of US dollars")
+    return dollars
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """The options of ``run``."""
@@ -114,7 +128,21 @@ class RunOptions:
         str | None, typer.Option(help="Create this branch in the directory's repository.")
     ] = None
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="End the run after this number of tokens.")
+        int | None,
+        typer.Option(min=1, help="End the run after this number of tokens; 5,000,000 by default."),
+    ] = None
+    max_turns: Annotated[
+        int | None,
+        typer.Option(min=1, help="End the run after this number of turns; 200 by default."),
+    ] = None
+    max_cost_usd: Annotated[
+        Decimal | None,
+        typer.Option(
+            "--max-cost",
+            parser=_dollars,
+            metavar="USD",
+            help="End the run when it has cost this many US dollars, at list prices.",
+        ),
     ] = None
     deadline_s: Annotated[
         float | None,
@@ -122,7 +150,7 @@ class RunOptions:
             "--deadline",
             parser=_deadline,
             metavar="TIME",
-            help="End the run after this time: 90s, 30m, 1h30m.",
+            help="End the run after this time: 90s, 30m, 1h30m; 2h by default.",
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False
@@ -132,6 +160,20 @@ class RunOptions:
     record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
     include_ignored: IncludeIgnoredOption = False
     json: JsonOption = False
+
+    @property
+    def given(self) -> Settings:
+        """The settings that these options set."""
+        from wink_workspace.project import Settings
+
+        return Settings(
+            sandbox=self.sandbox,
+            base=self.image,
+            max_tokens=self.max_tokens,
+            max_turns=self.max_turns,
+            deadline_s=self.deadline_s,
+            max_cost_usd=self.max_cost_usd,
+        )
 
     @property
     def has_sandbox(self) -> bool:
@@ -220,21 +262,14 @@ def run(context: CommandContext, options: RunOptions) -> None:
             live=context.shows_progress and not options.json,
             redact=context.redact,
         )
-        prepared, adapter = _prepare(context, options, opened, display.on_model_event)
-        report = _evaluate(context, options, prepared, adapter, display)
+        prepared, adapter, meter = _prepare(context, options, opened, display.on_model_event)
+        report = _evaluate(context, options, prepared, adapter, meter, display)
         _finish(context, options, prepared, report)
 
 
 def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
     """*context* with the settings of the project, where options come before its file."""
-    from wink_workspace.project import Settings
-
-    given = Settings(
-        sandbox=options.sandbox,
-        base=options.image,
-        max_tokens=options.max_tokens,
-        deadline_s=options.deadline_s,
-    )
+    given = options.given
     asks = not (options.yes or options.json)
     if options.workspace is not None:
         return for_workspace(context, options.workspace, given, asks=asks)
@@ -446,7 +481,6 @@ class _Prepared:
     name: str = ""
     record: RecordedRun | None = None
     conversation: tuple[Message, ...] = ()
-    usage: TokenUsage = TokenUsage()  # noqa: RUF009 - frozen, so it may be shared
     is_in_place: bool = False
 
 
@@ -455,65 +489,89 @@ def _prepare(
     options: RunOptions,
     opened: ExitStack,
     on_event: Callable[[ModelEvent], None],
-) -> tuple[_Prepared, ProviderAdapter[None]]:
-    """The run, and the adapter that takes its turns."""
+) -> tuple[_Prepared, ProviderAdapter[None], RunMeter]:
+    """The run, the adapter that takes its turns, and the meter of what it uses."""
+    prepared: _Prepared | None = None
+    about: RunAbout | None = None
     if options.resume:
         prepared = _prepare_in_workspace(context, options, opened)
-        recorded_model = "" if prepared.record is None else prepared.record.about.model
-        adapter = _adapter(context, options, recorded_model, opened, on_event)
-        if prepared.record is not None and adapter.model_name == recorded_model:
-            with_natives = prepared.record.with_natives(prepared.conversation, adapter.load_native)
-            prepared = replace(prepared, conversation=with_natives)
-    else:
-        adapter = _adapter(context, options, "", opened, on_event)
-        if options.source is None:
-            prepared = _prepare_in_workspace(context, options, opened)
-        else:
-            in_memory = Run.in_memory(
-                options.source, task=options.task, include_ignored=options.include_ignored
-            )
-            prepared = _Prepared(run=in_memory)
+        about = None if prepared.record is None else prepared.record.about
+    limits = RunLimits.of(options.given, context.settings_for(), about)
+    name = _model_name(context, options, about)
+    price = price_of(name, limits)
+    adapter = _adapter(context, options, name, limits, opened, on_event)
+    if prepared is None:
+        prepared = _prepare_new(context, options, opened)
+    record = prepared.record
+    if about is not None and record is not None and adapter.model_name == about.model:
+        with_natives = record.with_natives(prepared.conversation, adapter.load_native)
+        prepared = replace(prepared, conversation=with_natives)
+    if record is not None:
+        record = replace(record, about=limits.noted_in(record.about))
+        record.keep_about()
+    meter = RunMeter(limits, price, record)
+    return prepared, _recorded(adapter, record, options.record, meter), meter
+
+
+def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack) -> _Prepared:
+    if options.source is None:
+        return _prepare_in_workspace(context, options, opened)
+    in_memory = Run.in_memory(
+        options.source, task=options.task, include_ignored=options.include_ignored
+    )
+    return _Prepared(run=in_memory)
+
+
+def _recorded(
+    adapter: ProviderAdapter[None], record: RecordedRun | None, copy: Path | None, meter: RunMeter
+) -> ProviderAdapter[None]:
+    """*adapter*, whose turns are written to *record* and to the script *copy*."""
     from wink_workspace.adapters import ScriptRecorder
 
-    if prepared.record is not None:
-        adapter = ScriptRecorder(
-            adapter, prepared.record.script, append=True, on_native=prepared.record.keep_native
-        )
-    if options.record is not None:
-        adapter = ScriptRecorder(adapter, options.record)
-    return prepared, adapter
+    if record is not None:
+
+        def keep(number: int, native: str | None) -> None:
+            meter.keep(number - 1)  # this turn is not counted yet
+            record.keep_native(number, native)
+
+        adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
+    return adapter if copy is None else ScriptRecorder(adapter, copy)
 
 
 def _adapter(
     context: CommandContext,
     options: RunOptions,
-    recorded_model: str,
+    name: str | None,
+    limits: RunLimits,
     opened: ExitStack,
     on_event: Callable[[ModelEvent], None],
 ) -> ProviderAdapter[None]:
-    """The adapter for the script or the model."""
-    from wink_workspace.adapters import LoopLimits
-
-    max_turns = context.settings_for().max_turns
+    """The adapter for the script, or for the model *name*."""
     settings: dict[str, Any] = {
-        "limits": LoopLimits() if max_turns is None else LoopLimits(max_turns=max_turns),
+        "limits": limits.of_loop(),
         "redact": context.redact,
         "traces_content": context.captures_content,
     }
-    if options.script is not None:
+    if name is None:
         from wink_workspace.adapters import ScriptedAdapter, load_script
 
+        assert options.script is not None  # noqa: S101 - otherwise there is a model
         return ScriptedAdapter[None](load_script(options.script), **settings)
     from wink_workspace.adapters.model import ModelAdapter
 
-    name = _model_name(context, options.model or recorded_model)
     return opened.enter_context(
         ModelAdapter[None](name, environment=context.environment, on_event=on_event, **settings)
     )
 
 
-def _model_name(context: CommandContext, given: str | None) -> str:
-    name = given or context.settings_for().model
+def _model_name(
+    context: CommandContext, options: RunOptions, about: RunAbout | None = None
+) -> str | None:
+    """The name of the model; ``None`` for a script."""
+    if options.script is not None:
+        return None
+    recorded = "" if about is None else about.model
+    name = options.model or recorded or context.settings_for().model
     if not name:
         raise UsageError(
             "no model is named",
@@ -547,7 +605,6 @@ def _prepare_in_workspace(
         name=name,
         record=record,
         conversation=conversation,
-        usage=record.usage,
         is_in_place=is_in_place,
     )
 
@@ -617,7 +674,7 @@ def _record(
     if not options.resume:
         about = RunAbout(
             task=context.redact(options.task),
-            model=_model_name(context, options.model) if options.script is None else "",
+            model=_model_name(context, options) or "",
             sandbox=_sandbox(context, options, is_copy=not _is_in_place(workspace, name)),
             after_entry=workspace.head.number,
         )
@@ -647,13 +704,11 @@ def _evaluate(
     options: RunOptions,
     prepared: _Prepared,
     adapter: ProviderAdapter[None],
+    meter: RunMeter,
     display: RunDisplay,
 ) -> RunReport:
     """Run to the end, and show the run on standard error."""
     err, workspace = context.err, prepared.workspace
-    settings = context.settings_for()
-    tracker = BudgetTracker(Budget(max_total_tokens=settings.max_tokens))
-    tracker.record(prepared.usage)
     show_changes: Callable[[], Diff] | None = None
     if workspace is not None:
         mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
@@ -669,21 +724,21 @@ def _evaluate(
         with display.showing(prepared.run.session, show_changes):
             return prepared.run.evaluate(
                 adapter,
-                deadline=None
-                if settings.deadline_s is None
-                else Deadline.after(settings.deadline_s),
-                budget_tracker=tracker,
+                deadline=meter.deadline,
+                budget_tracker=meter.tracker,
                 conversation=prepared.conversation,
             )
-    except (PromptEvaluationError, KeyboardInterrupt):
-        if workspace is not None:
-            err.print(
-                f"resume with: wink-workspace run --workspace {prepared.name} --resume",
-                markup=False,
-            )
+    except (PromptEvaluationError, KeyboardInterrupt) as error:
+        command = f"wink-workspace run --workspace {prepared.name} --resume"
+        if workspace is None:
+            raise
+        if isinstance(error, KeyboardInterrupt) or not meter.explain(error, command):
+            err.print(f"resume with: {command}", markup=False)
         raise
     finally:
-        used = tracker.used
+        if prepared.record is not None:
+            meter.keep(len(prepared.record.turns()))
+        used = meter.tracker.used
         if used.total_tokens:
             cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
             err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")

@@ -294,8 +294,9 @@ class Branch:
         return before[0]
 
     def find(self, which: int | str) -> LogEntry:
-        """Find one entry by its number (an ``int``, or digits) or by the beginning of its id.
+        """Find one entry by its number (an ``int``, or digits), the beginning of its id, or a call.
 
+        A call is named by its whole id.
         Digits mean a number if an entry has it, otherwise the beginning of an id. Reads every
         newer entry.
 
@@ -307,6 +308,8 @@ class Branch:
             found = [entry for entry in self._back_to(int(which)) if entry.number == int(which)]
         if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
             found = [entry for entry in self.log() if entry.id.startswith(which.lower())]
+        if not found:
+            found = [entry for entry in self.log() if which and entry.call_id == which]
         if len(found) != 1:
             raise EntryMissingError(
                 f"{'several entries have' if found else 'no entry that is kept has'} "

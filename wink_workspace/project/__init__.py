@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
+    from .budgets import RunBudgets
     from .configs import network_rules, sandbox_config, workspace_config
     from .confirmations import Confirmations
     from .detecting import Detected, detect
@@ -32,6 +33,7 @@ __all__ = [
     "ProjectFile",
     "ProjectSettings",
     "Request",
+    "RunBudgets",
     "Secret",
     "Settings",
     "Trust",

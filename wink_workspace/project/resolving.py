@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
 
+from .budgets import RunBudgets
 from .confirmations import Confirmations
 from .settings import KEYS, Key, Settings, Trust
 from .settings_file import PROJECT_FILE, ProjectFile, read_user_file
@@ -167,10 +168,8 @@ def _without_own_image(first: Settings, settings: Settings) -> Settings:
 
 def _default(key: Key, sandbox: str | None) -> float | None:
     """The value of a limit that no source sets; ``None`` if there is no limit."""
-    if key.path == ("budgets", "turns"):
-        from wink_workspace.adapters import LoopLimits
-
-        return LoopLimits().max_turns
+    if key.path[0] == "budgets":
+        return getattr(RunBudgets(), key.path[1])
     if key.limit is None:
         return None
     name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX) else sandbox

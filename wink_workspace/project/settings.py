@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
@@ -210,6 +211,7 @@ _PATHS: Final = _Kind(
 )
 _COUNT: Final = _Kind("whole number", int, _positive, _number)
 _NUMBER: Final = _Kind("number", float, _positive, _number)
+_MONEY: Final = _Kind("number", float, lambda value: Decimal(str(_positive(value))), _number)
 _SIZE: Final = _Kind('size: `"512M"`, `"2G"`', int | str, _size)
 _TIME: Final = _Kind('time: `"90s"`, `"1h30m"`', str, parse_seconds)
 _PACKAGES: Final = _Kind("list of packages", tuple[str, ...], _checked_recipe, _listed)
@@ -408,22 +410,29 @@ class Settings:
         "budgets.tokens",
         _COUNT,
         Trust.LOWER,
-        "Tokens after which a run ends.",
+        "Tokens after which a run ends; 5,000,000 by default.",
         variable="WINK_WORKSPACE_MAX_TOKENS",
     )
     max_turns: int | None = _key(
         "budgets.turns",
         _COUNT,
         Trust.LOWER,
-        "Turns of the model after which a run ends.",
+        "Turns of the model after which a run ends; 200 by default.",
         variable="WINK_WORKSPACE_MAX_TURNS",
     )
     deadline_s: float | None = _key(
         "budgets.time",
         _TIME,
         Trust.LOWER,
-        "Time after which a run ends.",
+        "Time after which a run ends; 2 hours by default.",
         variable="WINK_WORKSPACE_DEADLINE",
+    )
+    max_cost_usd: Decimal | None = _key(  # noqa: RUF009 - as for the other keys; it returns a field
+        "budgets.cost",
+        _MONEY,
+        Trust.LOWER,
+        "US dollars, at list prices, after which a run ends; no limit by default.",
+        variable="WINK_WORKSPACE_MAX_COST",
     )
     exclude: tuple[str, ...] | None = _key(
         "paths.exclude", _PATTERNS, Trust.ADD, "Paths that a new workspace does not copy."
@@ -451,6 +460,13 @@ class Settings:
         Trust.USER,
         "`PROVIDER:NAME` of the model of `run`.",
         variable="WINK_WORKSPACE_MODEL",
+    )
+    context_tokens: int | None = _key(
+        "context",
+        _COUNT,
+        Trust.USER,
+        "Tokens of the model's context window; by default what is known of the model.",
+        variable="WINK_WORKSPACE_CONTEXT",
     )
 
     def over(self, other: Settings) -> Settings:

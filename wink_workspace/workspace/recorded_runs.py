@@ -6,6 +6,7 @@
         about.json      the task, the model, the sandbox, the entry after which it began
         turns.jsonl     a script: every turn, on disk before its calls run
         natives.jsonl   turns in the provider's own format, by number, if there is one
+        spent.jsonl     time and cost up to a turn; the last line counts
 
 Turns are stored here, and answers in the ledger: a call and its answer belong to one commit, and
 only committed calls count. The conversation of an interrupted run is built from both. A turn that
@@ -19,6 +20,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -39,12 +41,13 @@ from wink_workspace.session import Outcome, ToolInvoked
 from .reading import ReadableHistory
 from .storage import WorkspaceFolder
 
-__all__ = ["RecordedRun", "RunAbout"]
+__all__ = ["RecordedRun", "RunAbout", "Spent"]
 
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _NATIVES: Final = "natives.jsonl"
+_SPENT: Final = "spent.jsonl"
 
 _RESUMED: Final = (
     "The run was interrupted here and continues now. Files may have changed meanwhile: read again "
@@ -54,12 +57,27 @@ _RESUMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RunAbout:
-    """The start of a run; ``after_entry`` is the number of the newest entry at that time."""
+    """The start of a run; ``after_entry`` is the number of the newest entry at that time.
+
+    The limits are those of the run, with which it is resumed; ``None`` if none is recorded.
+    """
 
     task: str
     model: str
     sandbox: str
     after_entry: int
+    max_tokens: int | None = None
+    max_turns: int | None = None
+    deadline_s: float | None = None
+    max_cost_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run used so far; ``cost_usd`` is ``None`` if the price of a turn is not known."""
+
+    elapsed_s: float
+    cost_usd: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +95,7 @@ class RecordedRun:
         folder.mkdir(parents=True, mode=0o700)
         run = cls(folder, about)
         run.script.touch()
-        fields = {**asdict(about), "version": _VERSION}
-        temporary = folder / "about.json.new"
-        temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-        temporary.rename(folder / "about.json")  # only this makes the folder a run
+        run.keep_about()  # only this makes the folder a run
         return run
 
     @classmethod
@@ -90,10 +105,20 @@ class RecordedRun:
             try:
                 fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
                 if fields.pop("version") == _VERSION:
-                    return cls(folder, RunAbout(**fields))
-            except (OSError, ValueError, KeyError, TypeError):
+                    cost = fields.pop("max_cost_usd", None)
+                    limit = None if cost is None else Decimal(cost)
+                    return cls(folder, RunAbout(**fields, max_cost_usd=limit))
+            except (OSError, ValueError, KeyError, TypeError, InvalidOperation):
                 continue  # its creation was interrupted
         return None
+
+    def keep_about(self) -> None:
+        """Store ``about``."""
+        fields = {**asdict(self.about), "version": _VERSION}
+        temporary = self.folder / "about.json.new"
+        text = json.dumps(fields, indent=2, default=str) + "\n"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(self.folder / "about.json")
 
     @property
     def script(self) -> Path:
@@ -120,6 +145,40 @@ class RecordedRun:
         line = "\n" + json.dumps([number, native])  # a new line: the last may be half written
         with (self.folder / _NATIVES).open("a", encoding="utf-8") as file:
             file.write(line)
+
+    def keep_spent(self, n_turns: int, elapsed_s: float, cost_usd: Decimal | None) -> None:
+        """Store the time of the run so far, and the cost of its first *n_turns* turns."""
+        cost = None if cost_usd is None else str(cost_usd)
+        line = "\n" + json.dumps([n_turns, round(elapsed_s, 3), cost])
+        with (self.folder / _SPENT).open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def spent(self, price: Callable[[TokenUsage], Decimal | None]) -> Spent:
+        """What the run used so far; *price* gives the cost of a turn whose cost is not stored."""
+        n_turns, elapsed_s, cost = self._newest_spent()
+        for turn in self.turns()[n_turns:]:
+            added = price(turn.usage)
+            cost = None if cost is None or added is None else cost + added
+        return Spent(elapsed_s, cost)
+
+    def _newest_spent(self) -> tuple[int, float, Decimal | None]:
+        try:
+            lines = (self.folder / _SPENT).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            lines = []
+        for line in reversed(lines):
+            try:
+                found: object = json.loads(line or "0")
+            except ValueError:
+                continue  # it was half written when the process died
+            match found:
+                case [int(n_turns), (int() | float()) as elapsed_s, None]:
+                    return n_turns, elapsed_s, None
+                case [int(n_turns), (int() | float()) as elapsed_s, str(cost)]:
+                    return n_turns, elapsed_s, Decimal(cost)
+                case _:
+                    continue
+        return 0, 0.0, Decimal(0)
 
     def with_natives(
         self, conversation: Sequence[Message], load: Callable[[str], object]
@@ -185,7 +244,11 @@ class RecordedRun:
         messages: list[Message] = []
         is_open = False
         for number, turn in enumerate(turns, start=1):
-            messages.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
+            messages.append(
+                AssistantMessage(
+                    turn.text, tuple(turn.tool_calls), input_tokens=turn.usage.input_tokens
+                )
+            )
             for call in turn.tool_calls:
                 answer = answers[call.id].popleft() if answers[call.id] else None
                 is_open = answer is None and number == len(turns)

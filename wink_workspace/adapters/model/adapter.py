@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelAdapter", "ModelEvent", "Retrying", "TextDelta"]
 
+_ASSUMED_CONTEXT_TOKENS = 128_000
+
 _log = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -136,6 +138,12 @@ class ModelAdapter(ProviderAdapter[OutputT]):
                 return turn_of(outcome)
             attempt += 1
             self._wait(outcome, attempt, request.deadline)
+
+    def context_tokens(self) -> int | None:
+        """Return the size of the model's context window; a common one if it is not known."""
+        from wink_workspace.adapters.prices import context_tokens_of
+
+        return context_tokens_of(self.model_name) or _ASSUMED_CONTEXT_TOKENS
 
     def dump_native(self, native: object) -> str | None:
         """Return the response as JSON; see ``ProviderAdapter``."""

@@ -124,6 +124,7 @@ def turn_of(response: ModelResponse) -> ModelTurn:
         response.usage.input_tokens,
         response.usage.output_tokens,
         response.usage.cache_read_tokens,
+        response.usage.cache_write_tokens,
     )
     return ModelTurn(text, calls, usage, native=response)
 

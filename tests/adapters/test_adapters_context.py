@@ -1,0 +1,153 @@
+"""A long conversation stays within the context window of the model."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from support import Text
+
+from wink_workspace.adapters import (
+    AssistantMessage,
+    ContextLimits,
+    LoopLimits,
+    Message,
+    ModelRequest,
+    ModelTurn,
+    ProviderAdapter,
+    ToolMessage,
+)
+from wink_workspace.clock import TokenUsage
+from wink_workspace.errors import UsageError
+from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
+from wink_workspace.runtime import ToolCall
+from wink_workspace.session import Session, ToolInvoked
+
+WINDOW = 100_000
+LARGE_CHARS = 12_000
+
+
+class Long(ProviderAdapter[None]):
+    """A model that makes *n_turns* calls and counts the tokens of each request strictly."""
+
+    def __init__(self, n_turns: int, *, bytes_of_token: float = 4, **options: Any) -> None:
+        super().__init__(**options)
+        self._n_turns, self._bytes_of_token = n_turns, bytes_of_token
+        self.sizes: list[int] = []
+        self.last: tuple[Message, ...] = ()
+
+    def context_tokens(self) -> int | None:
+        return WINDOW
+
+    def complete(self, request: ModelRequest) -> ModelTurn:
+        n_bytes = len(request.instructions) + sum(len(repr(each)) for each in request.messages)
+        self.sizes.append(int(n_bytes / self._bytes_of_token))
+        assert self.sizes[-1] < WINDOW, "the context overflows"
+        assert_paired(request.messages)
+        self.last = request.messages
+        usage = TokenUsage(self.sizes[-1], 5)
+        n = sum(isinstance(each, AssistantMessage) for each in request.messages) + 1
+        if n > self._n_turns:
+            return ModelTurn("Done.", usage=usage)
+        return ModelTurn(
+            tool_calls=[ToolCall.of("act", {"text": f"step {n}"}, id=f"id-{n}")], usage=usage
+        )
+
+
+def assert_paired(messages: tuple[Message, ...]) -> None:
+    open_ids: list[str] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            assert not open_ids
+            open_ids = [call.id for call in message.tool_calls]
+        elif isinstance(message, ToolMessage):
+            assert message.call_id == open_ids.pop(0)
+    assert not open_ids
+
+
+def prompt() -> Prompt[None]:
+    def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult(f"{params.text}: {'x' * LARGE_CHARS}", None, success=True)
+
+    tool = Tool[Text, None](name="act", description="Act", handler=act)
+    section = MarkdownSection[None](title="Task", template="Do it.", tools=(tool,))
+    return Prompt[None](ns="tests", key="context", sections=[section])
+
+
+def evaluate(adapter: Long, session: Session, *, conversation: tuple[Message, ...] = ()) -> str:
+    return adapter.evaluate(prompt(), session=session, conversation=conversation).text
+
+
+@pytest.mark.behaviour(962)
+@pytest.mark.parametrize("bytes_of_token", [4, 2])
+def test_a_conversation_of_300_turns_with_large_results_stays_within_the_context(
+    bytes_of_token: float,
+) -> None:
+    adapter = Long(300, bytes_of_token=bytes_of_token, limits=LoopLimits(max_turns=301))
+    session = Session()
+    assert evaluate(adapter, session) == "Done."
+    assert len(session[ToolInvoked]) == 300
+    assert sum(event.text.count("x") for event in session[ToolInvoked].all()) == 300 * LARGE_CHARS
+
+
+@pytest.mark.behaviour(962)
+def test_old_results_become_one_line_that_names_the_call_and_the_newest_stay_whole() -> None:
+    adapter = Long(40)
+    evaluate(adapter, Session())
+    results = [each for each in adapter.last if isinstance(each, ToolMessage)]
+    lines = [each.text for each in results if len(each.text) < LARGE_CHARS]
+    assert lines[0] == (
+        "[act text='step 1' succeeded with a result of 12,008 characters, which is left out here "
+        "to save space. It is in the history of the workspace, as call id-1. Make the call again "
+        "if you need the result.]"
+    )
+    assert all(len(each.text) > LARGE_CHARS for each in results[-3:])
+    assert [each.text for each in results[: len(lines)]] == lines, "the oldest ones first"
+
+
+@pytest.mark.behaviour(962)
+def test_old_messages_change_rarely_so_that_the_provider_can_cache_them() -> None:
+    seen: list[tuple[Message, ...]] = []
+
+    class Watched(Long):
+        def complete(self, request: ModelRequest) -> ModelTurn:
+            seen.append(request.messages)
+            return super().complete(request)
+
+    evaluate(Watched(100), Session())
+    n_changes = sum(after[: len(before)] != before for before, after in itertools.pairwise(seen))
+    assert 1 <= n_changes <= 15
+
+
+@pytest.mark.behaviour(963)
+def test_a_continued_conversation_sends_the_same_messages() -> None:
+    whole = Long(60)
+    session = Session()
+    evaluate(whole, session)
+    texts = {event.call_id: event.text for event in session[ToolInvoked].all()}
+    recorded = tuple(  # as a workspace has them: nothing is replaced
+        ToolMessage(each.call_id, each.tool, texts[each.call_id], each.success)
+        if isinstance(each, ToolMessage)
+        else each
+        for each in whole.last
+    )
+    assert recorded != whole.last
+    continued = Long(60)
+    evaluate(continued, Session(), conversation=recorded)
+    assert continued.last == whole.last
+
+
+def test_without_a_known_window_nothing_is_replaced() -> None:
+    class Unknown(Long):
+        def context_tokens(self) -> int | None:
+            return None
+
+    adapter = Unknown(20)
+    evaluate(adapter, Session())
+    assert all(len(each.text) > LARGE_CHARS for each in adapter.last if type(each) is ToolMessage)
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError):
+        ContextLimits(full=0.3)
