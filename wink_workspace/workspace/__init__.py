@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .importing import Imported
     from .reading import WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
+    from .selecting import FileHunks, Hunk, Selection
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
     from .workspace import Workspace
 
@@ -26,12 +27,15 @@ __all__ = [
     "ApplyTarget",
     "ChangeSet",
     "FileChanges",
+    "FileHunks",
+    "Hunk",
     "ImportConfig",
     "Imported",
     "LeftOut",
     "PathChange",
     "RecordedRun",
     "RunAbout",
+    "Selection",
     "Workspace",
     "WorkspaceCall",
     "WorkspaceConfig",
