@@ -161,13 +161,13 @@ def test_the_question_comes_after_the_preview(
 ) -> None:
     seen: list[str] = []
 
-    def confirm(question: str, **_: object) -> bool:
+    def ask(question: str, **_: object) -> str:
         seen.append(capsys.readouterr().err)
         assert question.startswith("Apply to ")
-        return True
+        return "y"
 
     monkeypatch.setattr(sys, "stdin", Keyboard())
-    monkeypatch.setattr("typer.confirm", confirm)
+    monkeypatch.setattr("typer.prompt", ask)
     shell("run", "--script", script(shell), "--repo", shell.source)
     assert shown(seen[0])[-len(PREVIEW) :] == PREVIEW
     assert (shell.source / "Makefile").exists()

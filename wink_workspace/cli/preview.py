@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.workspace import ChangeSet, FileChanges, LeftOut, PathChange
 
-__all__ = ["preview_fields", "print_derived", "print_left_out", "print_not_kept", "print_preview"]
+__all__ = [
+    "change_line",
+    "preview_fields",
+    "print_derived",
+    "print_left_out",
+    "print_not_kept",
+    "print_preview",
+]
 
 _LETTERS: Final = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", "red")}
 _MAX_PATHS: Final = 200
@@ -48,7 +55,7 @@ def print_preview(
         by_weight = sorted(changes, key=lambda each: (not each.risks, each.status != "removed"))
         shown = sorted(by_weight[:max_paths], key=lambda each: each.path)
     for change in shown:
-        console.print(_line(change))
+        console.print(change_line(change))
         if change.risks:
             console.print(Text(f"{'':{_INDENT}}! {', '.join(change.risks)}", style="bold yellow"))
     if len(shown) < len(changes):
@@ -127,7 +134,8 @@ def preview_fields(preview: ChangeSet | FileChanges) -> Mapping[str, object]:
     }
 
 
-def _line(change: PathChange) -> Text:
+def change_line(change: PathChange) -> Text:
+    """One line with what happens to a path."""
     letter, style = _LETTERS[change.status]
     line = Text(letter, style=style)
     lines, details = change.lines, [change.detail] if change.detail else []

@@ -24,6 +24,7 @@ from wink_workspace.project import parse_seconds
 from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
 from wink_workspace.wording import counted
 
+from .choosing import NextStep, ask_next_step, choose_parts
 from .context import (
     MODEL_VARIABLE,
     CommandContext,
@@ -262,9 +263,14 @@ def run(context: CommandContext, options: RunOptions) -> None:
             live=context.shows_progress and not options.json,
             redact=context.redact,
         )
-        prepared, adapter, meter = _prepare(context, options, opened, display.on_model_event)
+        prepared, model, meter = _prepare(context, options, opened, display.on_model_event)
+        adapter = _recorded(options, prepared, model, meter)
         report = _evaluate(context, options, prepared, adapter, meter, display)
-        _finish(context, options, prepared, report)
+        while message := _finish(context, options, prepared, report):
+            prepared = _continued(context, prepared, model, message)
+            meter = meter.of_next(prepared.record)
+            adapter = _recorded(options, prepared, model, meter, append=True)
+            report = _evaluate(context, options, prepared, adapter, meter, display)
 
 
 def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
@@ -510,7 +516,7 @@ def _prepare(
         record = replace(record, about=limits.noted_in(record.about))
         record.keep_about()
     meter = RunMeter(limits, price, record)
-    return prepared, _recorded(adapter, record, options.record, meter), meter
+    return replace(prepared, record=record), adapter, meter
 
 
 def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack) -> _Prepared:
@@ -523,11 +529,17 @@ def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack
 
 
 def _recorded(
-    adapter: ProviderAdapter[None], record: RecordedRun | None, copy: Path | None, meter: RunMeter
+    options: RunOptions,
+    prepared: _Prepared,
+    adapter: ProviderAdapter[None],
+    meter: RunMeter,
+    *,
+    append: bool = False,
 ) -> ProviderAdapter[None]:
-    """*adapter*, whose turns are written to *record* and to the script *copy*."""
+    """*adapter* with its turns recorded; with *append*, behind those in the file of --record."""
     from wink_workspace.adapters import ScriptRecorder
 
+    record = prepared.record
     if record is not None:
 
         def keep(number: int, native: str | None) -> None:
@@ -535,7 +547,9 @@ def _recorded(
             record.keep_native(number, native)
 
         adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
-    return adapter if copy is None else ScriptRecorder(adapter, copy)
+    if options.record is not None:
+        adapter = ScriptRecorder(adapter, options.record, append=append)
+    return adapter
 
 
 def _adapter(
@@ -744,10 +758,37 @@ def _evaluate(
             err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
 
 
+def _continued(
+    context: CommandContext, prepared: _Prepared, model: ProviderAdapter[None], message: str
+) -> _Prepared:
+    """The run that continues a finished one with a *message* of the user."""
+    from wink_workspace.workspace import RecordedRun
+
+    workspace, record = prepared.workspace, prepared.record
+    assert workspace is not None  # noqa: S101 - only the changes of a workspace are asked about
+    assert record is not None  # noqa: S101 - each of its runs is recorded
+    about = replace(
+        record.about,
+        after_entry=workspace.head.number,
+        follows=record.number,
+        message=context.redact(message),
+    )
+    workspace_id, branch = split_name(prepared.name)
+    following = RecordedRun.begin(context.storage.folder(workspace_id).of_branch(branch), about)
+    conversation = following.conversation(workspace)
+    return replace(
+        prepared,
+        record=following,
+        conversation=following.with_natives(conversation, model.load_native),
+    )
+
+
 def _finish(
     context: CommandContext, options: RunOptions, prepared: _Prepared, report: RunReport
-) -> None:
+) -> str:
     """Write the patch, print the report, and apply the changes.
+
+    Returns the message with which the user continues the run, or ``""``.
 
     A patch that cannot be written is printed instead. A reader that closes standard output early
     does not prevent the changes from being applied. Both errors are raised at the end.
@@ -764,12 +805,14 @@ def _finish(
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
     workspace, stays = prepared.workspace, prepared.is_in_place and options.branch is None
+    message = ""
     if workspace is None or not report.changes.paths or stays:
         print_left_out(context.err, report.changes.left_out)
     else:
-        _apply(context, options, workspace, prepared.name)
+        message = _apply(context, options, workspace, prepared.name)
     if broken_pipe is not None:
         raise broken_pipe
+    return message
 
 
 def _print_report(
@@ -823,8 +866,10 @@ def _report_fields(report: RunReport) -> dict[str, object]:
     }
 
 
-def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, name: str) -> None:
+def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, name: str) -> str:
     """Show the changes, ask if necessary, and apply them or print how to do so later.
+
+    Returns the message with which the user continues the run instead, or ``""``.
 
     Raises:
         ConflictError: If the source was changed meanwhile; the changes stay in the workspace.
@@ -834,24 +879,22 @@ def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, n
     preview = workspace.preview(target, include_ignored=options.include_ignored)
     print_preview(err, preview)
     later = f"to apply: wink-workspace apply {name}"
-    is_wanted = options.apply or branch is not None or (options.yes and options.patch is None)
-    asks = not (options.yes or options.json or options.patch is not None)
-    if asks and context.can_ask:
-        where = f"to {workspace.info.source}" if branch is None else f"as branch {branch}"
-        try:
-            is_wanted = typer.confirm(f"Apply {printable(where)}?", err=True)
-        except typer.Abort:  # Ctrl-C, or the end of the input
-            err.print(f"\n{later}", markup=False)
-            raise
-    if not is_wanted:
-        err.print(later, markup=False)
-        return
+    try:
+        step = _next_step(context, options, workspace, preview)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        err.print(f"\n{later}", markup=False)
+        raise
+    if step.message or not step.applies:
+        if not step.message:
+            err.print(later, markup=False)
+        return step.message
     try:
         applied = workspace.apply(
             target,
             branch=branch or "",
             include_ignored=options.include_ignored,
             previewed=preview,
+            selected=step.selected,
         )
     except WinkError:
         err.print(later, markup=False)
@@ -861,3 +904,21 @@ def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, n
         where = f"on branch {branch}, commit {applied.commit[:12]}"
     err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
     print_not_kept(err, applied.left_out, preview)
+    if step.selected is not None and workspace.preview(target).paths:
+        err.print(f"the rest can be applied later: wink-workspace apply -p {name}", markup=False)
+    return ""
+
+
+def _next_step(
+    context: CommandContext, options: RunOptions, workspace: Workspace, preview: ChangeSet
+) -> NextStep:
+    """What the options say to do with the changes, or what the user answers."""
+    branch = options.branch
+    is_wanted = options.apply or branch is not None or (options.yes and options.patch is None)
+    asks = not (options.yes or options.json or options.patch is not None)
+    if not asks or not context.can_ask:
+        return NextStep(applies=is_wanted)
+    where = f"to {workspace.info.source}" if branch is None else f"as branch {branch}"
+    return ask_next_step(
+        context.err, f"Apply {printable(where)}?", partial(choose_parts, context, preview)
+    )

@@ -104,6 +104,7 @@ class RunMeter:
 
     def __init__(self, limits: RunLimits, price: Price, record: RecordedRun | None) -> None:
         self._limits = limits
+        self._price = price
         self._record = record
         self._earlier_s = 0.0
         self.tracker = BudgetTracker(
@@ -120,6 +121,10 @@ class RunMeter:
     def elapsed_s(self) -> float:
         """Seconds that the run took, before and after it was resumed."""
         return self._earlier_s + SYSTEM_CLOCK.monotonic_s() - self._started_s
+
+    def of_next(self, record: RecordedRun | None) -> RunMeter:
+        """The meter of a run that continues this one, within the same limits."""
+        return RunMeter(self._limits, self._price, record)
 
     def keep(self, n_turns: int) -> None:
         """Store what was used up to the end of the *n_turns*-th turn, or later."""

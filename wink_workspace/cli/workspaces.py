@@ -18,6 +18,7 @@ from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.project import parse_size
 from wink_workspace.wording import counted
 
+from .choosing import choose_parts
 from .context import (
     CommandContext,
     IncludeIgnoredOption,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Applied,
         ApplyTarget,
         ChangeSet,
+        Selection,
         Workspace,
         WorkspaceConfig,
     )
@@ -368,7 +370,24 @@ class ApplyOptions:
         bool,
         typer.Option("--merge", help="Write what can be merged, and conflict markers elsewhere."),
     ] = False
+    interactive: Annotated[
+        bool,
+        typer.Option(
+            "--interactive", "-p", help="Choose files and hunks; the others stay for later."
+        ),
+    ] = False
     json: JsonOption = False
+
+    def check(self, *, can_ask: bool) -> None:
+        """Raise ``UsageError`` if these options contradict each other."""
+        if (self.patch is not None) + (self.branch is not None) + self.merge > 1:
+            raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
+        if self.interactive and (self.json or self.dry_run or not can_ask):
+            raise UsageError(
+                "nothing can be asked here",
+                hint="Leave out --interactive, or use it on a terminal without --json and "
+                "--dry-run.",
+            )
 
     @property
     def target(self) -> ApplyTarget:
@@ -383,19 +402,23 @@ def apply(context: CommandContext, options: ApplyOptions) -> None:
 
     The paths are shown first, with what each adds and removes. A path marked with ! can run
     something on your machine without being started by name. A conflict changes nothing and is
-    shown, unless --merge is given.
+    shown, unless --merge is given. With -p you choose files and hunks; what you do not choose can
+    be applied later.
     """
-    if (options.patch is not None) + (options.branch is not None) + options.merge > 1:
-        raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
+    options.check(can_ask=context.can_ask)
     with context.open(options.workspace) as workspace:
         preview = workspace.preview(options.target, include_ignored=options.include_ignored)
         fields: Mapping[str, object] = preview_fields(preview) if options.json else {}
         if not options.json:
             print_preview(context.out if options.dry_run else context.err, preview)
+        selected = choose_parts(context, preview) if options.interactive else None
         if options.dry_run:
             applied, where = None, None
+        elif selected is not None and not selected:
+            context.err.print("nothing chosen")
+            return
         else:
-            applied, where = _apply(context, options, workspace, preview)
+            applied, where = _apply(context, options, workspace, preview, selected)
     paths = preview.paths if applied is None else applied.paths
     left_out = () if applied is None else applied.left_out
     if options.json:
@@ -414,11 +437,15 @@ def _apply(
     options: ApplyOptions,
     workspace: Workspace,
     preview: ChangeSet,
+    selected: Selection | None,
 ) -> tuple[Applied, str]:
     """Apply the changes; the result, and where they are now."""
     if options.patch is not None:
         write_to = partial(
-            workspace.write_patch, include_ignored=options.include_ignored, previewed=preview
+            workspace.write_patch,
+            include_ignored=options.include_ignored,
+            previewed=preview,
+            selected=selected,
         )
         return write_patch(options.patch, write_to), str(options.patch)
     applied = workspace.apply(
@@ -427,6 +454,7 @@ def _apply(
         merge=options.merge,
         include_ignored=options.include_ignored,
         previewed=preview,
+        selected=selected,
     )
     for conflict in applied.conflicts:
         what = "has conflict markers" if conflict.hunks else f"is unchanged: {conflict.reason}"

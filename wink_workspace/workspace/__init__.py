@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .importing import Imported
     from .reading import WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
+    from .selecting import FileHunks, Hunk, Selection
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
     from .workspace import Workspace
 
@@ -30,12 +31,15 @@ __all__ = [
     "BlamedLine",
     "ChangeSet",
     "FileChanges",
+    "FileHunks",
+    "Hunk",
     "ImportConfig",
     "Imported",
     "LeftOut",
     "PathChange",
     "RecordedRun",
     "RunAbout",
+    "Selection",
     "Verdict",
     "Workspace",
     "WorkspaceCall",

@@ -57,9 +57,19 @@ _RESUMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RunAbout:
-    """The start of a run; ``after_entry`` is the number of the newest entry at that time.
+    """The start of a run.
 
-    The limits are those of the run, with which it is resumed; ``None`` if none is recorded.
+    Attributes:
+        task: What the user asked for.
+        model: The model, or ``""`` for a script.
+        sandbox: The sandbox of its commands.
+        after_entry: The number of the newest entry at that time.
+        max_tokens: The limits with which it is resumed; ``None`` if none is recorded.
+        max_turns: As before.
+        deadline_s: As before.
+        max_cost_usd: As before.
+        follows: The number of the run that this one continues, if it does.
+        message: The message of the user that continues it.
     """
 
     task: str
@@ -70,6 +80,8 @@ class RunAbout:
     max_turns: int | None = None
     deadline_s: float | None = None
     max_cost_usd: Decimal | None = None
+    follows: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +113,31 @@ class RecordedRun:
     @classmethod
     def newest(cls, workspace: WorkspaceFolder) -> Self | None:
         """The run that was started last; ``None`` if there is none."""
-        for folder in _folders(workspace):
-            try:
-                fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
-                if fields.pop("version") == _VERSION:
-                    cost = fields.pop("max_cost_usd", None)
-                    limit = None if cost is None else Decimal(cost)
-                    return cls(folder, RunAbout(**fields, max_cost_usd=limit))
-            except (OSError, ValueError, KeyError, TypeError, InvalidOperation):
-                continue  # its creation was interrupted
+        found = (cls._in(folder) for folder in _folders(workspace))
+        return next((run for run in found if run is not None), None)
+
+    @property
+    def number(self) -> int:
+        """Its number in the workspace, from 1."""
+        return int(self.folder.name)
+
+    @property
+    def previous(self) -> RecordedRun | None:
+        """The run that this one continues; ``None`` if there is none."""
+        follows = self.about.follows
+        return None if follows is None else self._in(self.folder.with_name(str(follows)))
+
+    @classmethod
+    def _in(cls, folder: Path) -> Self | None:
+        """The run in *folder*; ``None`` if its creation was interrupted."""
+        try:
+            fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
+            if fields.pop("version") == _VERSION:
+                cost = fields.pop("max_cost_usd", None)
+                limit = None if cost is None else Decimal(cost)
+                return cls(folder, RunAbout(**fields, max_cost_usd=limit))
+        except (OSError, ValueError, KeyError, TypeError, InvalidOperation):
+            pass
         return None
 
     def keep_about(self) -> None:
@@ -154,14 +182,25 @@ class RecordedRun:
             file.write(line)
 
     def spent(self, price: Callable[[TokenUsage], Decimal | None]) -> Spent:
-        """What the run used so far; *price* gives the cost of a turn whose cost is not stored."""
-        n_turns, elapsed_s, cost = self._newest_spent()
+        """What the run used so far, together with the runs that it continues.
+
+        *price* gives the cost of a turn whose cost is not stored.
+        """
+        n_turns, elapsed_s, cost = self._newest_spent() or (0, *self._spent_before(price))
         for turn in self.turns()[n_turns:]:
             added = price(turn.usage)
             cost = None if cost is None or added is None else cost + added
         return Spent(elapsed_s, cost)
 
-    def _newest_spent(self) -> tuple[int, float, Decimal | None]:
+    def _spent_before(
+        self, price: Callable[[TokenUsage], Decimal | None]
+    ) -> tuple[float, Decimal | None]:
+        if self.previous is None:
+            return 0.0, Decimal(0)
+        earlier = self.previous.spent(price)
+        return earlier.elapsed_s, earlier.cost_usd
+
+    def _newest_spent(self) -> tuple[int, float, Decimal | None] | None:
         try:
             lines = (self.folder / _SPENT).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -178,13 +217,13 @@ class RecordedRun:
                     return n_turns, elapsed_s, Decimal(cost)
                 case _:
                     continue
-        return 0, 0.0, Decimal(0)
+        return None
 
     def with_natives(
         self, conversation: Sequence[Message], load: Callable[[str], object]
     ) -> tuple[Message, ...]:
         """*conversation* with turns in their provider's format, where one is stored."""
-        natives = dict(self._natives())
+        natives = self.all_natives()
         messages: list[Message] = []
         number = 0
         for message in conversation:
@@ -196,6 +235,18 @@ class RecordedRun:
                     continue
             messages.append(message)
         return tuple(messages)
+
+    def all_natives(self) -> dict[int, str | None]:
+        """The stored turns by their number in the conversation, earlier runs included."""
+        n_earlier, natives, earlier = 0, dict[int, str | None](), self.previous
+        if earlier is not None:
+            natives, n_earlier = earlier.all_natives(), earlier.n_turns
+        return natives | {n_earlier + number: native for number, native in self._natives()}
+
+    @property
+    def n_turns(self) -> int:
+        """The number of turns, earlier runs included."""
+        return len(self.turns()) + (self.previous.n_turns if self.previous is not None else 0)
 
     def _natives(self) -> Iterator[tuple[int, str | None]]:
         """The stored turns, oldest first; a later one for the same number counts."""
@@ -225,11 +276,12 @@ class RecordedRun:
 
     @property
     def usage(self) -> TokenUsage:
-        """The tokens spent so far."""
-        return sum((turn.usage for turn in self.turns()), TokenUsage())
+        """The tokens spent so far, also by the runs that this one continues."""
+        earlier = TokenUsage() if self.previous is None else self.previous.usage
+        return sum((turn.usage for turn in self.turns()), earlier)
 
     def conversation(self, history: ReadableHistory) -> tuple[Message, ...]:
-        """The messages so far, to continue from.
+        """The messages so far, to continue from, with those of the runs that this one continues.
 
         A call of the last turn is left open if it has no answer or was interrupted: its effects
         were undone, so it can be made again.
@@ -240,6 +292,22 @@ class RecordedRun:
         """
         if self.is_finished:
             raise UsageError("the run is finished", hint="Start another run with a task.")
+        messages, is_open = self.own_messages(history)
+        if messages and not is_open:
+            messages.append(UserMessage(_RESUMED))
+        return (*self.earlier_messages(history), *messages)
+
+    def earlier_messages(self, history: ReadableHistory) -> tuple[Message, ...]:
+        """The messages before the first turn of this run."""
+        earlier = self.previous
+        if earlier is None:
+            return ()
+        messages, _ = earlier.own_messages(history)
+        before = earlier.earlier_messages(history)
+        return (*before, *messages, UserMessage(self.about.message))
+
+    def own_messages(self, history: ReadableHistory) -> tuple[list[Message], bool]:
+        """The messages of this run, and whether its last call has no answer."""
         answers, turns = self._answers(history), self.turns()
         messages: list[Message] = []
         is_open = False
@@ -255,9 +323,7 @@ class RecordedRun:
                 if is_open:
                     break
                 messages.append(_answer(call, answer))
-        if messages and not is_open:
-            messages.append(UserMessage(_RESUMED))
-        return tuple(messages)
+        return messages, is_open
 
     def _answers(self, history: ReadableHistory) -> dict[str, deque[ToolInvoked]]:
         """The records of calls that were not interrupted, in order; an id may occur twice."""

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, get_args
@@ -95,6 +96,7 @@ from .reading import ReadableHistory
 from .recovery import recover
 from .reserve import Reserve, is_full
 from .sandboxing import WorkspaceSandbox, end_interrupted
+from .selecting import Selection, selected_changes
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -1035,6 +1037,7 @@ class Workspace(ReadableHistory):
         merge: bool = False,
         include_ignored: bool = False,
         previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
     ) -> Applied:
         """Merge what this branch changed since its base into the source.
 
@@ -1054,6 +1057,8 @@ class Workspace(ReadableHistory):
                 text cannot. ``Applied.conflicts`` names what was not merged.
             include_ignored: Include created files that the source's rules ignore.
             previewed: The result of ``preview``; nothing else is applied.
+            selected: The chosen parts of *previewed*, which is needed then. The others can be
+                applied later.
 
         Raises:
             ConflictError: If the source has other changes in the same lines, if another program
@@ -1067,10 +1072,10 @@ class Workspace(ReadableHistory):
         self._check_target(to, branch, merge=merge)
         if to == "branch":
             return self.apply_to_branch(
-                branch, include_ignored=include_ignored, previewed=previewed
+                branch, include_ignored=include_ignored, previewed=previewed, selected=selected
             )
         with self._turn(needs_room=to != "patch"):
-            update = self._source_update(previewed, include_ignored=include_ignored)
+            update = self._source_update(previewed, selected, include_ignored=include_ignored)
             if to == "patch":
                 return update.as_patch()
             note, branch = self._folder.applied, self._folder.branch
@@ -1083,6 +1088,7 @@ class Workspace(ReadableHistory):
         message: str = "",
         include_ignored: bool = False,
         previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
     ) -> Applied:
         """Merge what this branch changed into a new branch of the source, as one commit on HEAD.
 
@@ -1093,6 +1099,7 @@ class Workspace(ReadableHistory):
             message: The message of the commit; by default it names the workspace and the entry.
             include_ignored: As for ``apply``.
             previewed: As for ``apply``.
+            selected: As for ``apply``.
 
         Raises:
             ConflictError: If HEAD has other changes in the same lines, or if the workspace changed
@@ -1101,7 +1108,7 @@ class Workspace(ReadableHistory):
                 or is not a valid branch name.
         """
         with self._turn():
-            update = self._source_update(previewed, include_ignored=include_ignored)
+            update = self._source_update(previewed, selected, include_ignored=include_ignored)
             default = f"Changes of workspace {self.info.id}, entry {self.head.number}"
             return update.to_branch(
                 name,
@@ -1131,6 +1138,7 @@ class Workspace(ReadableHistory):
         *,
         include_ignored: bool = False,
         previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
     ) -> Applied:
         """As ``apply("patch")``, with the patch given to *write* in pieces and not returned.
 
@@ -1139,11 +1147,15 @@ class Workspace(ReadableHistory):
             UsageError: If the workspace is closed.
         """
         with self._turn(needs_room=False):
-            update = self._source_update(previewed, include_ignored=include_ignored)
+            update = self._source_update(previewed, selected, include_ignored=include_ignored)
             return update.write_patch(write)
 
     def _source_update(
-        self, previewed: ChangeSet | None = None, *, include_ignored: bool = False
+        self,
+        previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
+        *,
+        include_ignored: bool = False,
     ) -> SourceUpdate:
         head = self._present_root()
         if previewed is not None and previewed.wanted != head:
@@ -1151,12 +1163,24 @@ class Workspace(ReadableHistory):
                 f"the workspace {self.info.id} changed since its changes were shown",
                 hint="Look at them again, then apply.",
             )
+
+        def choose(base: str) -> ChangeSet:
+            return self._changeset(base, head, include_ignored=include_ignored)
+
+        if selected is not None:
+            if previewed is None:
+                raise UsageError(
+                    "a selection without the changes that it belongs to",
+                    hint="Pass the result of preview, too.",
+                )
+            head = selected.root(previewed)
+            choose = partial(selected_changes, previewed, head)
         return SourceUpdate(
             self._ledger.store,
             Path(self.info.source),
             base=self._base_files(),
             head=head,
-            choose=lambda base: self._changeset(base, head, include_ignored=include_ignored),
+            choose=choose,
             hidden=self.info.rules.unrecorded(),
         )
 
