@@ -19,6 +19,7 @@ ONLY = {
     "network": "reaches or report or large",
     "waiting": "two_branches or serves_one",
     "shell": "isolation",
+    "host_paths": "sees_no_path or at_any_step",
     "services": "started_queried or changes_nothing or of_its_own or killed_process",
 }
 """What is selected of a suite whose other tests do not depend on the user."""
@@ -28,7 +29,10 @@ HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 @pytest.mark.behaviour(64)
 @pytest.mark.parametrize(
     "suite",
-    ["escapes", "sandbox", "spare", "calls", "crash", "network", "waiting", "shell", "services"],
+    [
+        *("escapes", "sandbox", "spare", "calls", "crash", "network", "waiting", "shell"),
+        *("services", "host_paths"),
+    ],
 )
 def test_the_tests_pass_as_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer

@@ -31,6 +31,7 @@ from wink_workspace.sandbox.podman import (
     PodmanConfig,
     PodmanSandbox,
     PodmanService,
+    containers,
     runner_container,
 )
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
@@ -657,6 +658,7 @@ def test_missing_isolation_refuses_to_run_commands(
     monkeypatch.setattr(
         runner_container, "container_spec", lambda *a, **k: {**build(*a, **k), **hole}
     )
+    monkeypatch.setattr(containers, "hide_host_paths", lambda *_: "its root is read-only")
     sandbox = fresh()
     with pytest.raises(IsolationError, match=probe):
         shell(sandbox, "echo ran > ran")

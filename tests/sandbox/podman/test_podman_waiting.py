@@ -206,7 +206,7 @@ def test_an_image_without_python_gets_a_mounted_branch_in_each_container(
 ) -> None:
     sandbox = opened(config=PodmanConfig(image=minimal_image))
     shell(sandbox, "echo one > file")
-    assert shell(sandbox, "cat file; grep -c workspace /proc/self/mountinfo") == "one\n2\n"
+    assert shell(sandbox, "cat file; grep -c ' /workspace ' /proc/self/mountinfo") == "one\n2\n"
     assert (sandbox._context.files / "file").read_text() == "one\n"
 
 

@@ -18,6 +18,11 @@ whether it is ``privileged``, which is root of the first user namespace.
 ``attach``   a mount, ``pid``, ``path`` and ``target``: mounts that directory of it on *target* in
              the mount namespace of that process. Without a mount, *path* is one of this machine.
              With ``writes``, a list of directories below *path*, everything else is read-only.
+``hide``     the ``pid`` of a container whose first program has not started: gives its mount
+             namespace a new root that shows the same files, without any path of the host in its
+             list of mounts. Nothing changes if it fails. ``path`` is any directory there. Of
+             what was mounted there files are copied and bound directories are left out, except
+             the paths in ``keep``.
 
 A mount writes with the rights of the process that made it. So it is made with the file-system ids
 of the owner of the upper layer, and without ``CAP_SYS_RESOURCE``. With either of them that owner
@@ -28,11 +33,16 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import json
 import os
+import re
 import socket
+import stat
 import struct
 import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +56,10 @@ _FSMOUNT_CLOEXEC = 1
 _NOSUID_NODEV = 0x2 | 0x4
 _OPEN_TREE_CLONE = 1
 _MOVE_FROM_EMPTY_PATH, _MOVE_TO_EMPTY_PATH = 4, 64
-_AT_EMPTY_PATH = 0x1000
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _ATTR_RDONLY, _MS_PRIVATE = 1, 1 << 18
+_MNT_DETACH = 2
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 _RESOLVE_NO_XDEV, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 1, 4, 8
 _AT_FDCWD = -100
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
@@ -116,22 +128,24 @@ def _mount(request: dict[str, object], _: list[int]) -> int:
             options[f"{name}dir"] = f"/proc/self/fd/{opened[-1]}"
         owner = os.fstat(opened[1])
         _act_for(owner.st_uid, owner.st_gid)
-        return _mounted(options)
+        return _mounted(b"overlay", options)
     finally:
         _act_for(0, 0)
         for descriptor in opened:
             os.close(descriptor)
 
 
-def _mounted(options: dict[str, str | None]) -> int:
-    context = _system_call(_FSOPEN, b"overlay", _FSOPEN_CLOEXEC)
+def _mounted(
+    filesystem: bytes, options: Mapping[str, str | None], attributes: int = _NOSUID_NODEV
+) -> int:
+    context = _system_call(_FSOPEN, filesystem, _FSOPEN_CLOEXEC)
     try:
         for key, text in options.items():
             kind = _SET_FLAG if text is None else _SET_STRING
             value = None if text is None else text.encode()
             _system_call(_FSCONFIG, context, kind, key.encode(), value, 0)
         _system_call(_FSCONFIG, context, _CREATE, None, None, 0)
-        return _system_call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, _NOSUID_NODEV)
+        return _system_call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, attributes)
     finally:
         os.close(context)
 
@@ -171,13 +185,26 @@ def _attach(request: dict[str, Any], descriptors: list[int]) -> None:
                 _set_attributes(part, _NOSUID_NODEV)
                 mounts.append((part, path))
             _set_attributes(tree, _NOSUID_NODEV | _ATTR_RDONLY)
+        _in_namespaces_of(pid, lambda: _move(mounts, target))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _in_namespaces_of(pid: int, action: Callable[[], None]) -> None:
+    """Call *action* in a child in the user and mount namespaces of *pid*; raises its ``errno``."""
+    opened: list[int] = []
+    try:
         for name in ("user", "mnt"):
             path = f"/proc/{pid}/ns/{name}"
             opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        user_namespace, mount_namespace = opened[-2:]
         child = os.fork()
         if child == 0:
-            os._exit(_move(mounts, user_namespace, mount_namespace, target))
+            number = 255
+            try:
+                number = _error_number(action, *opened)
+            finally:
+                os._exit(number)  # the child must not go on as another server
         status = os.waitpid(child, 0)[1]
     finally:
         for descriptor in opened:
@@ -187,10 +214,22 @@ def _attach(request: dict[str, Any], descriptors: list[int]) -> None:
         raise OSError(abs(number), os.strerror(abs(number)))
 
 
-def _opened_below(directory: int, path: bytes) -> int:
+def _error_number(action: Callable[[], None], user_namespace: int, mount_namespace: int) -> int:
+    try:
+        own = Path("/proc/self/ns/user").stat()
+        if not os.path.samestat(os.fstat(user_namespace), own):
+            _checked(_libc.setns(user_namespace, _CLONE_NEWUSER))
+        _checked(_libc.setns(mount_namespace, _CLONE_NEWNS))
+        action()
+    except OSError as error:
+        return error.errno or 255
+    return 0
+
+
+def _opened_below(directory: int, path: bytes, flags: int = _DIRECTORY) -> int:
     """A descriptor of a directory below another one, without any link on the way."""
     resolve = _RESOLVE_NO_XDEV | _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH
-    how = struct.pack("=QQQ", _DIRECTORY, 0, resolve)
+    how = struct.pack("=QQQ", flags, 0, resolve)
     return _system_call(_OPENAT2, directory, path, how, len(how))
 
 
@@ -200,27 +239,121 @@ def _set_attributes(mount: int, attributes: int) -> None:
     _system_call(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, wanted, len(wanted))
 
 
-def _move(
-    mounts: list[tuple[int, bytes]], user_namespace: int, mount_namespace: int, target: bytes
-) -> int:
-    """Mount the first of *mounts* on *target* there, the others below it; the ``errno``, or 0."""
+def _move(mounts: list[tuple[int, bytes]], target: bytes) -> None:
+    """Mount the first of *mounts* on *target*, the others below it."""
+    (first, _), *others = mounts
+    _system_call(_MOVE_MOUNT, first, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
+    for mount, path in others:
+        # the attached mount, so links cannot lead away
+        _attach_to(mount, _opened_below(first, path))
+
+
+def _attach_to(mount: int, onto: int) -> None:
+    flags = _MOVE_FROM_EMPTY_PATH | _MOVE_TO_EMPTY_PATH
+    _system_call(_MOVE_MOUNT, mount, b"", onto, b"", flags)
+
+
+def _hide(request: dict[str, Any], _: list[int]) -> None:
+    pid, spare = int(request["pid"]), os.fsencode(request["path"])
+    keep = set(map(os.fsencode, request["keep"]))
+    points = _mount_points(pid, keep)
+    _in_namespaces_of(pid, lambda: _replace_root(points, spare, keep))
+
+
+def _mount_points(pid: int, keep: set[bytes]) -> list[bytes]:
+    """What is mounted directly on the root of process *pid*, and belongs on its new root [proc(5)].
+
+    Directories that the engine bound, such as secrets of the host, do not; *keep* does.
+    """
+    lines = Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines()
+    fields = [line.split(b" ", 5) for line in lines]
+    above = {number for number, _, _, _, point, _ in fields if point == b"/"}
+    escaped = re.compile(rb"\\([0-7]{3})")
+    points: list[bytes] = []
+    for _, parent, _, root, point, _ in fields:
+        path = escaped.sub(lambda each: bytes([int(each[1], 8)]), point)
+        if parent in above and path != b"/" and (path in keep or not _is_bound(pid, path, root)):
+            points.append(path)
+    return points
+
+
+def _is_bound(pid: int, path: bytes, root: bytes) -> bool:
+    """Whether the mount on *path* is of a directory below the root of a filesystem."""
+    return root != b"/" and Path(f"/proc/{pid}/root{os.fsdecode(path)}").is_dir()
+
+
+def _replace_root(points: list[bytes], spare: bytes, keep: set[bytes]) -> None:
+    """Make an overlay of the root, mount on it what is mounted on the root, and exchange them.
+
+    The list of mounts shows the options of an overlay and, for every other mount, its path in its
+    filesystem. So the options are relative paths, and files that the engine mounted, such as
+    ``/etc/hosts``, become files of a tmpfs. Directories on *spare* are mounted for a moment only:
+    older kernels make layers and copies of attached mounts alone.
+    """
+    os.setgid(0)  # the container's, which owns the copies
+    os.setuid(0)
+    os.umask(0)
+    copied = [point for point in points if point not in keep and Path(os.fsdecode(point)).is_file()]
+    clones = [(_cloned(point), point) for point in points if point not in copied]
+    with _mounted_on(spare, _copies_of(copied)):
+        for number, point in enumerate(copied):
+            clones.append((_cloned(b"%s/%d" % (spare, number)), point))
+            _set_attributes(clones[-1][0], _NOSUID_NODEV | _ATTR_RDONLY)
+        layers = os.fsdecode(b".:%s/empty" % spare.lstrip(b"/"))
+        options = {"lowerdir": layers, "userxattr": None}
+        root = _mounted(b"overlay", options, _NOSUID_NODEV | _ATTR_RDONLY)
+        with _mounted_on(spare, root):
+            for clone, point in clones:
+                onto = _opened_below(root, point.lstrip(b"/"), os.O_PATH | os.O_CLOEXEC)
+                _attach_to(clone, onto)
+            os.fchdir(root)
+            _system_call(_pivot_root_number(), b".", b".")
+    _checked(_libc.umount2(b".", _MNT_DETACH))  # the old root, with all that is mounted on it
+
+
+@contextmanager
+def _mounted_on(directory: bytes, mount: int) -> Generator[None]:
+    """Mount *mount* on *directory* above what is mounted there, and end that if the block fails."""
+    _system_call(_MOVE_MOUNT, mount, b"", _AT_FDCWD, directory, _MOVE_FROM_EMPTY_PATH)
     try:
-        own = Path("/proc/self/ns/user").stat()
-        if not os.path.samestat(os.fstat(user_namespace), own):
-            _checked(_libc.setns(user_namespace, _CLONE_NEWUSER))
-        _checked(_libc.setns(mount_namespace, _CLONE_NEWNS))
-        (first, _), *others = mounts
-        _system_call(_MOVE_MOUNT, first, b"", _AT_FDCWD, target, _MOVE_FROM_EMPTY_PATH)
-        for mount, path in others:
-            onto = _opened_below(first, path)  # the attached mount, so links cannot lead away
-            flags = _MOVE_FROM_EMPTY_PATH | _MOVE_TO_EMPTY_PATH
-            _system_call(_MOVE_MOUNT, mount, b"", onto, b"", flags)
-    except OSError as error:
-        return error.errno or 255
-    return 0
+        yield
+    except BaseException:
+        _libc.umount2(directory, _MNT_DETACH)
+        raise
 
 
-_ACTIONS = {"mount": _mount, "forget": _forget, "subtree": _subtree, "attach": _attach}
+def _copies_of(paths: list[bytes]) -> int:
+    """A tmpfs with the content of *paths* as the files 0, 1, …, and an empty directory."""
+    made = _mounted(b"tmpfs", {"mode": "0755", "nr_inodes": "1k", "size": "32m"})
+    os.mkdir("empty", 0o755, dir_fd=made)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    for number, path in enumerate(paths):
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+        with os.fdopen(os.open(str(number), flags, mode, dir_fd=made), "wb") as file:
+            file.write(Path(os.fsdecode(path)).read_bytes())
+    return made
+
+
+def _pivot_root_number() -> int:
+    machine = os.uname().machine
+    if machine not in _PIVOT_ROOT:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return _PIVOT_ROOT[machine]
+
+
+def _cloned(path: bytes) -> int:
+    """A copy of the mount on *path*, with everything that is mounted below it."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
+    return _system_call(_OPEN_TREE, _AT_FDCWD, path, flags)
+
+
+_ACTIONS = {
+    "mount": _mount,
+    "forget": _forget,
+    "subtree": _subtree,
+    "attach": _attach,
+    "hide": _hide,
+}
 
 
 def _serve(channel: socket.socket) -> None:

@@ -203,6 +203,30 @@ class Mounter:
                 raise self.other_namespace(error) from error
             raise
 
+    def hide_paths(self, pid: int, directory: str, *, keep: Sequence[str]) -> None:
+        """Give a container a new root, whose list of mounts shows no path of the host.
+
+        It shows the same files. What is mounted on the old root is mounted on the new one, but
+        files that are mounted there are copied, and bound directories are left out.
+
+        Args:
+            pid: A process that waits in the container; no program of the image may run yet.
+            directory: Any directory there.
+            keep: Bound files and directories that stay, and go on showing their path.
+
+        Raises:
+            MountError: If the kernel refuses it; the container is unchanged.
+        """
+        request = {"do": "hide", "pid": pid, "path": directory, "keep": list(keep)}
+        what = f"a new root in process {pid}"
+        try:
+            self.request(request, [], what)
+        except MountError as error:
+            if not isinstance(error.__cause__, PermissionError) or self.privileged:
+                raise
+            self.other_namespace(error)  # ends the program
+            self.request(request, [], what)  # the new one is in the namespace that is used now
+
     def request(
         self, request: Mapping[str, object], descriptors: list[int], what: str
     ) -> int | None:

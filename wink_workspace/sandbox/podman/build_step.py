@@ -8,7 +8,7 @@ Rule 3: a step sees a copy of the source, which is deleted, and downloads that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -99,8 +99,15 @@ class StepRunner:
             IsolationError: If a probe succeeded.
         """
         config = replace(_LIMITS, image=image)
-        run = probe_run(DirectCommands(self._runner(config, folder)), Cancellation(), in_shell=True)
-        refuse_holes(prove(run, config, self._host, in_shell=True))
+        shown: list[str | None] = []
+
+        def on_container(container: LiveContainer | None) -> None:
+            if container is not None:
+                shown[:] = [container.shown]
+
+        runner = self._runner(config, folder, on_container)
+        run = probe_run(DirectCommands(runner), Cancellation(), in_shell=True)
+        refuse_holes(prove(run, config, self._host, in_shell=True, shown=shown.pop))
 
     def output(self, image: str, command: str, folder: Path) -> str:
         """What a shell command prints in a container of *image*; *folder* is an empty directory.
@@ -182,20 +189,21 @@ class StepRunner:
         finally:
             container.end()
 
-    def _runner(self, config: PodmanConfig, folder: Path) -> DirectRunner:
+    def _runner(
+        self,
+        config: PodmanConfig,
+        folder: Path,
+        on_container: Callable[[LiveContainer | None], None] = lambda _: None,
+    ) -> DirectRunner:
         return DirectRunner(
             self._service,
             config,
             self._host,
             folder,
-            _ignore_container,
+            on_container,
             SYSTEM_CLOCK,
             with_init=False,
         )
-
-
-def _ignore_container(_container: LiveContainer | None) -> None:
-    """The container of a query ends with it, and is named nowhere else."""
 
 
 def _mounts(fetched: Mapping[str, Path]) -> tuple[ReadOnlyMount, ...]:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket
 from typing import Any, Final, cast
@@ -29,6 +29,7 @@ from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
 
 from .config import PodmanConfig
 from .freezer import thaw
+from .host_paths import hide_host_paths
 from .owners import Owner, started_ticks
 from .service import EngineError, PodmanService
 from .system_calls import narrowed
@@ -77,6 +78,7 @@ _N_PENDING_SIGNALS: Final = 1_024
 _MESSAGE_QUEUE_BYTES: Final = 819_200
 _OWN_KERNEL: Final = ("runc", "crun")
 """Runtimes whose containers share the host's kernel; others have a kernel with its own limits."""
+_OTHER_KERNEL: Final = "the runtime has a kernel of its own, whose mounts are not changed"
 _LIMIT_TIMEOUT_S: Final = 10.0
 _PERIOD_US: Final = 100_000
 _STOP_TIMEOUT_S: Final = 30.0
@@ -269,12 +271,14 @@ class LiveContainer:
     """Identifies a running container without the engine.
 
     ``pid`` is the host's process id of its first process. ``started`` is the start time of that
-    process, which distinguishes it from a later process with the same id.
+    process, which distinguishes it from a later process with the same id. ``shown`` is why the
+    list of mounts in it shows paths of the engine; ``None`` if it does not.
     """
 
     name: str
     pid: int
     started: int
+    shown: str | None = field(default=None, compare=False)
 
     @property
     def is_running(self) -> bool:
@@ -300,6 +304,7 @@ class Container:
         self._service = service
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
+        self._spec = spec
         self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
             with narrowed() as seccomp:
@@ -327,7 +332,7 @@ class Container:
             raise _cannot_start(error) from error
 
     def start(self, before: Callable[[LiveContainer], None] = lambda _: None) -> LiveContainer:
-        """Limit its user namespace, call *before*, then start its first process.
+        """Limit its user namespace, hide paths, call *before*, then start its first process.
 
         Raises:
             SandboxUnavailableError: If it does not start, or cannot be limited.
@@ -335,8 +340,11 @@ class Container:
         try:
             self._request("init")
             live = self._live()
+            shown: str | None = _OTHER_KERNEL
             if self._shares_kernel:
                 _limit_namespace(live.pid)
+                shown = hide_host_paths(live.pid, self._spec)
+            live = replace(live, shown=shown)
             before(live)
             self._request("start")
         except EngineError as error:

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 CANARY = os.environ.get("WINK_CANARY", "")
 PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
+BOUND = os.environ.get("WINK_BOUND", "").split(" ")
+"""The paths where something of the host may be bound, escaped as in ``mountinfo``."""
 
 
 def system() -> Any:
@@ -113,6 +116,44 @@ def read_files_of_the_host() -> str | None:
     return first([reads(CANARY), reads("/proc/1/root" + CANARY)])
 
 
+def see_paths_of_the_host() -> str | None:
+    """Find paths of the engine or of the user in the list of mounts [proc(5)]."""
+    for process in ("self", "1"):
+        with open(f"/proc/{process}/mountinfo", errors="surrogateescape") as lines:
+            for line in lines:
+                found = path_of_the_host(line)
+                if found:
+                    return found
+    return None
+
+
+def is_device(path: str) -> bool:
+    """Whether *path* is a character device."""
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def path_of_the_host(line: str) -> str | None:
+    """A path of the host in a line of ``mountinfo``: a mount's root, source or option."""
+    mount, _, filesystem = line.rstrip("\n").partition(" - ")
+    root, point = mount.split(" ")[3:5]
+    kind, source, options = filesystem.split(" ", 2)
+    if kind in ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue"):
+        return None  # their roots do not name files
+    if any((point + "/").startswith(each + "/") for each in BOUND):
+        return None
+    if is_device(point):
+        return None  # such as /dev/null
+    if root.strip("/") and not root[1:].isdigit():  # our copies of files have numbers
+        return f"the mount on {point} is of {root}"
+    for text in [source, *options.replace("=", ",").replace(":", ",").split(",")]:
+        if text.startswith("/"):
+            return f"the mount on {point} shows {text}"
+    return None
+
+
 def read_the_runner() -> str | None:
     """Read the runner's environment, memory and descriptors."""
     return first(
@@ -203,7 +244,6 @@ def mount() -> str | None:
 
 def make_devices() -> str | None:
     """Create a device file, or read the host's devices."""
-    import stat
 
     def made() -> str:
         os.mknod("/tmp/.wink-device", stat.S_IFCHR | 0o600, os.makedev(1, 1))
@@ -298,6 +338,7 @@ def send_raw_packets() -> str | None:
 PROBES = (
     write_outside_the_workspace,
     read_files_of_the_host,
+    see_paths_of_the_host,
     read_the_runner,
     inherit_open_files,
     signal_the_runner,

@@ -25,7 +25,7 @@ from wink_workspace.sandbox.network import NetworkRules
 
 from . import network_probes, probes, workspace_probes
 from .config import PodmanConfig
-from .containers import Host
+from .containers import WORKSPACE_PATH, Host
 from .network.link import NetworkLink
 from .network.routes import PROXY_PORT
 from .stream import Ending
@@ -48,7 +48,12 @@ ProbeRun = Callable[[str, Mapping[str, str]], str]
 
 
 def prove(
-    run: ProbeRun, config: PodmanConfig, host: Host, *, in_shell: bool = False
+    run: ProbeRun,
+    config: PodmanConfig,
+    host: Host,
+    *,
+    in_shell: bool = False,
+    shown: Callable[[], str | None] = lambda: None,
 ) -> IsolationReport:
     """Run all probes of a container that apply.
 
@@ -58,12 +63,21 @@ def prove(
         host: What the machine provides for its limits.
         in_shell: Whether to use the shell program instead of the Python program. It has fewer
             probes, because a shell can do less.
+        shown: ``LiveContainer.shown``, asked after the probes: a shell has a container of its own.
     """
     expected = _names(in_shell=in_shell)
+    bound = (WORKSPACE_PATH, *(mount.target for mount in config.mounts))
     with _canaries(with_listeners=True) as canaries:
-        printed = run(_SHELL if in_shell else _source(probes), canaries.variables)
+        variables = {
+            **canaries.variables,
+            "WINK_BOUND": " ".join(path.replace(" ", r"\040") for path in bound),
+        }
+        printed = run(_SHELL if in_shell else _source(probes), variables)
+        why_shown = shown()
+        if why_shown is not None:
+            expected.remove(_name(probes.see_paths_of_the_host))
         results = [*_results(printed, expected), canaries.check()]
-    return IsolationReport(layers(config, host), tuple(results))
+    return IsolationReport(layers(config, host, why_shown), tuple(results))
 
 
 def prove_workspace(
@@ -139,8 +153,11 @@ def not_probed(ending: Ending, errors: bytes, timeout_s: float) -> IsolationErro
     )
 
 
-def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
-    """The isolation layers of commands that this configuration has on this machine."""
+def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[Layer, ...]:
+    """The isolation layers of commands that this configuration has on this machine.
+
+    *shown* is ``LiveContainer.shown``.
+    """
 
     def limit(name: str, controller: str, instead: str) -> Layer:
         is_active = controller in host.controllers
@@ -164,6 +181,7 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
             "the engine's, narrowed" if installed_list() else "the engine's",
         ),
         Layer("read-only root", True),
+        Layer("hidden paths of the host", shown is None, shown or "except of what is bound"),
         Layer(
             "no network",
             not config.network,
@@ -207,6 +225,7 @@ _SHELL_NAMES: Final = (
     "work in the workspace",
     "write outside the workspace",
     "read files of the host",
+    "see paths of the host",
     "gain rights",
     "use forbidden system calls",
     "see other processes",
@@ -231,6 +250,19 @@ for file in "$WINK_CANARY" "/proc/1/root$WINK_CANARY" "/workspace/..$WINK_CANARY
     if (read -r line < "$file") 2>/dev/null; then found="$found $file"; fi
 done
 ended "read files of the host" "$found"
+found=
+while read -r id above device root point rest; do
+    for bound in $WINK_BOUND; do
+        case "$point/" in "$bound"/*) continue 2 ;; esac
+    done
+    case "$rest" in
+        *" - proc "*|*" - sysfs "*|*" - cgroup"*|*" - devpts "*|*" - mqueue "*) continue ;;
+    esac
+    if [ -c "$point" ]; then continue; fi
+    case "$root" in /|/[0-9]|/[0-9][0-9]) ;; *) found="$found $root" ;; esac
+    case "${rest#* - }" in *" /"*|*=/*|*:/*) found="$found ${rest#* - }" ;; esac
+done < /proc/self/mountinfo
+ended "see paths of the host" "$found"
 found= filter="no filter of system calls"
 while read -r name value rest; do
     case "$name $value" in

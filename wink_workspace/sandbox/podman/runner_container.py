@@ -160,7 +160,7 @@ class RunnerContainer:
             ready = self._stream.ready(source, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
             run = probe_run(self, cancellation)
-            self.report = prove(run, config, host)
+            self.report = prove(run, config, host, shown=lambda: self.live.shown)
             refuse_holes(self.report)
             if network is not None:
                 found = prove_network(run, network, config.network)

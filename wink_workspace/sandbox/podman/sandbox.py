@@ -496,8 +496,12 @@ class PodmanSandbox(Sandbox):
                 hint="Use an image with Python, or an empty network list.",
             )
 
+        shown: list[str | None] = []
+
         def on_container(container: LiveContainer | None) -> None:
             self._live = container
+            if container is not None:
+                shown[:] = [container.shown]
             if context.notes is not None:
                 file = context.notes / leftovers.COMMANDS
                 if container is None:
@@ -511,7 +515,7 @@ class PodmanSandbox(Sandbox):
         runner = DirectRunner(service, self.config, host, workspace, on_container, self._clock)
         commands = DirectCommands(runner)
         run = probe_run(commands, cancellation, in_shell=True)
-        self._report = prove(run, self.config, host, in_shell=True)
+        self._report = prove(run, self.config, host, in_shell=True, shown=shown.pop)
         refuse_holes(self._report)
         return commands
 
