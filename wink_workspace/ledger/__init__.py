@@ -53,6 +53,7 @@ from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
 from .reviewing import GitComparer, tree_diff
 from .session_store import SessionStore
+from .shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
 from .trees import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
@@ -86,6 +87,7 @@ __all__ = [
     "Branch",
     "BranchWriter",
     "CallTimes",
+    "CopyPaths",
     "DirectoryView",
     "Discarded",
     "DiskView",
@@ -95,6 +97,7 @@ __all__ = [
     "Effect",
     "EffectJournal",
     "EntryKind",
+    "FileStamp",
     "ForeignHead",
     "Forgotten",
     "Found",
@@ -114,11 +117,13 @@ __all__ = [
     "Revertible",
     "SeparatePack",
     "SessionStore",
+    "ShallowCopy",
     "SideNames",
     "SliceMerge",
     "Steps",
     "TreeChange",
     "TreeEntry",
+    "UserHead",
     "WriterLock",
     "applied_changes",
     "build",
@@ -144,6 +149,7 @@ __all__ = [
     "merge_trees",
     "names_in",
     "no_steps",
+    "open_user_head",
     "paths_left_behind",
     "repositories_in",
     "run_steps",
