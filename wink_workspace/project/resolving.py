@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
+from wink_workspace.workspace import ImportConfig
 
 from .confirmations import Confirmations
 from .settings import KEYS, Key, Settings, Trust
@@ -171,6 +172,8 @@ def _default(key: Key, sandbox: str | None) -> float | None:
         from wink_workspace.adapters import LoopLimits
 
         return LoopLimits().max_turns
+    if key.path == ("git", "depth"):
+        return ImportConfig().git_depth
     if key.limit is None:
         return None
     name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX) else sandbox
@@ -210,7 +213,7 @@ class _Merging:
                 value = self._joined(key.path, entries, own or {})
             case _:
                 value = asked if asked == own or self._is_granted(key.path) else own
-        if (value or None) != (own or None) or asked == own:
+        if _set(value) != _set(own) or asked == own:
             self.applied.append(key.path)
         return value
 
@@ -232,6 +235,11 @@ class _Merging:
         is_granted = text in self._confirmed
         (self.granted if is_granted else self.denied).append(request)
         return is_granted
+
+
+def _set(value: object) -> object:
+    """*value*, or ``None`` for an empty list or table, which sets nothing."""
+    return None if value in ((), {}) else value
 
 
 def _raw(table: Mapping[str, Any], path: Iterable[str]) -> object:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("podman-rootless")
 ONLY = {
     "network": "reaches or report or large",
     "waiting": "two_branches or serves_one",
+    "git": "shows_what or end_with_it",
     "shell": "isolation",
     "services": "started_queried or changes_nothing or of_its_own or killed_process",
 }
@@ -28,7 +29,18 @@ HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 @pytest.mark.behaviour(64)
 @pytest.mark.parametrize(
     "suite",
-    ["escapes", "sandbox", "spare", "calls", "crash", "network", "waiting", "shell", "services"],
+    [
+        "escapes",
+        "sandbox",
+        "spare",
+        "calls",
+        "crash",
+        "network",
+        "waiting",
+        "shell",
+        "services",
+        "git",
+    ],
 )
 def test_the_tests_pass_as_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer
