@@ -64,6 +64,7 @@ def test_copy_stays_while_a_workspace_names_it_or_a_process_uses_it(
     source: Path, storage: WorkspaceStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: dict[Path, int] = {}
+    # The test releases the lock, which otherwise ends with the process.
     monkeypatch.setattr(GitCopies, "_held", held)
     with Workspace.create(source, storage=storage) as workspace:
         which = workspace.info.id
