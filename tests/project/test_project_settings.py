@@ -70,7 +70,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         "set-up = ['make']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
         "[environment]\nA = 'b'\n[limits]\nmemory = '2G'\nprocessors = 2\nprocesses = 500\n"
         "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\ncost = 2.5\n"
-        "[paths]\nexclude = ['data']\nderived = ['out']\n"
+        "[paths]\nexclude = ['data']\nderived = ['out']\n[git]\ndepth = 60\n"
     )
     settings = project.confirm().settings
     assert [each.name for each in fields(settings) if getattr(settings, each.name) is None] == []
@@ -105,6 +105,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
     workspace = workspace_config(settings)
     assert workspace.retention == Retention(max_age_days=3, budget_bytes=2**30)
     assert (workspace.imported.exclude, workspace.imported.derived) == (("data",), ("out",))
+    assert workspace.imported.git_depth == 60
 
 
 def test_services_of_the_settings_can_be_started_by_their_name(project: ProjectRig) -> None:

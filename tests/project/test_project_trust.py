@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from project_rig import ProjectRig
 
-from wink_workspace.project import PROJECT_FILE, Settings
+from wink_workspace.project import PROJECT_FILE, Settings, workspace_config
 
 REQUESTS = {
     "image": (1, 'image.base = "evil/image"'),
@@ -332,7 +332,7 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
     project.write(
         "network = ['npm']\nsandbox = 'none'\n[paths]\nexclude = ['secret']\n"
         "[limits]\nmemory = '256M'\nprocessors = 0.5\nprocesses = 64\ndisk = '1G'\ntimeout = '5s'\n"
-        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\n"
+        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\n[git]\ndepth = 0\n"
     )
     loaded = project.load()
     assert loaded.denied == ()
@@ -348,4 +348,18 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
         max_tokens=1000,
         max_turns=5,
         deadline_s=60.0,
+        git_depth=0,
     )
+
+
+def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirmed(
+    project: ProjectRig,
+) -> None:
+    project.write("[git]\ndepth = 51\n")
+    loaded = project.load()
+    assert [each.line for each in loaded.denied] == [2]
+    assert workspace_config(loaded.settings).imported.git_depth == 50
+    project.write("[git]\ndepth = 0\n")
+    loaded = project.load()
+    assert loaded.summary() == "wink-workspace.toml: git.depth applied"
+    assert workspace_config(loaded.settings).imported.git_depth == 0

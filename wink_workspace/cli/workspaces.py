@@ -570,6 +570,7 @@ def gc(
 
     from wink_workspace.project import Settings
     from wink_workspace.workspace.bases import collect_bases
+    from wink_workspace.workspace.git_copies import GitCopies
 
     source = Path(context.storage.folder(split_name(workspace)[0]).info().source)
     given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
@@ -588,6 +589,7 @@ def gc(
     n_unfinished = context.storage.sweep()
     swept = sweep_sandboxes(context)
     bases = collect_bases(context.storage.state_dir, checks_contents=verify)
+    GitCopies(context.storage.state_dir).collect()
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
         print_json(

@@ -54,6 +54,7 @@ from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
 from .reviewing import GitComparer, tree_diff
 from .session_store import SessionStore
+from .shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
 from .trees import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
@@ -87,6 +88,7 @@ __all__ = [
     "Branch",
     "BranchWriter",
     "CallTimes",
+    "CopyPaths",
     "DirectoryView",
     "Discarded",
     "DiskView",
@@ -96,6 +98,7 @@ __all__ = [
     "Effect",
     "EffectJournal",
     "EntryKind",
+    "FileStamp",
     "ForeignHead",
     "Forgotten",
     "Found",
@@ -115,11 +118,13 @@ __all__ = [
     "Revertible",
     "SeparatePack",
     "SessionStore",
+    "ShallowCopy",
     "SideNames",
     "SliceMerge",
     "Steps",
     "TreeChange",
     "TreeEntry",
+    "UserHead",
     "WriterLock",
     "applied_changes",
     "build",
@@ -145,6 +150,7 @@ __all__ = [
     "merge_trees",
     "names_in",
     "no_steps",
+    "open_user_head",
     "paths_left_behind",
     "read_entry",
     "repositories_in",

@@ -96,10 +96,15 @@ def network_rules(settings: Settings, variables: Mapping[str, str]) -> NetworkRu
 def workspace_config(settings: Settings) -> WorkspaceConfig:
     """The configuration of a workspace: what a new one copies, and how much history is kept."""
     default = Retention()
+    depth = ImportConfig().git_depth if settings.git_depth is None else settings.git_depth
     return WorkspaceConfig(
         retention=Retention(
             max_age_days=settings.keep_days or default.max_age_days,
             budget_bytes=settings.keep_bytes or default.budget_bytes,
         ),
-        imported=ImportConfig(exclude=settings.exclude or (), derived=settings.derived or ()),
+        imported=ImportConfig(
+            exclude=settings.exclude or (),
+            derived=settings.derived or (),
+            git_depth=depth,
+        ),
     )

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
+from wink_workspace.workspace import ImportConfig
 
 from .budgets import RunBudgets
 from .confirmations import Confirmations
@@ -170,6 +171,8 @@ def _default(key: Key, sandbox: str | None) -> float | None:
     """The value of a limit that no source sets; ``None`` if there is no limit."""
     if key.path[0] == "budgets":
         return getattr(RunBudgets(), key.path[1])
+    if key.path == ("git", "depth"):
+        return ImportConfig().git_depth
     if key.limit is None:
         return None
     name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX) else sandbox
@@ -209,7 +212,7 @@ class _Merging:
                 value = self._joined(key.path, entries, own or {})
             case _:
                 value = asked if asked == own or self._is_granted(key.path) else own
-        if (value or None) != (own or None) or asked == own:
+        if _set(value) != _set(own) or asked == own:
             self.applied.append(key.path)
         return value
 
@@ -231,6 +234,11 @@ class _Merging:
         is_granted = text in self._confirmed
         (self.granted if is_granted else self.denied).append(request)
         return is_granted
+
+
+def _set(value: object) -> object:
+    """*value*, or ``None`` for an empty list or table, which sets nothing."""
+    return None if value in ((), {}) else value
 
 
 def _raw(table: Mapping[str, Any], path: Iterable[str]) -> object:

@@ -125,6 +125,10 @@ def _positive(number: float) -> float:
     return number
 
 
+def _depth(number: int) -> int:
+    return ImportConfig(git_depth=number).git_depth
+
+
 def _size(value: int | str) -> int:
     return cast("int", _positive(parse_size(value) if isinstance(value, str) else value))
 
@@ -210,6 +214,7 @@ _PATHS: Final = _Kind(
     _listed,
 )
 _COUNT: Final = _Kind("whole number", int, _positive, _number)
+_DEPTH: Final = _Kind("whole number; 0 for none", int, _depth, _number)
 _NUMBER: Final = _Kind("number", float, _positive, _number)
 _MONEY: Final = _Kind("number", float, lambda value: Decimal(str(_positive(value))), _number)
 _SIZE: Final = _Kind('size: `"512M"`, `"2G"`', int | str, _size)
@@ -439,6 +444,13 @@ class Settings:
     )
     derived: tuple[str, ...] | None = _key(
         "paths.derived", _PATTERNS, Trust.CONFIRM, "Paths that are copied and not recorded."
+    )
+    git_depth: int | None = _key(
+        "git.depth",
+        _DEPTH,
+        Trust.LOWER,
+        "How many generations of the source's commits git in a sandbox sees.",
+        variable="WINK_WORKSPACE_GIT_DEPTH",
     )
     keep_days: float | None = _key(
         "retention.days",

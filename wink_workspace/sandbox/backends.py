@@ -101,6 +101,9 @@ class SandboxContext:
             exists. Raises ``UsageError`` if the history records that path.
         changed: The number of bytes and of entries in directories that may have changed since the
             last call.
+        git_history: The directory with the history of the source, for git; see ``git_directory``.
+        write_git_file: Writes ``.git`` into *files* for it, unless it is there unchanged. Called
+            before the first command and after each one.
     """
 
     files: Path
@@ -110,6 +113,8 @@ class SandboxContext:
     mount: OverlayMount | None = None
     services: Path | None = None
     make_derived: Callable[[str], None] = _no_derived
+    git_history: Path | None = None
+    write_git_file: Callable[[], None] = lambda: None
 
 
 class SandboxFactory(Protocol[C_contra]):

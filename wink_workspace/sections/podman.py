@@ -151,7 +151,8 @@ workspace is `/workspace`; the rest of the system is read-only.
   An error is returned as a traceback.
 
 {network} Commands run as an ordinary user without privileges. All processes of a command are
-killed when it ends, and `/tmp` is emptied: only the workspace is kept.
+killed when it ends, and `/tmp` is emptied: only the workspace is kept. Where `.git` is a
+file, git shows the newest commits of the project; what a command commits or stages ends with it.
 {nonzero}
 If a limit ends a command, its changes are undone.
 {services}

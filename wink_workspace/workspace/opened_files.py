@@ -24,7 +24,9 @@ from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
 from .derived_paths import DerivedPaths, RecordedChanges
+from .git_copies import hides_git
 from .histories import CopyHistory, FilesHistory
+from .importing import OWN_REPOSITORY
 from .in_place.call_effects import CallEffects
 from .in_place.filesystem import InPlaceFilesystem
 from .in_place.history import InPlaceHistory, PresentState
@@ -150,9 +152,10 @@ def _recorded(
     """The directory *files* with a history that restores all that is recorded.
 
     The history and the tracker use a tree of their own, in which derived and excluded paths are
-    hidden. Tools and sandboxes see all files.
+    hidden. Tools and sandboxes see all files, but tools do not see a ``.git`` that we write.
     """
     changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
+    has_git = unrecorded is not None and hides_git(unrecorded.rules)
 
     def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
         return DiskTree(
@@ -165,7 +168,7 @@ def _recorded(
         )
 
     try:
-        tree = opened_tree(changes or tracker, None)
+        tree = opened_tree(changes or tracker, OWN_REPOSITORY if has_git else None)
         recorded = tree if unrecorded is None else opened_tree(tracker, unrecorded)
         derived = None
         if unrecorded is not None and changes is not None:

@@ -55,6 +55,8 @@ class ImportConfig:
             restores them from the last checkpoint; it needs their disk space twice.
         most_bytes: A source with more recorded bytes is refused; holes of sparse files count.
         most_files: A source with more recorded files is refused.
+        git_depth: How many generations of commits, beginning with HEAD, git in a sandbox sees. 0
+            for none: then a sandbox has no repository. See ``docs/git.md``.
     """
 
     exclude: tuple[str, ...] = ()
@@ -63,11 +65,16 @@ class ImportConfig:
     on_rollback: DerivedRollback = "drop"
     most_bytes: int = 10 * 1_073_741_824
     most_files: int = 500_000
+    git_depth: int = 50
 
     def __post_init__(self) -> None:
         for option, patterns in (("exclude", self.exclude), ("derived", self.derived)):
             for pattern in patterns:
                 checked_pattern(pattern, option)
+        if self.git_depth < 0:
+            raise UsageError(
+                f"git_depth is {self.git_depth}", hint="Use a number of commits, or 0 for none."
+            )
 
 
 def checked_pattern(pattern: str, option: str) -> None:

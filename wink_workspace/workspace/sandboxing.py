@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
@@ -36,6 +36,7 @@ from wink_workspace.sandbox import (
 )
 
 from .changeset import OUTPUT_FOLDER
+from .git_copies import GitCopies, write_git_file
 from .path_rules import Unrecorded
 from .storage import WorkspaceFolder
 
@@ -109,11 +110,23 @@ class WorkspaceSandbox:
                 mount=self._mount,
                 services=self._folder.services,
                 make_derived=self._make_derived,
+                **self._git(),
             )
             self._config = wanted
             self.on_open()
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
         return self._sandbox
+
+    def _git(self) -> dict[str, Any]:  # Any: each argument has its own type
+        """The arguments for the history of the source, if the workspace has a copy of it."""
+        if not self._folder.git.is_file():
+            return {}
+        name = self._folder.git.read_text(encoding="ascii").strip()
+        history = GitCopies(self._folder.state_dir).find(name)
+        if history is None:
+            return {}
+        files = self._tree.root
+        return {"git_history": history, "write_git_file": lambda: write_git_file(files)}
 
     # Services
 

@@ -9,6 +9,7 @@
         files/          its files, if it is a copy
         derived/        the last checkpoint of its derived paths
         base            the name of the base that its files begin with, if it is an overlay
+        git             the name of the copy of its source's history, if it has one
         upper/          its own layer: files/ has what changed, held/ what rollbacks discarded
         work/           needed by the kernel
         index           statuses of the files when it was last closed; only a hint
@@ -27,6 +28,7 @@
                         made with the fork, and services.json if the parent has services
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
     <state>/bases/                  the bases; see ``bases``
+    <state>/git/                    copies of the history of sources; see ``git_copies``
 """
 
 from __future__ import annotations
@@ -131,6 +133,11 @@ class WorkspaceFolder:
     def base(self) -> Path:
         """The file that names the base of a branch on an overlay."""
         return self.branch_dir / "base"
+
+    @property
+    def git(self) -> Path:
+        """The file that names the copy of the source's history, for all branches."""
+        return self.path / "git"
 
     @property
     def upper(self) -> Path:

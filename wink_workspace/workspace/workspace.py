@@ -84,6 +84,7 @@ from .config import ImportConfig, WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
+from .git_copies import GitCopies, copy_git
 from .histories import CopyHistory, present_root
 from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
@@ -274,7 +275,8 @@ class Workspace(ReadableHistory):
         """Import a directory, uncommitted and ignored files included, and open the workspace.
 
         Args:
-            source: A directory. Its own ``.git`` is not copied; nested ones are.
+            source: A directory. Its own ``.git`` is not copied; nested ones are. Of the history in
+                it, ``ImportConfig.git_depth`` generations are copied for git in a sandbox.
             storage: Where workspaces are stored; ``WorkspaceStorage.default()`` when omitted,
                 like the command ``wink-workspace``.
             mode: With ``"overlay"``, what did not change since an earlier import is shared, and
@@ -378,6 +380,7 @@ class Workspace(ReadableHistory):
             _delete(folder, storage)  # the first attempt had no space for the locks of forks
         try:
             collect_bases(storage.state_dir, checks_statuses=False)
+            GitCopies(storage.state_dir).collect()
         except FilesystemError as error:
             _log.warning("Bases that no workspace uses are not deleted: %s", error)
 
@@ -1315,6 +1318,7 @@ def _create(
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_files = import_overlay if mode == "overlay" else import_copy
         rules = import_files(source, folder, clock, config=config, progress=progress)
+        rules = copy_git(source, folder, rules, depth=config.git_depth, clock=clock)
         return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode, rules=rules)
 
     return storage.add(fill)

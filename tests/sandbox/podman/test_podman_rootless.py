@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("podman-rootless")
 ONLY = {
     "network": "reaches or report or large",
     "waiting": "two_branches or serves_one",
+    "git": "shows_what or end_with_it",
     "shell": "isolation",
     "host_paths": "sees_no_path or at_any_step",
     "services": "started_queried or changes_nothing or of_its_own or killed_process",
@@ -31,7 +32,7 @@ HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
     "suite",
     [
         *("escapes", "sandbox", "spare", "calls", "crash", "network", "waiting", "shell"),
-        *("services", "host_paths"),
+        *("services", "host_paths", "git"),
     ],
 )
 def test_the_tests_pass_as_an_ordinary_user(

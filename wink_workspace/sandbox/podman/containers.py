@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
+from wink_workspace.sandbox.git_directory import GIT_LAYER_PATH, HISTORY_PATH
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
 
 from .config import PodmanConfig
@@ -204,6 +205,15 @@ def _mounts(config: PodmanConfig, workspace: Path | None) -> list[dict[str, Any]
         },
         {"type": "tmpfs", "source": "tmpfs", "destination": "/tmp", "options": scratch},  # noqa: S108 - inside the container
     ]
+    if any(mount.target == HISTORY_PATH for mount in config.mounts):
+        mounts.append(
+            {
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "destination": GIT_LAYER_PATH,
+                "options": scratch,
+            }
+        )
     for mount in config.mounts:
         options = ["ro", "nosuid", "nodev", "bind", "private"]
         mounts.append(

@@ -18,6 +18,7 @@ from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.sandbox.git_directory import GIT_PATH, HISTORY_PATH
 from wink_workspace.sandbox.protocol import StreamName
 
 from .config import PodmanConfig
@@ -30,7 +31,11 @@ __all__ = ["CommandStreams", "DirectRunner"]
 
 _RECEIVE_BYTES: Final = 262_144
 _SIGKILL: Final = 9
-_ENTER: Final = 'cd "$0" || exit 126; exec "$@"'
+_BEGIN_GIT: Final = (
+    f"[ ! -d {HISTORY_PATH}/template ] || cp -R {HISTORY_PATH}/template {GIT_PATH} 2>/dev/null;"
+)
+"""Does nothing if the image has no ``cp``; then it has no git."""
+_ENTER: Final = f'{_BEGIN_GIT} cd "$0" || exit 126; exec "$@"'
 _ENTER_MERGED: Final = f"{_ENTER} 2>&1"
 
 

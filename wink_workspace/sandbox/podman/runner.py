@@ -49,6 +49,9 @@ HEADER = struct.Struct("!BII")
 LENGTH = struct.Struct("!I")
 ACCEPTED = b"."
 SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
+GIT_TEMPLATE = "/run/wink/history/template"
+GIT_LAYER = "/run/wink/call"
+GIT_DIRECTORY = GIT_LAYER + "/git"
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
 MERGED, TERMINAL = b"1", b"2"
@@ -554,6 +557,7 @@ class Runner:
                 os.dup2(source, target)
             close_all_but(request, status, self.stdin, *(() if terminal is None else (terminal,)))
             self.drop_privileges()
+            renew_git_directory()
             command = Command(read_all(request))
             os.write(status, ACCEPTED)
             os.close(request)
@@ -796,6 +800,30 @@ def remove_files(fd: int) -> list[str]:
             if error.errno in (errno.EISDIR, errno.EPERM):
                 directories.append(name)
     return directories
+
+
+def renew_git_directory() -> None:
+    """Make the git directory equal to its template, if this container has one.
+
+    A failure is not reported here: git finds no repository then, and says so.
+    """
+    if not os.path.isdir(GIT_TEMPLATE):
+        return
+    empty_directory(GIT_LAYER)
+    with suppress(OSError):
+        copy_directory(GIT_TEMPLATE, GIT_DIRECTORY)
+
+
+def copy_directory(source: str, target: str) -> None:
+    """Copy a directory of ours, which is neither deep nor has links."""
+    os.mkdir(target, 0o755)
+    for entry in os.scandir(source):
+        path = os.path.join(target, entry.name)
+        if entry.is_dir():
+            copy_directory(entry.path, path)
+            continue
+        with open(entry.path, "rb") as content, open(path, "xb") as copy:
+            copy.write(content.read())
 
 
 # Python in a forked process, without a new interpreter

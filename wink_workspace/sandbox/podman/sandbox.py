@@ -39,6 +39,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.git_directory import HISTORY_PATH
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
@@ -61,7 +62,7 @@ from .commands import (
     payload_of,
     probe_run,
 )
-from .config import PodmanConfig
+from .config import PodmanConfig, ReadOnlyMount
 from .containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep
 from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
@@ -107,7 +108,7 @@ class PodmanSandbox(Sandbox):
         service: PodmanService | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.config = config or PodmanConfig()
+        self.config = _with_history(config or PodmanConfig(), context.git_history)
         self._context = context
         self._environment = environment
         self._service = service
@@ -207,6 +208,7 @@ class PodmanSandbox(Sandbox):
                     self.config.user_id,
                     watch,
                 )
+                self._context.write_git_file()
                 excess = self._excess()
                 if excess is not None:
                     raise SandboxError(f"the program was stopped: {excess}")
@@ -252,6 +254,7 @@ class PodmanSandbox(Sandbox):
                 try:
                     started_s = self._clock.monotonic_s()
                     ending = commands.run(request, env, limits, capture)
+                    self._context.write_git_file()
                     duration_s = self._clock.monotonic_s() - started_s
                     result = self._result(ending, capture, duration_s, request)
                 finally:
@@ -415,6 +418,7 @@ class PodmanSandbox(Sandbox):
         notes = self._context.notes
         if notes is not None:  # of a container that could not be ended, and may hold the files
             leftovers.end_leftover(notes, lambda name: remove(service, name), with_services=False)
+        self._context.write_git_file()
         host = Host.of(service)
         self._image = ImageSettings.of(service, self.config.image)
         try:
@@ -543,6 +547,13 @@ class PodmanSandbox(Sandbox):
         commands, self._commands = self._commands, None
         if commands is not None:
             commands.end()
+
+
+def _with_history(config: PodmanConfig, history: Path | None) -> PodmanConfig:
+    """*config* with the history of the source, for git, as one more mount."""
+    if history is None:
+        return config
+    return replace(config, mounts=(*config.mounts, ReadOnlyMount(str(history), HISTORY_PATH)))
 
 
 def _check_variables(env: Mapping[str, str]) -> None:
