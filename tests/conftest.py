@@ -7,6 +7,8 @@ Workspaces are plain copies unless a test asks for overlays: many tests look int
 closed workspace, and an overlay shows its files only while it is mounted. The tests that matter for
 both run on both; ``WINK_WORKSPACE_MODE=overlay`` runs all others on overlays, too.
 
+Commands use no sandbox unless a test names one: checking which one works here takes seconds.
+
 Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
 
 Temporary directories are in memory if there is room; see ``on_disk``. ``make soak``,
@@ -56,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.geteuid() == 0 and not only_coordinates and not loopback.enter():
         raise pytest.UsageError("root cannot make a network namespace; run as an ordinary user")
     os.environ.setdefault("WINK_WORKSPACE_MODE", "copy")
+    os.environ.setdefault("WINK_WORKSPACE_SANDBOX", "none")
     if "soak" not in config.getoption("markexpr") and has_room_in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -28,6 +28,9 @@ def asked(user: CliUser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli
     """A user whose project asks for settings."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("WINK_WORKSPACE_SANDBOX")  # it comes before the project's file
+    (tmp_path / "config" / "wink-workspace").mkdir(parents=True)
+    (tmp_path / "config" / "wink-workspace" / "config.toml").write_text("sandbox = 'none'\n")
     (user.source / "wink-workspace.toml").write_text(ASKING)
     return user
 
@@ -175,7 +178,7 @@ def test_retention_of_the_users_file_applies_to_every_command(
     (asked.source / "wink-workspace.toml").unlink()
     name = asked("new", asked.source).split(":")[0]
     folder = asked.tmp_path / "config" / "wink-workspace"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text("[retention]\ndays = 'many'\n")
     asked("gc", name, fails=2)
     assert "config.toml, line 2: retention.days must be" in asked.err

@@ -59,6 +59,9 @@ class Harness:
         for name, text in self.files.items():
             (self.source / name).parent.mkdir(parents=True, exist_ok=True)
             (self.source / name).write_text(text)
+        settings = self.root / ".config" / "wink-workspace" / "config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text('sandbox = "none"\n')  # checking which one works takes seconds
         self.storage = WorkspaceStorage(self.root / "state" / "wink-workspace")
         self.workspace: Workspace | None = None
 

@@ -13,7 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib import import_module  # noqa: TID251 - commands are loaded by name
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -24,7 +24,6 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import history, lookback, project, run, sandboxes, services, serving, workspaces
 from .context import CommandContext
 from .display import printable
 from .logs import logged
@@ -56,61 +55,66 @@ def demo(
     ] = False,
 ) -> None:
     """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
+    from . import sandboxes
     from .demo import play_renaming, play_tests
 
     play_renaming(context.out, patch)
     play_tests(context.out, sandboxes.default_images(context), build=build)
 
 
-_COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
+_COMMANDS: dict[str, dict[str, str]] = {
     "Runs": {
-        "demo": demo,
-        "run": run.run,
-        "script": run.script,
-        "tools": run.tools,
-        "eval": sandboxes.evaluate,
-        "mcp": serving.mcp,
+        "demo": "app.demo",
+        "run": "run.run",
+        "script": "run.script",
+        "tools": "run.tools",
+        "eval": "sandboxes.evaluate",
+        "mcp": "serving.mcp",
     },
     "Workspaces": {
-        "new": workspaces.create,
-        "list": workspaces.list_all,
-        "fork": workspaces.fork,
-        "checkpoint": workspaces.checkpoint,
-        "apply": workspaces.apply,
-        "merge": workspaces.merge,
-        "sync": workspaces.sync,
-        "mount": workspaces.mount,
-        "recover": workspaces.recover,
-        "gc": workspaces.gc,
-        "rm": workspaces.remove,
+        "new": "workspaces.create",
+        "list": "workspaces.list_all",
+        "fork": "workspaces.fork",
+        "checkpoint": "workspaces.checkpoint",
+        "apply": "workspaces.apply",
+        "merge": "workspaces.merge",
+        "sync": "workspaces.sync",
+        "mount": "workspaces.mount",
+        "recover": "workspaces.recover",
+        "gc": "workspaces.gc",
+        "rm": "workspaces.remove",
     },
     "Projects": {
-        "init": project.init,
-        "trust": project.trust,
+        "init": "project.init",
+        "trust": "project.trust",
     },
     "History": {
-        "log": history.log,
-        "show": history.show,
-        "diff": history.diff,
-        "undo": history.undo,
-        "redo": history.redo,
-        "restore": history.restore,
-        "discarded": history.discarded,
-        "bisect": lookback.bisect,
-        "blame": lookback.blame,
+        "log": "history.log",
+        "show": "history.show",
+        "diff": "history.diff",
+        "undo": "history.undo",
+        "redo": "history.redo",
+        "restore": "history.restore",
+        "discarded": "history.discarded",
+        "bisect": "lookback.bisect",
+        "blame": "lookback.blame",
     },
     "Sandboxes": {
-        "doctor": sandboxes.doctor,
-        "exec": sandboxes.execute,
-        "shell": sandboxes.shell,
-        "port": services.port,
+        "doctor": "sandboxes.doctor",
+        "exec": "sandboxes.execute",
+        "shell": "sandboxes.shell",
+        "port": "services.port",
     },
 }
-_IMAGE_COMMANDS = {"build": sandboxes.build_images, "list": sandboxes.list_images}
+_IMAGE = "image"
+_IMAGE_COMMANDS = {"build": "sandboxes.build_images", "list": "sandboxes.list_images"}
+"""Each command as ``module.function``: one invocation imports the module of its command only."""
 
 
-def application() -> typer.Typer:
-    """Every command with its options."""
+def application(only: str | None = None) -> typer.Typer:
+    """Every command with its options; or the command *only*, if there is one of that name."""
+    names = {name for commands in _COMMANDS.values() for name in commands} | {_IMAGE}
+    wanted = {only} if only in names else names
     app = typer.Typer(
         help="A workspace for coding agents in which every tool call is a transaction.",
         epilog=_EPILOG,
@@ -121,14 +125,22 @@ def application() -> typer.Typer:
     app.callback()(_global_options)
     for panel, commands in _COMMANDS.items():
         for name, command in commands.items():
-            _add(app, name, command, panel=panel)
+            if name in wanted:
+                _add(app, name, _load(command), panel=panel)
+    if _IMAGE not in wanted:
+        return app
     images = typer.Typer(
         help="Build and list the images of sandboxes.", epilog=_EPILOG, no_args_is_help=True
     )
     for name, command in _IMAGE_COMMANDS.items():
-        _add(images, name, command)
-    app.add_typer(images, name="image", rich_help_panel="Sandboxes")
+        _add(images, name, _load(command))
+    app.add_typer(images, name=_IMAGE, rich_help_panel="Sandboxes")
     return app
+
+
+def _load(command: str) -> Callable[..., object]:
+    module, _, function = command.partition(".")
+    return getattr(import_module(f".{module}", __package__), function)
 
 
 def _add(
@@ -166,6 +178,8 @@ def _for_typer(command: Callable[..., object]) -> Callable[..., object]:
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
+        from importlib.metadata import version
+
         typer.echo(version("wink-workspace"))
         raise typer.Exit
 
@@ -191,7 +205,8 @@ def run_command(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with logged(context.log_level, context.redact):
-            code = application()(
+            given = sys.argv[1:] if arguments is None else arguments
+            code = application(only=given[0] if given else None)(
                 arguments, standalone_mode=False, obj=context, prog_name="wink-workspace"
             )
     except TyperException as error:

@@ -21,7 +21,7 @@ import typer
 from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
 from wink_workspace.errors import FilesystemError, PromptEvaluationError, UsageError, WinkError
 from wink_workspace.project import parse_seconds
-from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
 from wink_workspace.wording import counted
 
 from .choosing import NextStep, ask_next_step, choose_parts
@@ -38,7 +38,14 @@ from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_project, for_workspace
 from .run_limits import RunLimits, RunMeter, price_of
-from .sandboxes import SANDBOX_HELP, ImageOption, check_sandbox, configured, sandbox_sections
+from .sandboxes import (
+    SANDBOX_HELP,
+    ImageOption,
+    check_sandbox,
+    chosen_sandbox,
+    configured,
+    sandbox_sections,
+)
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -179,7 +186,7 @@ class RunOptions:
     @property
     def has_sandbox(self) -> bool:
         """Whether code runs in a sandbox."""
-        return self.sandbox not in (None, NO_SANDBOX)
+        return self.sandbox not in (None, NO_SANDBOX, AUTO_SANDBOX)
 
     def check(self, *, can_ask: bool) -> None:
         """Raise ``UsageError`` if these options contradict each other.
@@ -257,7 +264,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
         if options.record is not None:
             check_output_file(options.record, "the turns")
         context = _for_source(context, options)
-        check_sandbox(context.settings_for().sandbox or NO_SANDBOX, image=options.image)
+        check_sandbox(context.settings_for().sandbox or AUTO_SANDBOX, image=options.image)
         display = RunDisplay(
             context.err,
             live=context.shows_progress and not options.json,
@@ -707,7 +714,9 @@ def _is_in_place(workspace: Workspace, name: str) -> bool:
 
 def _sandbox(context: CommandContext, options: RunOptions, *, is_copy: bool) -> str:
     """The name of the sandbox; one that only a file of settings names is for copies."""
-    return (context.settings_for().sandbox if is_copy else options.sandbox) or NO_SANDBOX
+    if not is_copy:
+        return (options.sandbox or NO_SANDBOX) if options.has_sandbox else NO_SANDBOX
+    return chosen_sandbox(context, context.settings_for().sandbox, image=options.image)
 
 
 # The run, and what follows it

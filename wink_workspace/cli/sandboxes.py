@@ -19,6 +19,7 @@ from rich.text import Text
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox import (
+    AUTO_SANDBOX,
     DEFAULT_SANDBOX,
     NO_SANDBOX,
     SANDBOXES,
@@ -30,6 +31,7 @@ from wink_workspace.sandbox import (
     SandboxImage,
     SandboxImages,
     StreamName,
+    choose_sandbox,
 )
 from wink_workspace.wording import counted
 
@@ -50,6 +52,7 @@ __all__ = [
     "ShellOptions",
     "build_images",
     "check_sandbox",
+    "chosen_sandbox",
     "configured",
     "default_images",
     "doctor",
@@ -63,8 +66,8 @@ __all__ = [
 ]
 
 SANDBOX_HELP: Final = (
-    f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)},"
-    " or one that a package adds."
+    f"Where code may run: {AUTO_SANDBOX} (the default: the first of podman and python that works"
+    f" here), {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)}, or one that a package adds."
 )
 
 ImageOption = Annotated[
@@ -100,12 +103,30 @@ _STATE_MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing":
 def check_sandbox(name: str, *, image: str | None = None) -> None:
     """Raise ``UsageError`` if there is no such sandbox, or if it cannot have *image*.
 
-    ``none`` is allowed, without an image.
+    ``none`` is allowed, without an image, and ``auto``.
     """
+    if name == AUTO_SANDBOX:
+        return
     if name not in (NO_SANDBOX, *SANDBOXES.names()):
         SANDBOXES.get(name)
     if image is not None and (name == NO_SANDBOX or SANDBOXES.get(name).images is None):
         raise UsageError(f"the sandbox {name!r} has no images", hint="Leave out --image.")
+
+
+def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | None = None) -> str:
+    """The sandbox *name*; for ``auto`` or ``None`` the best that works here, with one line.
+
+    An *image* needs the sandbox that has images, whether it works or not.
+    """
+    if name not in (None, AUTO_SANDBOX):
+        return name
+    if image is not None:
+        return DEFAULT_SANDBOX
+    with context.spinner("checking sandboxes"):
+        choice = choose_sandbox(context.environment)
+    style = "yellow" if choice.reasons else None
+    context.err.print(printable(choice.summary()), markup=False, style=style)
+    return choice.name
 
 
 def sandbox_sections(name: str, config: SandboxConfig | None = None) -> list[Section[None]]:
@@ -171,6 +192,8 @@ def running_config(
         UsageError: If *given*, the name in an option, is a sandbox that runs none.
     """
     name = given or context.settings_for().sandbox or DEFAULT_SANDBOX
+    if name == AUTO_SANDBOX:
+        name = DEFAULT_SANDBOX  # no other built-in sandbox runs commands
     if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
         name = DEFAULT_SANDBOX
     SANDBOXES.get(name).factory()  # refuses a sandbox without commands before anything is opened

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
 
 from .context import TOKEN_VARIABLE, CommandContext, split_name
 from .project import for_project, for_workspace
-from .sandboxes import SANDBOX_HELP, ImageOption, configured, sandbox_sections
+from .sandboxes import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
@@ -88,7 +88,7 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
     context = _for_source(context, options)
     in_place = _is_in_place(context, options)
     # In place there is no sandbox, so one that only a file of settings names is left out.
-    name = (options.sandbox if in_place else context.settings_for().sandbox) or NO_SANDBOX
+    name = _sandbox(context, options, in_place=in_place)
     config = configured(context, name, image=options.image)
     sections = served_sections(name, in_place=in_place, config=config)
     host = WorkspaceProvider(
@@ -109,6 +109,13 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
                 _http_options(context, options, options.http),
                 on_ready=lambda url: context.err.print(f"serving on {url}", markup=False),
             )
+
+
+def _sandbox(context: CommandContext, options: McpOptions, *, in_place: bool) -> str:
+    """The name of the sandbox; in place there is none unless the option names one."""
+    if in_place:
+        return NO_SANDBOX if options.sandbox in (None, AUTO_SANDBOX) else options.sandbox
+    return chosen_sandbox(context, context.settings_for().sandbox, image=options.image)
 
 
 def _for_source(context: CommandContext, options: McpOptions) -> CommandContext:

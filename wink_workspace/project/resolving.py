@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
+from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
 from wink_workspace.workspace import ImportConfig
 
 from .budgets import RunBudgets
@@ -175,7 +175,7 @@ def _default(key: Key, sandbox: str | None) -> float | None:
         return ImportConfig().git_depth
     if key.limit is None:
         return None
-    name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX) else sandbox
+    name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX, AUTO_SANDBOX) else sandbox
     return getattr(SANDBOXES.get(name).config(), key.limit, None)
 
 
@@ -205,7 +205,7 @@ class _Merging:
                 narrows = limit is None or asked <= limit
                 value = asked if narrows or self._is_granted(key.path) else own
             case Trust.NONE:
-                narrows = asked in (own, NO_SANDBOX)
+                narrows = asked in (own or AUTO_SANDBOX, NO_SANDBOX)
                 value = asked if narrows or self._is_granted(key.path) else own
             case _ if isinstance(asked, Mapping):
                 entries = cast("Mapping[str, object]", asked)

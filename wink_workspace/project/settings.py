@@ -306,7 +306,7 @@ class Settings:
         "sandbox",
         _TEXT,
         Trust.NONE,
-        "Where `run` and `mcp` let code run.",
+        "Where `run` and `mcp` let code run; `auto` by default.",
         variable="WINK_WORKSPACE_SANDBOX",
     )
     base: str | None = _key(

@@ -17,6 +17,7 @@ from .backends import (
     SandboxImageState,
     SandboxRegistry,
 )
+from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
 from .findings import Finding
 from .image_recipe import ImageRecipe
 from .isolation import IsolationReport, Layer, Probe
@@ -41,6 +42,7 @@ from .services import (
 )
 
 __all__ = [
+    "AUTO_SANDBOX",
     "DEFAULT_SANDBOX",
     "NO_SANDBOX",
     "SANDBOXES",
@@ -60,6 +62,7 @@ __all__ = [
     "RememberedServices",
     "Sandbox",
     "SandboxBackend",
+    "SandboxChoice",
     "SandboxConfig",
     "SandboxContext",
     "SandboxFactory",
@@ -75,4 +78,5 @@ __all__ = [
     "ServiceStatus",
     "Services",
     "StreamName",
+    "choose_sandbox",
 ]

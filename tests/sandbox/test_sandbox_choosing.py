@@ -1,0 +1,111 @@
+"""``auto``: the best sandbox that works here, and the message about those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox import SANDBOXES, Finding, SandboxBackend, choose_sandbox, choosing
+from wink_workspace.sandbox.choosing import SandboxChoice
+
+GOOD = Finding("part", "isolation", "good", "all stopped")
+LIMITED = Finding("part", "disk", "limited", "no quota", "Use a disk.")
+NOT_BUILT = Finding("podman", "image minimal", "missing", "not built", "Build it.")
+MISSING = Finding("podman", "podman", "missing", "not on the PATH", "Install it: `apt-get …`.")
+
+
+class Machine:
+    """What the checks of each sandbox find; counts how often they are made."""
+
+    def __init__(self, home: Path) -> None:
+        self.found: dict[str, tuple[Finding, ...]] = {"podman": (GOOD,), "python": (GOOD,)}
+        self.examined: list[str] = []
+        self.clock = ManualClock()
+        self.environment = Environment(variables={"PATH": ""}, home=home)
+
+    def backend(self, name: str) -> SandboxBackend:
+        def examine(_: Environment) -> tuple[Finding, ...]:
+            self.examined.append(name)
+            return self.found[name]
+
+        return replace(SANDBOXES.get(name), examine=examine)
+
+    def choose(self) -> SandboxChoice:
+        return choose_sandbox(self.environment, clock=self.clock)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    backends = {name: machine.backend(name) for name in machine.found}
+    monkeypatch.setattr(choosing, "SANDBOXES", backends)
+    return machine
+
+
+@pytest.mark.behaviour(966)
+@pytest.mark.parametrize("also", [LIMITED, NOT_BUILT])
+def test_podman_is_chosen_where_its_checks_pass(machine: Machine, also: Finding) -> None:
+    machine.found["podman"] = (also, GOOD)
+    assert machine.choose() == SandboxChoice("podman")
+    assert machine.choose().summary() == "sandbox: podman"
+
+
+@pytest.mark.behaviour(966)
+def test_isolated_python_is_chosen_otherwise_and_one_line_says_what_is_missing(
+    machine: Machine,
+) -> None:
+    machine.found["podman"] = (MISSING,)
+    choice = machine.choose()
+    assert choice == SandboxChoice("python", (MISSING,))
+    assert choice.summary() == (
+        "sandbox: python; no shell_execute and no services, because podman cannot be used: podman: "
+        "not on the PATH. Install it: `apt-get …`. All checks: wink-workspace doctor"
+    )
+
+
+@pytest.mark.behaviour(966)
+def test_there_is_no_sandbox_where_none_works(machine: Machine) -> None:
+    machine.found = dict.fromkeys(machine.found, (MISSING,))
+    choice = machine.choose()
+    assert (choice.name, len(choice.reasons)) == ("none", 2)
+    assert "no tool runs code" in choice.summary()
+
+
+def test_a_success_is_remembered_for_a_day(machine: Machine) -> None:
+    machine.choose()
+    machine.clock.advance(86_000)
+    assert machine.choose().name == "podman"
+    assert machine.examined == ["podman"]
+    machine.clock.advance(1_000)
+    machine.choose()
+    assert machine.examined == ["podman"] * 2
+
+
+def test_a_failure_is_not_remembered(machine: Machine) -> None:
+    machine.found["podman"] = (MISSING,)
+    machine.choose()
+    machine.found["podman"] = (GOOD,)
+    assert machine.choose().name == "podman"
+
+
+def test_another_engine_is_checked_again(machine: Machine) -> None:
+    machine.choose()
+    machine.environment = replace(
+        machine.environment, variables={"PATH": "", "CONTAINER_HOST": "unix:///other"}
+    )
+    machine.choose()
+    assert machine.examined == ["podman"] * 2
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"machine": 1}'])
+def test_a_damaged_memory_is_ignored(machine: Machine, content: str) -> None:
+    machine.choose()
+    (file,) = machine.environment.cache_dir.glob("*")
+    file.write_text(content)
+    assert machine.choose().name == "podman"
+    assert machine.examined == ["podman"] * 2

@@ -1,0 +1,144 @@
+"""The choice of a sandbox where the user names none: ``auto``.
+
+The first of ``podman`` and isolated Python whose checks pass, as ``wink-workspace doctor`` makes
+them, or none. The checks take seconds, so a success is remembered for a day, for this user and boot
+of the machine and this Podman. A failure is not remembered: the user may have fixed it.
+
+What is remembered only saves time. Each sandbox checks its isolation again before its first
+command, and runs nothing if it is not complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError
+
+from .backends import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
+from .findings import Finding
+
+__all__ = ["AUTO_SANDBOX", "SandboxChoice", "choose_sandbox"]
+
+AUTO_SANDBOX: Final = "auto"
+"""The name that selects the best sandbox that works on this machine."""
+
+_CANDIDATES: Final = (DEFAULT_SANDBOX, "python")
+_REMEMBERED_S: Final = 86_400.0
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_ENGINE_VARIABLES: Final = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "CONTAINERS_STORAGE_CONF")
+_NOT_NEEDED: Final = ("image minimal",)
+"""Findings that do not prevent the use of the default configuration."""
+
+_MISSING: Final = {
+    "python": "no shell_execute and no services",
+    NO_SANDBOX: "no tool runs code",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxChoice:
+    """The sandbox that was chosen.
+
+    Attributes:
+        name: A sandbox of the registry, or ``none``.
+        reasons: For each better sandbox that does not work, the first finding that is missing.
+    """
+
+    name: str
+    reasons: tuple[Finding, ...] = ()
+
+    def summary(self) -> str:
+        """One line: which sandbox, which tools are missing, why, and how to get them."""
+        if not self.reasons:
+            return f"sandbox: {self.name}"
+        first = self.reasons[0]
+        fix = f" {first.fix}" if first.fix else ""
+        return (
+            f"sandbox: {self.name}; {_MISSING[self.name]}, because {first.part} cannot be used:"
+            f" {first.name}: {first.detail}.{fix} All checks: wink-workspace doctor"
+        )
+
+
+def choose_sandbox(environment: Environment, *, clock: Clock = SYSTEM_CLOCK) -> SandboxChoice:
+    """The best sandbox that works here; ``none`` if none does."""
+    memory = _memory_file(environment)
+    remembered = _remembered(memory, environment, clock)
+    reasons: list[Finding] = []
+    for name in _CANDIDATES:
+        if name == remembered and not reasons:
+            return SandboxChoice(name)
+        missing = _first_missing(name, environment)
+        if missing is None:
+            if not reasons:
+                _remember(memory, name, environment, clock)
+            return SandboxChoice(name, tuple(reasons))
+        reasons.append(missing)
+    return SandboxChoice(NO_SANDBOX, tuple(reasons))
+
+
+def _first_missing(name: str, environment: Environment) -> Finding | None:
+    try:
+        findings = SANDBOXES.get(name).examine(environment)
+    except SandboxUnavailableError as error:
+        return Finding(name, "package", "missing", error.message, error.hint)
+    missing = (each for each in findings if each.state == "missing")
+    return next((each for each in missing if each.name not in _NOT_NEEDED), None)
+
+
+def _memory_file(environment: Environment) -> Path | None:
+    try:
+        return environment.cache_dir / "sandbox.json"
+    except UsageError:
+        return None  # without a home directory nothing is remembered
+
+
+def _remembered(memory: Path | None, environment: Environment, clock: Clock) -> str | None:
+    if memory is None:
+        return None
+    try:
+        found: object = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        return None
+    match found:
+        case {"machine": str(machine), "name": str(name), "at_s": int() | float() as at_s}:
+            age_s = clock.now().timestamp() - at_s
+            is_valid = machine == _machine(environment) and 0 <= age_s < _REMEMBERED_S
+            return name if is_valid else None
+        case _:
+            return None
+
+
+def _remember(memory: Path | None, name: str, environment: Environment, clock: Clock) -> None:
+    if memory is None:
+        return
+    at_s = clock.now().timestamp()
+    fields = {"machine": _machine(environment), "name": name, "at_s": at_s}
+    temporary = memory.with_suffix(f".{os.getpid()}.new")
+    with suppress(OSError):  # it only saves time
+        memory.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        temporary.write_text(json.dumps(fields), encoding="utf-8")
+        temporary.rename(memory)
+
+
+def _machine(environment: Environment) -> str:
+    """Identifies what the checks depend on: boot, user, engine."""
+    variables: Mapping[str, str] = environment.variables
+    path = shutil.which("podman", path=variables.get("PATH"))
+    parts: list[object] = [os.geteuid(), path, *map(variables.get, _ENGINE_VARIABLES)]
+    with suppress(OSError):
+        parts.append(_BOOT.read_text(encoding="ascii"))
+    if path is not None:
+        with suppress(OSError):
+            status = Path(path).stat()
+            parts += [status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
