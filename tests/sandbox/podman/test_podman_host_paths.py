@@ -272,7 +272,7 @@ def test_a_failure_at_any_step_leaves_the_container_as_it_was(
 ) -> None:
     tried: list[str] = []
 
-    def with_faults(pid: int, spec: object) -> None:
+    def with_faults(pid: int, *_: object) -> None:
         tried.append(hide(pid, "fail"))
 
     monkeypatch.setattr(containers_module, "hide_host_paths", with_faults)
@@ -291,7 +291,7 @@ def test_a_container_whose_root_was_replaced_in_part_gets_no_command(
     """The process that replaces the root is killed after a mount covers the workspace."""
     n_moves = {"copies": "2", "root": "3", "all": "6"}[mounted]
 
-    def killed(pid: int, spec: object) -> str:
+    def killed(pid: int, *_: object) -> str:
         hide(pid, "kill", n_moves)
         return "it was killed"
 

@@ -54,6 +54,8 @@ _LIMITS: Final = PodmanConfig(
 )
 _LONGEST_S: Final = 1_800.0
 _LAST_LINES: Final = 30
+_IN_SOURCE: Final = 'cd "$0" && exec /bin/sh -ec "$1"'
+"""Not the container's directory: that must be its root, which is replaced before the start."""
 _MOST_OUTPUT_BYTES: Final = 16 * 1_048_576
 _MOST_LINE_BYTES: Final = 4_096
 
@@ -152,11 +154,11 @@ class StepRunner:
             host=self._host,
             name=new_name(),
             workspace=step.source,
-            command=("/bin/sh", "-ec", step.command),
+            command=("/bin/sh", "-c", _IN_SOURCE, WORKSPACE_PATH, step.command),
             user=f"{config.user_id}:{config.user_id}",
             env=ImageSettings.of(self._service, step.image).variables(step.variables),
         )
-        spec |= {"remove": False, "work_dir": WORKSPACE_PATH}
+        spec["remove"] = False
         spec["mounts"].append(
             {
                 "type": "bind",

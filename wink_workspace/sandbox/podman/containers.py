@@ -353,7 +353,7 @@ class Container:
             shown: str | None = _OTHER_KERNEL
             if self._shares_kernel:
                 _limit_namespace(live.pid)
-                shown = hide_host_paths(live.pid, self._spec)
+                shown = hide_host_paths(live.pid, self._spec, WORKSPACE_PATH)
             live = replace(live, shown=shown)
             before(live)
             self._request("start")
