@@ -324,6 +324,13 @@ def through_a_new_link_in_a_directory_that_moved(root: Path) -> None:
     rewrite(root / "e" / "link")
 
 
+def through_a_link_in_the_place_of_a_directory(root: Path) -> None:
+    (root / "d/sub/f").unlink()
+    (root / "d/sub").rmdir()
+    (root / "d/sub").hardlink_to(root / "f")
+    rewrite(root / "d/sub")
+
+
 def through_a_temporary_link_in_a_new_directory(root: Path) -> None:
     (root / "new").mkdir()
     (root / "new" / "temporary").hardlink_to(root / "f")
@@ -362,6 +369,7 @@ HIDDEN_WRITES = [
     through_a_link_that_moves_in,
     through_a_link_that_moves_in_and_is_deleted,
     through_a_new_link_in_a_directory_that_moved,
+    through_a_link_in_the_place_of_a_directory,
     through_a_temporary_link_in_a_new_directory,
     through_a_temporary_link_in_a_temporary_directory,
     through_a_temporary_link_in_a_directory_that_moves_in,

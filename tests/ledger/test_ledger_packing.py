@@ -31,7 +31,15 @@ from ledger_support import (
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
-from wink_workspace.ledger import BranchWriter, Ledger, Retention
+from wink_workspace.filesystem import FileKind
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    BranchWriter,
+    Ledger,
+    Retention,
+    TreeEntry,
+    tree_steps,
+)
 from wink_workspace.ledger.collection import joining, measuring
 from wink_workspace.ledger.repository import GitRepository
 
@@ -422,6 +430,25 @@ def test_no_step_of_maintenance_is_longer_for_more_objects(tmp_path, job: str) -
             ledger.store.open_packs.seal()
             ledger.store.forget()
             longest[n_objects] = longest_step(job_of(ledger, job))
+        assert_clean(directory)
+    assert longest[3_000] < longest[1_000] * 1.7 + 100 < 10_000
+
+
+def test_no_step_of_recording_a_directory_is_longer_for_more_files(tmp_path: Path) -> None:
+    """Counts lines as above: a tree with many entries, and a pack with many objects."""
+    longest: dict[int, int] = {}
+    for n_files in (1_000, 3_000):
+        (directory := tmp_path / f"{n_files}").mkdir()
+        with new_ledger(directory) as ledger:
+            with ledger.store.begin_pack() as pack:
+                files = {
+                    f"f{n}": TreeEntry(FileKind.FILE, pack.write("blob", b"%d" % n))
+                    for n in range(n_files)
+                }
+                directories = {("d",): files, (): {"d": SOME_DIRECTORY}}
+                trees = tree_steps(pack, directories)
+                longest[n_files] = max(longest_step(trees), longest_step(pack.finish()))
+            assert len(ledger.store.packs.paths()) == 1
         assert_clean(directory)
     assert longest[3_000] < longest[1_000] * 1.7 + 100 < 10_000
 

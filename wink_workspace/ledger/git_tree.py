@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from .loose import run_steps
 
 __all__ = ["EMPTY_TREE", "EMPTY_TREE_ID", "GitEntry", "GitTree", "Mode"]
 
@@ -25,6 +27,7 @@ _MODES: dict[bytes, Mode] = {
 }
 
 _FEW_CHANGES: Final = 32
+_ENTRIES_PER_STEP: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,17 @@ class GitTree:
     @classmethod
     def of(cls, entries: Mapping[bytes, GitEntry]) -> GitTree:
         """Make a tree from entries by their stored names."""
-        rows = sorted(_keyed_row(name, entry) for name, entry in entries.items())
+        return run_steps(cls.of_steps(entries.items()))
+
+    @classmethod
+    def of_steps(cls, entries: Iterable[tuple[bytes, GitEntry]]) -> Generator[None, None, GitTree]:
+        """As ``of``, some entries for each step."""
+        rows: list[tuple[bytes, bytes]] = []
+        for name, entry in entries:
+            rows.append(_keyed_row(name, entry))
+            if len(rows) % _ENTRIES_PER_STEP == 0:
+                yield
+        rows.sort()
         return cls([key for key, _ in rows], [row for _, row in rows])
 
     def __len__(self) -> int:

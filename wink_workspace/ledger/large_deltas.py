@@ -130,33 +130,37 @@ class StoredContent:
         Raises:
             ValueError: If it is stored otherwise.
         """
-        first = max(offset, 0) + self._n_before
-        last = min(offset + n_bytes + self._n_before, self._end)
-        if first >= last:
-            return b""
+        first = max(offset, 0)
+        content = bytearray(max(0, min(offset + n_bytes, self.size_bytes) - first))
+        self.read_into(first, content)
+        return bytes(content)
+
+    def read_into(self, offset: int, content: bytearray) -> None:
+        """Fill *content* with what follows *offset*, without another copy.
+
+        Raises:
+            ValueError: If it is stored otherwise, or does not have so many bytes.
+        """
+        if not content:
+            return
+        first = offset + self._n_before
+        last = first + len(content)
         block, within = divmod(first, _BLOCK_BYTES)
-        n_blocks = (last - 1) // _BLOCK_BYTES - block + 1
-        found = os.pread(
-            self._file.fileno(),
-            n_blocks * len(_BLOCK_HEADER) + within + last - first,
-            self._start + block * _BLOCK_WITH_HEADER,
-        )
-        parts: list[bytes | memoryview] = []
-        view = memoryview(found)
-        left = last - first
-        for n in range(n_blocks):
-            at = n * _BLOCK_WITH_HEADER
-            is_last = (block + n + 1) * _BLOCK_BYTES >= self._end
-            if not is_last and found[at : at + len(_BLOCK_HEADER)] != _BLOCK_HEADER:
-                raise ValueError("it is not stored in blocks")
-            at += len(_BLOCK_HEADER) + (within if n == 0 else 0)
-            n_here = min(left, _BLOCK_BYTES - (within if n == 0 else 0))
-            parts.append(view[at : at + n_here])
-            left -= n_here
-        content = b"".join(parts)
-        if len(content) != last - first:
+        ends = range((block + 1) * _BLOCK_BYTES, last, _BLOCK_BYTES)
+        headers = bytearray(len(ends) * len(_BLOCK_HEADER))
+        content_view, headers_view = memoryview(content), memoryview(headers)
+        parts, at = [content_view[: _BLOCK_BYTES - within]], _BLOCK_BYTES - within
+        for n in range(len(ends)):
+            header_at = n * len(_BLOCK_HEADER)
+            parts.append(headers_view[header_at : header_at + len(_BLOCK_HEADER)])
+            parts.append(content_view[at : at + _BLOCK_BYTES])
+            at += _BLOCK_BYTES
+        start = self._start + block * _BLOCK_WITH_HEADER + len(_BLOCK_HEADER) + within
+        if os.preadv(self._file.fileno(), parts, start) != len(content) + len(headers):
             raise ValueError("it is truncated")
-        return content
+        n_checked = sum(end + _BLOCK_BYTES < self._end for end in ends)  # the last one differs
+        if not headers.startswith(_BLOCK_HEADER * n_checked):
+            raise ValueError("it is not stored in blocks")
 
     def pieces(self) -> Iterator[bytes]:
         """All of the content."""
@@ -180,17 +184,26 @@ class _Comparison:
         self._shift: int = 0
         self._other: int = base.size_bytes - size_bytes
         self._at = 0
+        self._buffer = bytearray()
         self.delta = DeltaBuilder(base.size_bytes, size_bytes)
 
     def add(self, piece: bytes) -> None:
         """Compare the next piece."""
         at = self._at + self._shift
-        if self._base.read(at, len(piece)) == piece:
+        if self._is_in_base(at, piece):
             self.delta.copy(at, len(piece))
         else:
             for start in range(0, len(piece), _COMPARED_BYTES):
                 self._add_part(self._at + start, piece[start : start + _COMPARED_BYTES])
         self._at += len(piece)
+
+    def _is_in_base(self, at: int, piece: bytes) -> bool:
+        if at < 0 or at + len(piece) > self._base.size_bytes:
+            return False
+        if len(self._buffer) != len(piece):
+            self._buffer = bytearray(len(piece))
+        self._base.read_into(at, self._buffer)
+        return self._buffer.startswith(piece)
 
     def _add_part(self, at: int, part: bytes) -> None:
         found = self._found(at, part)

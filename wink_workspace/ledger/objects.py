@@ -376,13 +376,13 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
         """Add a tree; return its id. Raises as ``ObjectStore.write``."""
         return self.write("tree", b"".join(tree.rows))
 
-    def finish(self) -> None:
-        """Put the pack in place.
+    def finish(self) -> Generator[None, None, None]:
+        """Put the pack in place, in steps.
 
         Raises:
             LedgerError: If it cannot be written; nothing was added.
         """
-        self._writer.finish()
+        yield from self._writer.finish_steps()
 
     def __exit__(
         self,

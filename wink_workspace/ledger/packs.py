@@ -225,10 +225,15 @@ class PackWriter:
 
     def finish(self) -> None:
         """Rename the pack into place; delete it if it is empty or an error occurs."""
+        run_steps(self.finish_steps())
+
+    def finish_steps(self) -> Generator[None, None, None]:
+        """As ``finish``; pauses often. Deletes the pack if it does not run to its end."""
         try:
             with ledger_failures("a pack cannot be written"):
                 if self._entries:
-                    self._rename_into_place(self._complete())
+                    checksum = yield from self._complete()
+                    yield from self._rename_into_place(checksum)
         finally:
             self.abandon()
 
@@ -239,8 +244,8 @@ class PackWriter:
         for path in (self._temporary, self._index):
             path.unlink(missing_ok=True)
 
-    def _rename_into_place(self, checksum: bytes) -> None:
-        self._index.write_bytes(pack_index(self._entries, checksum))
+    def _rename_into_place(self, checksum: bytes) -> Generator[None, None, None]:
+        self._index.write_bytes((yield from index_steps(self._entries, checksum)))
         if self._packs.durable:
             sync(self._index)
         name = self._packs.directory / f"pack-{checksum.hex()}"
@@ -249,7 +254,7 @@ class PackWriter:
         if self._packs.durable:
             sync(self._packs.directory)
 
-    def _complete(self) -> bytes:
+    def _complete(self) -> Generator[None, None, bytes]:
         """Write the number of objects and append the checksum, which covers that number."""
         self._file.seek(0)
         self._file.write(PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
@@ -257,6 +262,7 @@ class PackWriter:
         digest = git_hash()
         while piece := self._file.read(CHUNK_BYTES):
             digest.update(piece)
+            yield
         self._file.write(digest.digest())
         self._file.flush()
         if self._packs.durable:

@@ -295,29 +295,33 @@ def build_directories(
 def tree_steps(
     writer: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> Generator[None, None, dict[str, TreeEntry]]:
-    """As ``build_directories``, one directory for each step, without the top itself.
+    """As ``build_directories``, some entries for each step, without the top itself.
 
     Returns the entries of the top, each directory with its id.
     """
     ids: dict[tuple[str, ...], str] = {}
     for names in sorted(directories, key=len, reverse=True):
-        entries = {
-            name: TreeEntry(entry.kind, ids.pop((*names, name), entry.id or EMPTY_TREE_ID))
+        entries = (
+            (name, TreeEntry(entry.kind, ids.pop((*names, name), entry.id or EMPTY_TREE_ID)))
             if entry.kind is FileKind.DIRECTORY
-            else entry
+            else (name, entry)
             for name, entry in directories[names].items()
-        }
+        )
         if not names:
-            return entries
-        ids[names] = writer.write_tree(_tree_of(entries))
+            return dict(entries)
+        tree = yield from GitTree.of_steps(_stored(name, entry) for name, entry in entries)
+        yield
+        ids[names] = writer.write_tree(tree)
         yield
     return {}
 
 
 def _tree_of(entries: Mapping[str, TreeEntry]) -> GitTree:
-    return GitTree.of(
-        {stored_name(name): GitEntry(_mode(entry), entry.id) for name, entry in entries.items()}
-    )
+    return GitTree.of(dict(_stored(name, entry) for name, entry in entries.items()))
+
+
+def _stored(name: str, entry: TreeEntry) -> tuple[bytes, GitEntry]:
+    return stored_name(name), GitEntry(_mode(entry), entry.id)
 
 
 def with_paths_from(

@@ -567,7 +567,7 @@ class PendingDiscards:
             else:
                 with self._store.begin_pack() as pack:
                     moved = yield from self._contents(discard, tree, pack)
-                    pack.finish()
+                    yield from pack.finish()
         yield
         root = self._root(discard, moved)
         yield

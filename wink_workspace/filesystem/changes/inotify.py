@@ -504,7 +504,7 @@ class InotifyTracker:
         for top in tops:
             if not _is_below(top[:-1], tops):
                 self._seen.look_below(index, WorkspacePath(top), self._watch)
-        if any(_is_below(directory, tops) for directory, _ in index.linked):
+        if any(_is_below((*directory, name), tops) for directory, name in index.linked):
             return _NEW_LINK
         return self._scan_reason
 

@@ -347,7 +347,9 @@ def write_with_holes(file: int, pieces: Iterable[bytes]) -> None:
     """Write *pieces* into an empty file; long runs of zeros become holes."""
     has_hole = False
     for piece in pieces:
-        if len(piece) >= _LEAST_SPARSE_BYTES and piece.count(0) == len(piece):
+        # Counting takes long, and most pieces have another byte at an end
+        may_be_hole = len(piece) >= _LEAST_SPARSE_BYTES and not (piece[0] or piece[-1])
+        if may_be_hole and piece.count(0) == len(piece):
             os.lseek(file, len(piece), os.SEEK_CUR)
             has_hole = True
         else:
