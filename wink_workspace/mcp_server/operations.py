@@ -11,14 +11,16 @@ import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.errors import ConflictError, ParseError, WinkError
 from wink_workspace.filesystem import Diff
-from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolAnnotations, ToolResult
 from wink_workspace.wording import counted
-from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
+
+if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
+    from wink_workspace.ledger import LogEntry
+    from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
 
 __all__ = [
     "APPLY",
