@@ -24,7 +24,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import history, project, run, sandboxes, services, serving, workspaces
+from . import history, project, report, run, sandboxes, services, serving, workspaces
 from .context import CommandContext
 from .display import printable
 from .logs import logged
@@ -91,6 +91,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
     "History": {
         "log": history.log,
         "show": history.show,
+        "report": report.report,
         "diff": history.diff,
         "undo": history.undo,
         "redo": history.redo,

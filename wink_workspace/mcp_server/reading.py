@@ -35,7 +35,7 @@ from mcp_types import (
 from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem import Diff, FileKind, FileStat, parse_path
 
-from .operations import HistoryEntry, truncated
+from .operations import HistoryEntry
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
@@ -197,7 +197,7 @@ def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
 
 
 def _diff_text(diff: Diff) -> str:
-    text, n_more = truncated(diff, _MAX_BYTES)
+    text, n_more = diff.head(_MAX_BYTES)
     return text + (f"\n({n_more:,} more characters)\n" if n_more else "")
 
 

@@ -86,14 +86,18 @@ class RecordedRun:
     @classmethod
     def newest(cls, workspace: WorkspaceFolder) -> Self | None:
         """The run that was started last; ``None`` if there is none."""
+        return next(cls.all(workspace), None)
+
+    @classmethod
+    def all(cls, workspace: WorkspaceFolder) -> Iterator[Self]:
+        """All runs of a workspace, or of a fork, newest first."""
         for folder in _folders(workspace):
             try:
                 fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
                 if fields.pop("version") == _VERSION:
-                    return cls(folder, RunAbout(**fields))
+                    yield cls(folder, RunAbout(**fields))
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # its creation was interrupted
-        return None
 
     @property
     def script(self) -> Path:
