@@ -52,7 +52,7 @@ SECTION = MarkdownSection[None](
 def main() -> None:
     source, state = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    provider = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
+    provider = WorkspaceProvider(lambda _: Workspace.create(source, storage=storage))
     serve_http(
         provider,
         Catalog([VfsToolsSection(), PlanningToolsSection(), SECTION], operations=True),

@@ -15,7 +15,7 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 def main() -> None:
     source, state, options = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    provider = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
+    provider = WorkspaceProvider(lambda _: Workspace.create(source, storage=storage))
     python = AstevalSection(config=AstevalConfig(timeout_s=1_200))
     serve_http(
         provider,

@@ -90,14 +90,17 @@ class Harness:
         release: Callable[[Workspace], None] = Workspace.close,
         traces_content: bool = False,
         redact: Callable[[str], str] = str,
+        structured: bool = False,
+        before_open: Callable[[Callable[[int, int], None]], object] = lambda progress: None,
     ) -> AsyncIterator[Client]:
         """A client of a server in this process."""
 
-        def open_workspace() -> Workspace:
-            self.workspace = Workspace.create(self.source, storage=self.storage)
+        def open_workspace(progress: Callable[[int, int], None]) -> Workspace:
+            before_open(progress)
+            self.workspace = Workspace.create(self.source, storage=self.storage, progress=progress)
             return self.workspace
 
-        catalog = Catalog(sections, operations=True)
+        catalog = Catalog(sections, operations=True, structured=structured)
         provider = WorkspaceProvider(open_workspace, release, traces_content, redact)
         hosted = HostedWorkspace(provider, catalog)
 

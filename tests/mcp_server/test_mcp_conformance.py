@@ -153,7 +153,7 @@ def test_inspector_finds_no_fault_with_the_tools_and_calls_one(inspect: Any) -> 
     called = inspect(
         "--method", "tools/call", "--tool-name", "read_file", "--tool-arg", "file_path=app.py"
     )
-    assert called["structuredContent"]["lines"] == ["print('helo')"]
+    assert called["content"][0]["text"] == "app.py, all 1 line\n\n     1\tprint('helo')"
 
 
 @pytest.mark.parametrize("inspect", ["http"], indirect=True)

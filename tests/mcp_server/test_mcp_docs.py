@@ -34,7 +34,11 @@ def blocks(kind: str) -> Iterator[str]:
 def named_servers() -> Iterator[tuple[str, dict[str, Any]]]:
     for text in blocks("json"):
         read = json.loads(text)
-        yield from (read.get("mcpServers") or read["servers"]).items()
+        for name, server in (read.get("mcpServers") or read.get("servers") or read["mcp"]).items():
+            if isinstance(server.get("command"), list):  # opencode: the program with its arguments
+                program, *args = server["command"]
+                server = {**server, "command": program, "args": args}
+            yield name, server
     for text in blocks("toml"):
         yield from tomllib.loads(text)["mcp_servers"].items()
 

@@ -12,7 +12,9 @@ from wink_workspace.project import Confirmations, load_settings
 
 def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: Harness) -> None:
     async def test() -> None:
-        server = harness.over_stdio("--sandbox", "asteval", "--workspace-tools", "--temporary")
+        server = harness.over_stdio(
+            "--sandbox", "asteval", "--workspace-tools", "--temporary", "--structured"
+        )
         async with Client(server) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             arguments = {

@@ -37,7 +37,7 @@ def test_secret_is_redacted_in_results_resources_errors_and_records_but_not_in_f
         return found
 
     async def test() -> None:
-        async with harness.client(redact=REDACT) as client:
+        async with harness.client(redact=REDACT, structured=True) as client:
             await call(client, "read_file", file_path="secret.txt")
             await call(client, "grep", pattern="horse")
             await call(client, "ls")

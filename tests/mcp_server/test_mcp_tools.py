@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
 import jsonschema
 import pytest
 from mcp import Client
-from mcp_harness import WATCHDOG_S, Harness, run, text_of
+from mcp_harness import WATCHDOG_S, Harness, exchange, run, text_of
+from raw_http import INITIALIZE
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import UsageError
@@ -73,7 +76,7 @@ def write(context: ToolContext) -> None:
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) -> None:
     async def test() -> None:
-        async with harness.client(mode=mode) as client:
+        async with harness.client(mode=mode, structured=True) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name, arguments in CALLS:
                 tool = tools[name]
@@ -91,6 +94,24 @@ def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) ->
                     not tool.name.startswith("workspace_")
                 )
                 assert tool.title
+
+    run(test)
+
+
+@pytest.mark.behaviour(970)
+def test_b970_results_are_text_as_a_model_reads_it(harness: Harness) -> None:
+    async def test() -> None:
+        async with harness.client() as client:
+            assert {tool.output_schema for tool in (await client.list_tools()).tools} == {None}
+            read = await client.call_tool("read_file", {"file_path": "app.py"})
+            assert text_of(read) == "app.py, all 1 line\n\n     1\tprint('helo')"
+            new = {"file_path": "app.py", "old_string": "helo", "new_string": "hello"}
+            await client.call_tool("edit_file", new)
+            diff = await client.call_tool("workspace_diff", {})
+            assert "\n-print('helo')\n+print('hello')\n" in text_of(diff)
+            for result in (read, diff):
+                assert result.structured_content is None
+                assert len(result.content) == 1
 
     run(test)
 
@@ -165,7 +186,7 @@ def test_value_that_is_not_an_object_is_wrapped_in_result(
 ) -> None:
     async def test() -> None:
         offered = section(lambda _: ToolResult.ok(value, "message"), result_type)
-        async with harness.client(sections=[offered]) as client:
+        async with harness.client(sections=[offered], structured=True) as client:
             result = await client.call_tool("act", {})
             assert result.structured_content == sent
             assert text_of(result).startswith("message")
@@ -416,9 +437,68 @@ def test_client_gets_progress_for_heartbeats_and_for_silence(harness: Harness, m
         run(test)
 
 
+@pytest.mark.behaviour(971)
+def test_b971_tools_are_listed_and_progress_is_reported_during_an_import(harness: Harness) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    messages: list[str | None] = []
+
+    def slow_import(progress: Callable[[int, int], None]) -> None:
+        progress(12_345, 1)
+        begun.set()
+        go_on.wait(WATCHDOG_S)
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        messages.append(message)
+        assert begun.is_set()
+        go_on.set()
+
+    async def test() -> None:
+        async with harness.client(before_open=slow_import, progress_interval_s=0.01) as client:
+            async with anyio.create_task_group() as tasks:
+                read = partial(client.call_tool, progress_callback=on_progress)
+                tasks.start_soon(read, "read_file", {"file_path": "app.py"})
+                await happens(begun)
+                assert (await client.list_tools()).tools
+        assert "importing the files: 12,345 so far" in messages
+
+    with released(go_on):
+        run(test)
+
+
+@pytest.mark.behaviour(971)
+def test_b971_import_stops_when_the_client_disconnects() -> None:
+    begun = threading.Event()
+
+    def endless(progress: Callable[[int, int], None]) -> Any:
+        for n in itertools.count():
+            progress(n, 0)
+            begun.set()
+
+    hosted = HostedWorkspace(WorkspaceProvider(endless), Catalog())
+    opening = hosted.open()
+    assert begun.wait(WATCHDOG_S)
+    hosted.close().result(WATCHDOG_S)
+    with pytest.raises(UsageError, match="is closed"):
+        opening.result(WATCHDOG_S)
+
+
+def test_a_list_over_stdio_begins_the_import(harness: Harness) -> None:
+    with harness.stdio_process() as process:
+        try:
+            exchange(process, **INITIALIZE)
+            assert not harness.workspaces()
+            assert exchange(process, id=1, method="tools/list")["result"]["tools"]
+            while not harness.workspaces():
+                assert exchange(process, id=2, method="ping")["result"] == {}
+            process.stdin.close()
+            assert process.wait(WATCHDOG_S) == 0
+        finally:
+            process.kill()
+
+
 def test_closed_workspace_refuses_calls_and_may_be_closed_twice(harness: Harness) -> None:
     catalog = Catalog()
-    hosted = HostedWorkspace(WorkspaceProvider(lambda: pytest.fail("not needed")), catalog)
+    hosted = HostedWorkspace(WorkspaceProvider(lambda _: pytest.fail("not needed")), catalog)
     first = hosted.close()
     assert hosted.close() is first
     first.result(WATCHDOG_S)

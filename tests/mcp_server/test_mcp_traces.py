@@ -140,7 +140,9 @@ def test_a_cancelled_call_has_a_span_that_says_so_even_if_it_never_began(
     harness: Harness, spans: Spans
 ) -> None:
     """The first call keeps the workspace busy until it is cancelled; the second waits."""
-    provider = WorkspaceProvider(lambda: Workspace.create(harness.source, storage=harness.storage))
+    provider = WorkspaceProvider(
+        lambda _: Workspace.create(harness.source, storage=harness.storage)
+    )
     hosted = HostedWorkspace(provider, Catalog([AstevalSection()]))
     client = RemoteClient("tools/call", {}, {})
     runs, cancellation = threading.Event(), Cancellation()

@@ -91,6 +91,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
     "History": {
         "log": "history.log",
         "show": "history.show",
+        "report": "report.report",
         "diff": "history.diff",
         "undo": "history.undo",
         "redo": "history.redo",

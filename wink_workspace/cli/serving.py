@@ -65,6 +65,13 @@ class McpOptions:
             help="Also offer workspace_diff, workspace_log, workspace_undo, workspace_apply.",
         ),
     ] = False
+    structured: Annotated[
+        bool,
+        typer.Option(
+            "--structured",
+            help="Also send results as JSON, for programs; many clients then hide the text.",
+        ),
+    ] = False
     temporary: Annotated[
         bool,
         typer.Option("--temporary", help="Delete each workspace when its client disconnects."),
@@ -97,7 +104,12 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
         traces_content=context.captures_content,
         redact=context.redact,
     )
-    tools = Catalog(sections, operations=options.workspace_tools, in_place=in_place)
+    tools = Catalog(
+        sections,
+        operations=options.workspace_tools,
+        in_place=in_place,
+        structured=options.structured,
+    )
     with ExitStack() as opened:
         opened.callback(context.export_spans())
         if options.http is None:
@@ -151,17 +163,17 @@ def _is_in_place(context: CommandContext, options: McpOptions) -> bool:
     return context.storage.folder(workspace).info().mode == "in_place"
 
 
-def _opener(context: CommandContext, options: McpOptions) -> Callable[[], Workspace]:
+def _opener(
+    context: CommandContext, options: McpOptions
+) -> Callable[[Callable[[int, int], None]], Workspace]:
     """Opens the workspace of a client.
 
     Raises:
         UsageError: If the options contradict each other, or name no directory.
     """
-    from wink_workspace.workspace import Workspace
-
     repo, name = options.repo, options.workspace
     if name is not None:
-        return lambda: context.open(name)
+        return lambda _: context.open(name)
     if repo is None:
         raise UsageError("there is nothing to work on", hint="Give --repo or --workspace.")
     source = repo.absolute()
@@ -172,18 +184,23 @@ def _opener(context: CommandContext, options: McpOptions) -> Callable[[], Worksp
             raise UsageError(
                 "a workspace in place cannot be temporary", hint="Leave out one of the options."
             )
-        return lambda: context.open(context.in_place_workspace(source))
-    if options.temporary:
-        return lambda: Workspace.temporary(source, config=context.config())
-    return lambda: Workspace.create(source, storage=context.storage, config=context.config())
+        return lambda _: context.open(context.in_place_workspace(source))
+
+    def imported(progress: Callable[[int, int], None]) -> Workspace:
+        from wink_workspace.workspace import Workspace
+
+        config = context.config()
+        if options.temporary:
+            return Workspace.temporary(source, config=config, progress=progress)
+        return Workspace.create(source, storage=context.storage, config=config, progress=progress)
+
+    return imported
 
 
 def _closer(context: CommandContext, options: McpOptions) -> Callable[[Workspace], None]:
     """Closes the workspace of a client, and deletes a copy that was made for it and not changed."""
-    from wink_workspace.workspace import Workspace
-
     if options.workspace is not None or options.in_place or options.temporary:
-        return Workspace.close
+        return lambda workspace: workspace.close()
 
     def close(workspace: Workspace) -> None:
         name = workspace.info.id
@@ -194,7 +211,7 @@ def _closer(context: CommandContext, options: McpOptions) -> Callable[[Workspace
             message = f"workspace {name} stays; see wink-workspace diff {name}"
             context.err.print(message, markup=False)
         else:
-            Workspace.delete(name, storage=context.storage)
+            type(workspace).delete(name, storage=context.storage)
 
     return close
 

@@ -123,12 +123,18 @@ class Filesystem(ABC):
         read_only_paths: Paths at and below which nothing may change.
         clock: Measures the time of searches.
 
+    Attributes:
+        known_as: Absolute paths that name the root in the arguments of tools: where commands find
+            it, and for a workspace also its source. Methods refuse absolute paths.
+
     A path is text or a ``WorkspacePath``. Every method with a path raises
     ``InvalidPathError`` (``PathEscapeError`` if it leads outside); ``FileMissingError``,
     ``DirectoryExpectedError`` or ``FileExpectedError`` if the path does not exist or is of the
     wrong kind; and ``LinkError`` if a link on the way leads outside or loops. Results name
     paths as the caller spelled them.
     """
+
+    known_as: tuple[str, ...] = ("/workspace",)
 
     def __init__(
         self,

@@ -28,6 +28,8 @@ class Catalog:
             own resources to them.
         operations: Whether to include ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
         in_place: Whether the workspaces are in-place; ``workspace_apply`` is left out then.
+        structured: Whether tools have an output schema, and results their value as JSON beside
+            the text. Many clients show a model that JSON instead of the text.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class Catalog:
         *,
         operations: bool = False,
         in_place: bool = False,
+        structured: bool = False,
     ) -> None:
+        self.structured: Final = structured
         self.sections: Final = (
             (VfsToolsSection(), PlanningToolsSection()) if sections is None else tuple(sections)
         )

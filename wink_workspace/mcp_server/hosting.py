@@ -2,8 +2,8 @@
 
 Rule 1: everything that touches the workspace runs on that one thread, one call after another.
 Handlers are synchronous, so the event loop must not run them.
-Rule 2: the workspace is opened when it is first needed. If opening fails, the request that needed
-it gets the error, and the next request tries again.
+Rule 2: the workspace is opened by ``open``, or when a call first needs it. Calls wait meanwhile. If
+opening fails, the request that needed it gets the error, and the next request tries again.
 Rule 3: ``call`` answers every mistake of a model with a failed result; it does not raise.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
@@ -28,13 +28,16 @@ from wink_workspace.runtime import (
     ToolCall,
     call_span,
 )
-from wink_workspace.workspace import Workspace
 
 from .catalog import Catalog
+
+if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
+    from wink_workspace.workspace import Workspace
 
 __all__ = ["Answer", "HostedWorkspace", "WorkspaceProvider"]
 
 T = TypeVar("T")
+ImportProgress = Callable[[int, int], None]
 
 _CANCELLED: Final = "cancelled"
 
@@ -44,15 +47,16 @@ class WorkspaceProvider:
     """Opens a workspace for each client and decides what becomes of it.
 
     Attributes:
-        open: Opens the workspace of one client.
+        open: Opens the workspace of one client. It calls its argument with the number of files
+            and bytes imported so far, and stops if that raises.
         release: Closes it after the client disconnected, and keeps or deletes it.
         traces_content: Whether telemetry also gets the arguments and results of calls.
         redact: Applied to everything that a client or telemetry gets from a workspace, and to the
             records of calls; see ``ToolExecutor``. Files are not redacted.
     """
 
-    open: Callable[[], Workspace]
-    release: Callable[[Workspace], None] = Workspace.close
+    open: Callable[[ImportProgress], Workspace]
+    release: Callable[[Workspace], None] = lambda workspace: workspace.close()
     traces_content: bool = False
     redact: Callable[[str], str] = str
 
@@ -82,6 +86,7 @@ class HostedWorkspace:
         self._open_workspace: _OpenWorkspace | None = None
         self._closing: Future[None] | None = None
         self._unfinished: set[Cancellation] = set()
+        self._n_imported = 0
 
     def call(
         self,
@@ -117,6 +122,13 @@ class HostedWorkspace:
         future.add_done_callback(on_done)
         return future
 
+    @property
+    def activity(self) -> str:
+        """What the workspace's thread does, for progress notifications."""
+        if self._open_workspace is not None:
+            return "running"
+        return f"importing the files: {self._n_imported:,} so far"
+
     def cancel_calls(self) -> None:
         """Cancel every call that runs or waits; each still gets an answer."""
         for cancellation in tuple(self._unfinished):
@@ -127,7 +139,7 @@ class HostedWorkspace:
         return self._submit(lambda: query(self._opened().workspace))
 
     def open(self) -> Future[None]:
-        """Open the workspace now; the future has the error if that fails."""
+        """Open the workspace in the background; the future has the error if that fails."""
 
         def run() -> None:
             self._opened()
@@ -143,7 +155,7 @@ class HostedWorkspace:
 
     def _submit(self, work: Callable[[], T]) -> Future[T]:
         if self._closing is not None:
-            raise UsageError("the workspace is closed", hint="Begin a new session.")
+            raise _closed()
         return self._pool.submit(work)
 
     def _answer(self, request: _CallRequest) -> Answer:
@@ -183,8 +195,16 @@ class HostedWorkspace:
 
     def _opened(self) -> _OpenWorkspace:
         if self._open_workspace is None:
-            self._open_workspace = _OpenWorkspace(self._provider, self._catalog)
+            self._open_workspace = _OpenWorkspace(
+                self._provider, self._catalog, self._note_imported
+            )
         return self._open_workspace
+
+    def _note_imported(self, n_files: int, n_bytes: int) -> None:
+        del n_bytes
+        self._n_imported = n_files
+        if self._closing is not None:  # an import may take longer than the client's patience
+            raise _closed()
 
     def _release(self) -> None:
         opened, self._open_workspace = self._open_workspace, None
@@ -205,9 +225,11 @@ class _CallRequest:
 class _OpenWorkspace:
     """An open workspace with the executor of its calls; used on one thread only."""
 
-    def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
+    def __init__(
+        self, provider: WorkspaceProvider, catalog: Catalog, progress: ImportProgress
+    ) -> None:
         with ExitStack() as opened:
-            self.workspace: Final = provider.open()
+            self.workspace: Final = provider.open(progress)
             opened.callback(provider.release, self.workspace)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
             self._executor = opened.enter_context(
@@ -223,6 +245,10 @@ class _OpenWorkspace:
             return self._executor.execute(request.call, cancellation=request.cancellation)
         finally:
             stop()
+
+
+def _closed() -> UsageError:
+    return UsageError("the workspace is closed", hint="Begin a new session.")
 
 
 def _answer(result: ToolResult[Any]) -> Answer:

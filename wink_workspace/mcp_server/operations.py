@@ -7,18 +7,18 @@ nothing, not a transaction of the executor.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.errors import ConflictError, ParseError, WinkError
-from wink_workspace.filesystem import Diff
-from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolAnnotations, ToolResult
 from wink_workspace.wording import counted
-from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
+
+if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
+    from wink_workspace.ledger import LogEntry
+    from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
 
 __all__ = [
     "APPLY",
@@ -33,7 +33,6 @@ __all__ = [
     "UndoParams",
     "Undone",
     "WorkspaceDiff",
-    "truncated",
 ]
 
 _MAX_DIFF_CHARS: Final = 100_000
@@ -201,28 +200,8 @@ def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
         left_out = tuple(f"{each.path}: {each.reason}" for each in changes.left_out[:_MAX_NOTES])
     else:
         diff = workspace.review_of(workspace.entry(params.entry))
-    text, n_more = truncated(diff, _MAX_DIFF_CHARS)
+    text, n_more = diff.head(_MAX_DIFF_CHARS)
     return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more, marked, left_out))
-
-
-def truncated(diff: Diff, max_chars: int) -> tuple[str, int]:
-    """The first *max_chars* characters of a diff, and how many more it has.
-
-    Memory use does not depend on the length of the diff.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    kept: list[str] = []
-    n_chars = 0
-
-    def take(piece: bytes) -> None:
-        nonlocal n_chars
-        text = decoder.decode(piece)
-        if n_chars < max_chars:
-            kept.append(text[: max_chars - n_chars])
-        n_chars += len(text)
-
-    diff.write_to(take)
-    return "".join(kept), max(n_chars - max_chars, 0)
 
 
 def _marked(changes: ChangeSet) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import mimetypes
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from mcp_types import (
@@ -34,9 +34,11 @@ from mcp_types import (
 
 from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem import Diff, FileKind, FileStat, parse_path
-from wink_workspace.workspace import Workspace
 
-from .operations import HistoryEntry, truncated
+from .operations import HistoryEntry
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace import Workspace
 
 __all__ = ["TEMPLATES", "list_resources", "read_resource"]
 
@@ -195,7 +197,7 @@ def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
 
 
 def _diff_text(diff: Diff) -> str:
-    text, n_more = truncated(diff, _MAX_BYTES)
+    text, n_more = diff.head(_MAX_BYTES)
     return text + (f"\n({n_more:,} more characters)\n" if n_more else "")
 
 

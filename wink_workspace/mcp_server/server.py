@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 
 _RESOURCE_NOT_FOUND: Final = -32002
 _PROGRESS_INTERVAL_S: Final = 5.0
+_LIST_IS_SENT_S: Final = 0.05
 
 
 class Workspaces(Protocol):
@@ -99,6 +100,7 @@ def make_server(
     ids: RequestIds,
     redact: Callable[[str], str] = str,
     progress_interval_s: float = _PROGRESS_INTERVAL_S,
+    after_list: Callable[[], object] = lambda: None,
 ) -> Server[Workspaces]:
     """An MCP server for the tools of *catalog*.
 
@@ -109,9 +111,10 @@ def make_server(
         redact: Applied to resources and errors; ``WorkspaceProvider.redact`` is applied to calls.
         progress_interval_s: After how many seconds without a heartbeat a client that asked for
             progress gets a progress notification.
+        after_list: Called after a tool list was sent.
     """
     redact = Redaction(redact).text
-    requests = _Requests(catalog, progress_interval_s, redact)
+    requests = _Requests(catalog, progress_interval_s, redact, after_list)
     server = Server(
         "wink",
         version=version("wink-workspace"),
@@ -168,17 +171,23 @@ class _Requests:
     """One handler for each MCP method."""
 
     def __init__(
-        self, catalog: Catalog, progress_interval_s: float, redact: Callable[[str], str]
+        self,
+        catalog: Catalog,
+        progress_interval_s: float,
+        redact: Callable[[str], str],
+        after_list: Callable[[], object],
     ) -> None:
         self._catalog = catalog
         self._redact = redact
         self._progress_interval_s = progress_interval_s
-        self._tools = [mcp_tool(tool) for tool in catalog.tools]
+        self._after_list = after_list
+        self._tools = [mcp_tool(tool, structured=catalog.structured) for tool in catalog.tools]
 
     async def list_tools(
         self, context: _Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         del context, params
+        asyncio.get_running_loop().call_later(_LIST_IS_SENT_S, self._after_list)
         return ListToolsResult(tools=self._tools)
 
     async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:
@@ -193,13 +202,14 @@ class _Requests:
             on_beat=beats.beat,
             client=_client_of(context),
         )
-        async with _progress(context, beats, self._progress_interval_s):
+        async with _progress(context, beats, hosted, self._progress_interval_s):
             try:
                 answer: Answer = await asyncio.wrap_future(future)
             except asyncio.CancelledError:
                 cancellation.cancel()
                 raise
-        return call_result(self._catalog.tool(params.name), answer)
+        tool = self._catalog.tool(params.name)
+        return call_result(tool, answer, structured=self._catalog.structured)
 
     async def list_resources(
         self, context: _Context, params: PaginatedRequestParams | None
@@ -306,16 +316,18 @@ class _Heartbeats:
 
 @asynccontextmanager
 async def _progress(
-    context: _Context, beats: _Heartbeats, interval_s: float
+    context: _Context, beats: _Heartbeats, hosted: HostedWorkspace, interval_s: float
 ) -> AsyncGenerator[None]:
     """Report each heartbeat, and each silent interval, to a client that asked for progress."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_report_progress, context, beats, interval_s)
+        tasks.start_soon(_report_progress, context, beats, hosted, interval_s)
         yield
         beats.end()
 
 
-async def _report_progress(context: _Context, beats: _Heartbeats, interval_s: float) -> None:
+async def _report_progress(
+    context: _Context, beats: _Heartbeats, hosted: HostedWorkspace, interval_s: float
+) -> None:
     n_silences = n_reported = 0
     while not beats.done:
         n_before = beats.n
@@ -323,4 +335,4 @@ async def _report_progress(context: _Context, beats: _Heartbeats, interval_s: fl
         n_silences += beats.n == n_before and not beats.done
         if beats.n + n_silences > n_reported:
             n_reported = beats.n + n_silences
-            await context.session.report_progress(n_reported, message="running")
+            await context.session.report_progress(n_reported, message=hosted.activity)

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, cast
 
 import anyio
@@ -22,6 +23,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
+
+from wink_workspace.errors import UsageError
 
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
@@ -36,8 +39,9 @@ _CHUNK_BYTES: Final = 65_536
 def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
     """Serve until the client disconnects, or SIGTERM or Ctrl-C arrives.
 
-    Raises:
-        WinkError: If the workspace cannot be opened; no request was answered then.
+    The tools are listed before the workspace is opened, because an import may take longer than the
+    client waits for a server to start. It begins once the list is sent, or with the first call. A
+    call waits for it, and gets the error if it fails.
     """
     anyio.run(_serve, provider, catalog)
 
@@ -45,12 +49,22 @@ def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
 async def _serve(provider: WorkspaceProvider, catalog: Catalog) -> None:
     hosted = HostedWorkspace(provider, catalog)
     async with _closing(hosted):
-        await asyncio.wrap_future(hosted.open())
         ids = RequestIds()
-        server = make_server(catalog, _lifespan_of(hosted), ids=ids, redact=provider.redact)
+        server = make_server(
+            catalog,
+            _lifespan_of(hosted),
+            ids=ids,
+            redact=provider.redact,
+            after_list=partial(_open_in_background, hosted),
+        )
         # Closed inside the block that handles signals, so that no signal interrupts the closing.
         async with _until_signal(), _closing(hosted):
             await _serve_streams(server, ids)
+
+
+def _open_in_background(hosted: HostedWorkspace) -> None:
+    with suppress(UsageError):  # the client disconnected meanwhile
+        hosted.open()
 
 
 @asynccontextmanager

@@ -1,7 +1,9 @@
 """Tools, results and prompts in the types of the protocol.
 
-Rule 1: a structured result is always an object, as the protocol's versions with sessions require.
-A value whose schema is not an object is the member ``result`` of one.
+Rule 1: results are text for the model. Only a catalog with ``structured`` adds values: a client
+that gets both shows the model the JSON, in which lines are escaped strings without numbers. A
+structured result is always an object, as the protocol's versions with sessions require. A value
+whose schema is not an object is the member ``result`` of one.
 Rule 2: hints are the tool's annotations. A client assumes the worst for a missing hint.
 Rule 3: text that UTF-8 cannot encode, such as undecodable file names, is sent with escapes.
 ``server`` does this for all results and errors.
@@ -33,9 +35,9 @@ from .hosting import Answer
 __all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_prompt"]
 
 
-def mcp_tool(tool: Tool[Any, Any]) -> McpTool:
-    """*tool* with its schemas and hints."""
-    _, schema = _output(tool.result_type)
+def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
+    """*tool* with its hints and input schema; with its output schema if *structured*."""
+    schema = _output(tool.result_type)[1] if structured else None
     return McpTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -51,18 +53,18 @@ def mcp_tool(tool: Tool[Any, Any]) -> McpTool:
     )
 
 
-def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
-    """The result of a call: the text for the model, and its value as JSON if it has a schema."""
-    structured = None
-    if tool is not None and answer.success:
+def call_result(tool: Tool[Any, Any] | None, answer: Answer, *, structured: bool) -> CallToolResult:
+    """The result of a call: the text for the model; if *structured*, its value as JSON, too."""
+    content = None
+    if structured and tool is not None and answer.success:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
             # Escaped here as well: the library cannot serialize a key that UTF-8 cannot encode
             value = printable(serde.dump(answer.value))
-            structured = {"result": value} if wrapped else value
+            content = {"result": value} if wrapped else value
     return CallToolResult(
         content=[TextContent(text=answer.text)],
-        structured_content=structured,
+        structured_content=content,
         is_error=not answer.success,
     )
 

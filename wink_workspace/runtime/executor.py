@@ -25,12 +25,14 @@ from wink_workspace.errors import (
     CallCancelledError,
     DeadlineExceededError,
     ParseError,
+    PathEscapeError,
     PoisonedError,
     PromptEvaluationError,
     RollbackError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
+from wink_workspace.filesystem import Filesystem
 from wink_workspace.prompt import (
     Prompt,
     ProviderAdapterProtocol,
@@ -46,6 +48,7 @@ from wink_workspace.session import (
     Session,
 )
 
+from .absolute_paths import with_workspace_paths
 from .call import CallOutcome, ToolCall
 from .calls import CallBoundary, Redaction, error_text
 from .transaction import Transaction, takes_part, transactions_of
@@ -85,6 +88,10 @@ class _PromptScope:
         built = self._resources.built()
         saved: list[Any] = [resource for resource in built if takes_part(type(resource))]
         return (self._session, self._prompt, *saved)
+
+    def filesystem(self) -> Filesystem | None:
+        """The files of the prompt, if it has any."""
+        return self._resources.get_optional(Filesystem)
 
     def begin(self) -> None:
         resources = self._resources
@@ -206,8 +213,11 @@ class ToolExecutor:
             return ToolResult.error(self._unknown_tool(boundary.call.name))
         tool = available.tool
         try:
-            boundary.params = params = tool.parse(boundary.call.arguments)
-        except ParseError as error:
+            arguments = with_workspace_paths(
+                boundary.call.arguments, tool.params_type, self._scope.filesystem
+            )
+            boundary.params = params = tool.parse(arguments)
+        except (ParseError, PathEscapeError) as error:
             return ToolResult.error(str(error))
         prepared = self._scope.prepare(available.resource_types)
         sigint = self._transactions.sigint

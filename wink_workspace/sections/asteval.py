@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Unpack
+from typing import ClassVar, Final, Unpack
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, SandboxError, UsageError
@@ -48,6 +48,8 @@ _MAX_PATHS: Final = 1_000
 @dataclass(frozen=True, slots=True)
 class AstevalParams:
     """Parameters of ``evaluate_python``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("reads", "writes")
 
     code: str = field(
         metadata={

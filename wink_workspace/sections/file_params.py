@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from wink_workspace.filesystem import parse_path, touched_paths
 from wink_workspace.prompt import FileUse
@@ -50,12 +50,16 @@ def _writing(path: str) -> FileUse:
 class ListParams:
     """Parameters of ``ls``."""
 
+    path_params: ClassVar[tuple[str, ...]] = ("path",)
+
     path: str = field(default=".", metadata=_path("The directory to list; the root by default."))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFileParams:
     """Parameters of ``read_file``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("file_path",)
 
     file_path: str = field(metadata=_path("The file to read."))
     offset: int = field(
@@ -82,6 +86,8 @@ class ReadFileParams:
 class WriteFileParams:
     """Parameters of ``write_file``."""
 
+    path_params: ClassVar[tuple[str, ...]] = ("file_path",)
+
     file_path: str = field(metadata=_path("The file to write; missing directories are created."))
     content: str = field(metadata={"description": "The complete new content of the file."})
 
@@ -96,6 +102,8 @@ class WriteFileParams:
 @dataclass(frozen=True, slots=True)
 class EditFileParams:
     """Parameters of ``edit_file``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("file_path",)
 
     file_path: str = field(metadata=_path("The file to edit."))
     old_string: str = field(
@@ -139,6 +147,8 @@ class ApplyPatchParams:
 class GlobParams:
     """Parameters of ``glob``."""
 
+    path_params: ClassVar[tuple[str, ...]] = ("pattern", "path")
+
     pattern: str = field(
         metadata={
             "description": "`*.py` finds names in one directory, `**/*.py` at any depth; "
@@ -151,6 +161,8 @@ class GlobParams:
 @dataclass(frozen=True, slots=True)
 class GrepParams:
     """Parameters of ``grep``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("path", "glob")
 
     pattern: str = field(
         metadata={
@@ -171,6 +183,8 @@ class GrepParams:
 class RemoveParams:
     """Parameters of ``rm``."""
 
+    path_params: ClassVar[tuple[str, ...]] = ("path",)
+
     path: str = field(
         metadata=_path("The file, link or directory to delete; a directory with everything in it.")
     )
@@ -186,6 +200,8 @@ class RemoveParams:
 @dataclass(frozen=True, slots=True)
 class MoveParams:
     """Parameters of ``mv``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("source", "destination")
 
     source: str = field(metadata=_path("The file, link or directory to move or rename."))
     destination: str = field(

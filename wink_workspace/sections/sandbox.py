@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 from wink_workspace.errors import SandboxError, UsageError
 from wink_workspace.filesystem import parse_path
@@ -60,6 +60,8 @@ _TIMEOUT: Final = (
 @dataclass(frozen=True, slots=True)
 class ShellExecuteParams:
     """Parameters of ``shell_execute``."""
+
+    path_params: ClassVar[tuple[str, ...]] = ("cwd",)
 
     command: str = field(
         metadata={

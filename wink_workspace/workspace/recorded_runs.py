@@ -113,8 +113,13 @@ class RecordedRun:
     @classmethod
     def newest(cls, workspace: WorkspaceFolder) -> Self | None:
         """The run that was started last; ``None`` if there is none."""
+        return next(cls.all(workspace), None)
+
+    @classmethod
+    def all(cls, workspace: WorkspaceFolder) -> Iterator[Self]:
+        """All runs of a workspace, or of a fork, newest first."""
         found = (cls._in(folder) for folder in _folders(workspace))
-        return next((run for run in found if run is not None), None)
+        return (run for run in found if run is not None)
 
     @property
     def number(self) -> int:

@@ -171,6 +171,7 @@ class Workspace(ReadableHistory):
             last_output = end_interrupted(self._folder)
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
+            self.files.known_as = (*self.files.known_as, *_names_of(self.info.source))
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
             self._discards = Discards(self._writer, clock, self._opened.pending_discards)
@@ -349,11 +350,14 @@ class Workspace(ReadableHistory):
         *,
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        progress: Progress = no_progress,
     ) -> Workspace:
         """As ``create``, in a folder that ``close`` or the end of the interpreter deletes."""
         storage = TemporaryStorage()
         try:
-            workspace = cls.create(source, storage=storage, config=config, clock=clock)
+            workspace = cls.create(
+                source, storage=storage, config=config, clock=clock, progress=progress
+            )
         except BaseException:
             storage.delete()
             raise
@@ -1290,6 +1294,11 @@ def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
         for branch in (MAIN_BRANCH, *ledger.forks()):
             ledger.write(branch)
         storage.remove(folder)
+
+
+def _names_of(source: str) -> tuple[str, ...]:
+    """The absolute paths of the source, as it was given and without links."""
+    return tuple(dict.fromkeys((source, os.path.realpath(source))))  # keeps the first of equals
 
 
 def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:

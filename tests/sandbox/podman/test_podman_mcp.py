@@ -18,7 +18,7 @@ WATCHDOG_S = 120.0
 @contextmanager
 def hosted(tmp_path: Path) -> Iterator[HostedWorkspace]:
     (tmp_path / "app.py").write_text("print('hello')\n")
-    provider = WorkspaceProvider(lambda: Workspace.temporary(tmp_path))
+    provider = WorkspaceProvider(lambda _: Workspace.temporary(tmp_path))
     hosted = HostedWorkspace(provider, Catalog([PodmanSandboxSection()], operations=True))
     try:
         yield hosted

@@ -12,6 +12,7 @@ Rule 5: every change of content has both full ids, so that ``git apply --3way`` 
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,25 @@ class Diff:
         pieces: list[bytes] = []
         self.write_to(pieces.append, full=full)
         return b"".join(pieces).decode("utf-8", "surrogateescape")
+
+    def head(self, max_chars: int) -> tuple[str, int]:
+        """The first *max_chars* characters of the text, and how many more there are.
+
+        Memory use does not depend on the length of the diff.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        kept: list[str] = []
+        n_chars = 0
+
+        def take(piece: bytes) -> None:
+            nonlocal n_chars
+            text = decoder.decode(piece)
+            if n_chars < max_chars:
+                kept.append(text[: max_chars - n_chars])
+            n_chars += len(text)
+
+        self.write_to(take)
+        return "".join(kept), max(n_chars - max_chars, 0)
 
     def line_counts(self) -> Iterator[LineCounts | None]:
         """The numbers of lines for each of ``paths``; ``None`` for one above a limit.

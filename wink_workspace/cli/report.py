@@ -1,0 +1,38 @@
+"""The command ``report``: the history of a workspace as a page to send to a colleague."""
+
+from __future__ import annotations
+
+import typer
+
+from wink_workspace.errors import UsageError
+
+from .context import CommandContext, WorkspaceArgument, split_name
+from .project import for_workspace
+
+__all__ = ["report"]
+
+
+def report(context: CommandContext, workspace: WorkspaceArgument) -> None:
+    """Print the history as one HTML page, without secrets: every call, its output and its diff.
+
+    The page has no scripts and loads nothing: wink-workspace report 3f1 > run.html
+    """
+    try:
+        from wink_workspace.report import ReportedHistory, write_page
+    except ImportError as error:
+        raise UsageError(
+            f"reports need a library that is missing: {error.name}",
+            hint="Install it: pip install 'wink-workspace[report]'.",
+        ) from error
+    from wink_workspace.project import Settings
+    from wink_workspace.workspace import RecordedRun
+
+    context = for_workspace(context, workspace, Settings())
+    name, branch = split_name(workspace)
+    runs = list(RecordedRun.all(context.storage.folder(name).of_branch(branch)))
+    out = typer.get_binary_stream("stdout")
+    with context.read(workspace) as reader:
+        title = reader.info.id if branch == "main" else f"{reader.info.id}/{branch}"
+        history = ReportedHistory(reader, runs, redact=context.redact, title=title)
+        write_page(history, lambda piece: out.write(piece.encode()))
+    out.flush()
