@@ -21,8 +21,9 @@ from support import terminal
 
 import wink_workspace.cli
 from wink_workspace.cli import main
+from wink_workspace.cli.calls import print_call
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
-from wink_workspace.cli.display import print_call, print_table
+from wink_workspace.cli.display import print_table
 from wink_workspace.session import Outcome, ToolInvoked
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
