@@ -64,7 +64,7 @@ def test_list_shows_task_state_changes_and_size(played: CliUser) -> None:
     played("apply", left)
     assert states(played)[left] == "applied"
     line = next(line for line in played("list").splitlines() if left in line)
-    assert line.split("\t")[2:4] == ["applied", "0"]
+    assert line.split("\t")[4:6] == ["applied", "0"]
     (played.storage.folder(left).ledger / "HEAD").unlink()
     assert states(played)[left] == "damaged"
 

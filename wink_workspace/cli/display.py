@@ -129,7 +129,7 @@ def print_table(
     shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     if not console.is_terminal:
         for n, row in enumerate(shown):  # the console would replace tabs by spaces
-            more = [("", printable(line)) for line in (below[n] if below else ())]
+            more = [("", printable(line)) for line in (below[n] if n < len(below) else ())]
             for cells in (row, *more):
                 console.file.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")
         return
@@ -153,7 +153,7 @@ def print_table(
         )
     for n, row in enumerate(shown):
         table.add_row(*map(Text, row))
-        for line in below[n] if below else ():
+        for line in below[n] if n < len(below) else ():
             table.add_row(*[""] * (len(heads) - 1), Text(printable(line), style="dim"))
     console.print(table, soft_wrap=False)
 

@@ -280,7 +280,6 @@ def list_all(context: CommandContext, json: JsonOption = False) -> None:
     out = context.out
     rows = [
         (
-            each.info.id,
             each.state,
             "" if each.n_changes is None else f"{each.n_changes:,}",
             f"{sized(each.size_bytes):>9}",
@@ -289,14 +288,16 @@ def list_all(context: CommandContext, json: JsonOption = False) -> None:
         for each in found
     ]
     heads = ("WORKSPACE", "STATE", "CHANGES", "SIZE", "TASK")
+    first = [(each.info.id,) for each in found]
     if not out.is_terminal or out.width >= _WIDE:
-        created = [f"{each.info.created_at:%Y-%m-%d %H:%M}" for each in found]
-        rows = [(*row[:1], when, *row[1:]) for row, when in zip(rows, created, strict=True)]
-        heads = (heads[0], "CREATED (UTC)", *heads[1:])
-    if not out.is_terminal:  # for programs that read lines
-        rows = [(*row, each.info.source) for row, each in zip(rows, found, strict=True)]
-        heads = (*heads, "SOURCE")
-    print_table(out, heads, rows)
+        first = [(each.info.id, f"{each.info.created_at:%Y-%m-%d %H:%M}") for each in found]
+        heads = ("WORKSPACE", "CREATED (UTC)", *heads[1:])
+    if not out.is_terminal:  # programs read these columns by their number
+        first = [
+            (*cells, each.info.mode.replace("_", " "), each.info.source)
+            for cells, each in zip(first, found, strict=True)
+        ]
+    print_table(out, heads, [(*a, *b) for a, b in zip(first, rows, strict=True)])
 
 
 def _summary_fields(summary: WorkspaceSummary) -> dict[str, object]:
