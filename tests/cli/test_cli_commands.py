@@ -21,8 +21,9 @@ from support import terminal
 
 import wink_workspace.cli
 from wink_workspace.cli import main
+from wink_workspace.cli.calls import ShownCall, print_call
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
-from wink_workspace.cli.display import print_call, print_table
+from wink_workspace.cli.display import print_table
 from wink_workspace.session import Outcome, ToolInvoked
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
@@ -243,7 +244,7 @@ def test_failed_call_is_wrapped_on_a_terminal_and_keeps_its_hint() -> None:
                 highlight=False,
                 soft_wrap=True,
             ),
-            event,
+            ShownCall.of(event),
         )
         lines = shown.getvalue().splitlines()
         assert "Read it again." in lines[-1]
@@ -340,7 +341,7 @@ def test_interrupted_question_ends_the_run_and_prints_how_to_apply_later(
         )
     try:
         for _ in range(300):  # repeated, because Python sometimes misses the first one
-            if printed.read_text().rstrip().endswith("[y/N]:"):
+            if printed.read_text().rstrip().endswith("[y,n,p,m,?]"):
                 if key == "Ctrl-C":
                     run.send_signal(signal.SIGINT)
                 else:

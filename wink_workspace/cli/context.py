@@ -40,6 +40,7 @@ __all__ = [
     "FullOption",
     "IncludeIgnoredOption",
     "JsonOption",
+    "NoPagerOption",
     "WorkspaceArgument",
     "as_json",
     "entry_fields",
@@ -56,6 +57,7 @@ FullOption = Annotated[
     bool, typer.Option("--full", help="Show every path in the diff, however large it is.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+NoPagerOption = Annotated[bool, typer.Option("--no-pager", help="Print without a pager.")]
 IncludeIgnoredOption = Annotated[
     bool,
     typer.Option("--include-ignored", help="Include new files that the source's rules ignore."),

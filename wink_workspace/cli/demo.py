@@ -39,7 +39,8 @@ from wink_workspace.sections.commands import CommandOutput
 from wink_workspace.session import Session, ToolInvoked
 from wink_workspace.workspace import Workspace
 
-from .display import print_call, printable
+from .calls import ShownCall, print_call
+from .display import printable
 from .output_file import check_output_file, write_patch
 from .run import Run, RunReport
 
@@ -76,7 +77,7 @@ def _showing(
     """Print each call of *session*, and then do *after_call*."""
 
     def show(event: ToolInvoked) -> None:
-        print_call(console, event)
+        print_call(console, ShownCall.of(event))
         after_call(event)
 
     stop = session.dispatcher.subscribe(ToolInvoked, show)

@@ -20,7 +20,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from wink_workspace.session import Outcome, ToolInvoked
+from wink_workspace.session import Outcome
 from wink_workspace.wording import counted
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ __all__ = [
     "SafeConsole",
     "diff_line",
     "diff_text",
-    "print_call",
     "print_diff",
     "print_table",
     "printable",
@@ -43,8 +42,6 @@ __all__ = [
 
 _MIN_LAST_COLUMN_CELLS = 8
 """The least width of a table's last column; a narrower terminal gets lines instead of a table."""
-_MAX_LINE_CHARS = 400
-_MAX_LINES = 8
 _MAX_PATHS = 5
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 _COLOUR_SYSTEMS = {
@@ -54,7 +51,6 @@ _COLOUR_SYSTEMS = {
     "windows": ColorSystem.WINDOWS,
 }
 MARKS = {Outcome.COMMITTED: "✓", Outcome.ROLLED_BACK: "↩", Outcome.UNKNOWN: "✗"}
-_STYLES = {Outcome.COMMITTED: "green", Outcome.ROLLED_BACK: "yellow", Outcome.UNKNOWN: "red"}
 
 _T = TypeVar("_T")
 
@@ -117,18 +113,31 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
-def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    console: Console,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    below: Sequence[Sequence[str]] = (),
+) -> None:
     """Print a table on a terminal, its last column cut to fit; else lines with tabs.
+
+    *below* has further lines for the last column, below each row.
 
     A terminal that is too narrow for the other columns gets lines without tabs, which wrap.
     """
     shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     if not console.is_terminal:
-        for row in shown:  # the console would replace tabs by spaces
-            console.file.write("\t".join(cell.replace("\t", " ") for cell in row) + "\n")
+        for n, row in enumerate(shown):  # the console would replace tabs by spaces
+            more = [("", printable(line)) for line in (below[n] if n < len(below) else ())]
+            for cells in (row, *more):
+                console.file.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")
         return
     widths = [max(cell_len(row[n]) for row in [heads, *shown]) for n in range(len(heads))]
-    if sum(widths[:-1]) + len(widths) + _MIN_LAST_COLUMN_CELLS > console.width:
+    # A gap of two cells between columns. The last column gets the rest: if the table were wider,
+    # rich would narrow the other columns, and a column of one cell would disappear.
+    rest = console.width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if rest < _MIN_LAST_COLUMN_CELLS:
         for row in shown:
             console.print(" ".join(row), markup=False)
         return
@@ -136,10 +145,16 @@ def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[
     for n, head in enumerate(heads):
         is_last = n == len(heads) - 1
         table.add_column(
-            head, no_wrap=True, overflow="ellipsis", min_width=None if is_last else widths[n]
+            head,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if is_last else widths[n],
+            max_width=rest if is_last else None,
         )
-    for row in shown:
+    for n, row in enumerate(shown):
         table.add_row(*map(Text, row))
+        for line in below[n] if n < len(below) else ():
+            table.add_row(*[""] * (len(heads) - 1), Text(printable(line), style="dim"))
     console.print(table, soft_wrap=False)
 
 
@@ -216,44 +231,3 @@ class _DiffLines:
 def diff_line(line: str) -> Text:
     """A line of a diff, in its colour."""
     return Text(printable(line), style=_DIFF_STYLES.get(line[:1], ""))
-
-
-def print_call(console: Console, event: ToolInvoked) -> None:
-    """Print a call: its tool, outcome and duration, the command that it ran, and why it failed.
-
-    On a terminal, text that does not fit on the first line follows on lines of its own.
-    """
-    style = _STYLES[event.outcome]
-    indent = "  " * event.depth
-    head = Text(indent)
-    head.append(f"{MARKS[event.outcome]} ", style=style)
-    head.append(f"{event.tool:<21}", style="bold")
-    head.append(f"{event.outcome.replace('_', ' '):<12}", style=style)
-    head.append(f"{event.duration_s * 1e3:7.1f} ms", style="dim")
-    text = event.text.partition("\n")[0] if event.success else event.text
-    one_line = Text(f"  {_one_line(text)}")
-    if not console.is_terminal or head.cell_len + one_line.cell_len <= console.width:
-        console.print(head + one_line)
-    else:
-        console.print(head)
-        _print_below(console, Text("\n".join(_lines(text))), len(indent))
-    command = getattr(event.params, "command", None)  # the result does not repeat it
-    if isinstance(command, str):
-        _print_below(console, Text(f"$ {_one_line(command)}", style="dim"), len(indent))
-
-
-def _print_below(console: Console, text: Text, indent: int) -> None:
-    margin = " " * (indent + 4)
-    lines = text.wrap(console, console.width - len(margin)) if console.is_terminal else [text]
-    for line in lines:
-        console.print(Text(margin) + line)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(" ".join(_lines(text)).split())
-
-
-def _lines(text: str) -> list[str]:
-    """The first lines of a text, and the last one, which is the hint."""
-    lines = [line[:_MAX_LINE_CHARS] for line in printable(text).strip().splitlines()]
-    return lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "…", lines[-1]]

@@ -5,15 +5,17 @@ Commands that only look work while another process has the workspace open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from wink_workspace.errors import (
     FilesystemError,
@@ -30,21 +32,27 @@ from .context import (
     FullOption,
     IncludeIgnoredOption,
     JsonOption,
+    NoPagerOption,
     WorkspaceArgument,
     as_json,
     entry_fields,
     print_json,
+    split_name,
 )
 from .display import MARKS, diff_text, print_diff, print_table, printable, warn_of_left_out
+from .lanes import lanes_of
 from .preview import preview_fields, print_derived, print_left_out, print_preview
+from .user_programs import paged
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem import LineCounts
     from wink_workspace.ledger import Discarded, LogEntry, Record
     from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 
 __all__ = [
     "DiffOptions",
     "DiscardedOptions",
+    "LogOptions",
     "diff",
     "discarded",
     "log",
@@ -57,39 +65,112 @@ __all__ = [
 _MAX_NAMES = 3
 
 
-def log(
-    context: CommandContext,
-    workspace: WorkspaceArgument,
-    limit: Annotated[int | None, typer.Option("-n", min=1, help="Most entries to list.")] = None,
-    json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """The options of ``log``."""
+
+    workspace: WorkspaceArgument
+    limit: Annotated[int | None, typer.Option("-n", min=1, help="Most entries to list.")] = None
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Show all branches, each in a lane of its own.")
+    ] = False
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Show the changed paths and line counts of each entry.")
+    ] = False
+    no_pager: NoPagerOption = False
+    json: JsonOption = False
+
+
+def log(context: CommandContext, options: LogOptions) -> None:
     """List the entries, newest first; another process may have the workspace open."""
-    with context.read(workspace) as reader:
+    limit = options.limit
+    with context.read(options.workspace) as reader:
+        is_graph = options.graph and not options.json
+        lines = list(_graph(context, options, reader)) if is_graph else []
         entries = list(reader.log(limit=limit))
         is_complete = limit is None or len(entries) < limit
         forgotten = reader.forgotten() if is_complete else None
-    if json:
+        stats = {each.id: _stat(reader, each) for each in entries} if options.stat else {}
+    if options.json:
         note = [] if forgotten is None else [{"kind": "forgotten", **asdict(forgotten)}]
-        print_json([*(entry_fields(entry) for entry in entries), *note])
+        fields = [
+            entry_fields(each) | ({"paths": stats[each.id]} if stats else {}) for each in entries
+        ]
+        print_json([*fields, *note])
         return
-    rows = [
-        (
-            str(entry.number),
-            f"{entry.at:%Y-%m-%d %H:%M:%S}",
-            entry.kind.value,
-            " " if entry.outcome is None else MARKS.get(entry.outcome, " "),
-            entry.subject,
-        )
-        for entry in entries
-    ]
-    if forgotten is not None:
-        what = (
-            f"entries up to {forgotten.up_to_number}, of {forgotten.up_to:%Y-%m-%d %H:%M:%S} and"
-            f" before: {forgotten.reason}"
-        )
-        when = f"{forgotten.at:%Y-%m-%d %H:%M:%S}"
-        rows.append(("", when, "forgotten", " ", what))
-    print_table(context.out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows)
+    with paged(context.out, context.environment, is_wanted=not options.no_pager) as out:
+        if options.graph:
+            for line in lines:
+                is_cut = out.is_terminal  # `print` ignores the options of a text
+                overflow = "ellipsis" if is_cut else "ignore"
+                out.print(Text(line), no_wrap=True, overflow=overflow, soft_wrap=False)
+            return
+        rows = [_row(entry, short=out.is_terminal) for entry in entries]
+        if forgotten is not None:
+            what = (
+                f"entries up to {forgotten.up_to_number}, of {forgotten.up_to:%Y-%m-%d %H:%M:%S}"
+                f" and before: {forgotten.reason}"
+            )
+            rows.append(("", _when(forgotten.at, short=out.is_terminal), "forgotten", " ", what))
+        below = [stats.get(entry.id, ()) for entry in entries]
+        print_table(out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows, below=below)
+
+
+def _row(entry: LogEntry, *, short: bool) -> tuple[str, ...]:
+    return (
+        str(entry.number),
+        _when(entry.at, short=short),
+        entry.kind.value,
+        " " if entry.outcome is None else MARKS.get(entry.outcome, " "),
+        entry.subject,
+    )
+
+
+def _when(at: datetime, *, short: bool) -> str:
+    """A time; *short* for a terminal, so that a subject has room at 80 columns."""
+    return f"{at:%m-%d %H:%M:%S}" if short else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _stat(reader: WorkspaceReader, entry: LogEntry) -> tuple[str, ...]:
+    """The changed paths of an entry with their line counts; an import has none."""
+    if entry.parent is None:
+        return ()
+    changed = reader.review_of(entry)
+    return tuple(
+        f"{path} | {_counts(lines)}"
+        for path, lines in zip(changed.paths, changed.line_counts(), strict=True)
+    )
+
+
+def _counts(lines: LineCounts | None) -> str:
+    if lines is None:
+        return "large"
+    return "binary" if lines.is_binary else f"+{lines.n_added:,} -{lines.n_removed:,}"
+
+
+def _graph(context: CommandContext, options: LogOptions, reader: WorkspaceReader) -> Iterator[str]:
+    """One line for each entry of all branches, newest first, with the branches as lanes."""
+    name, main = split_name(split_name(options.workspace)[0])
+    entries: dict[str, tuple[LogEntry, tuple[str, ...]]] = {}
+    heads: dict[str, list[str]] = {}
+    for branch in (main, *reader.forks()):
+        with context.read(f"{name}/{branch}" if branch != main else name) as other:
+            heads.setdefault(other.head.id, []).append(branch)
+            for entry in other.log(limit=options.limit):
+                if entry.id not in entries:
+                    entries[entry.id] = (entry, _stat(other, entry) if options.stat else ())
+    newest_first = sorted(
+        (entry for entry, _ in entries.values()),
+        key=lambda each: (each.number, each.at),
+        reverse=True,
+    )
+    for lanes, entry in lanes_of(newest_first):
+        names = f" ({', '.join(heads[entry.id])})" if entry.id in heads else ""
+        mark = " " if entry.outcome is None else MARKS.get(entry.outcome, " ")
+        when = _when(entry.at, short=context.out.is_terminal)
+        yield printable(f"{lanes} {entry.number} {when} {mark}{names} {entry.subject}")
+        for line in entries[entry.id][1]:
+            yield printable(f"{lanes.replace('*', '|')}     {line}")
 
 
 def show(
@@ -97,6 +178,7 @@ def show(
     workspace: WorkspaceArgument,
     entry: EntryArgument,
     full: FullOption = False,
+    no_pager: NoPagerOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show one entry: the call, its answer to the model, and its changes to files."""
@@ -110,10 +192,12 @@ def show(
             shown = {"diff": text, "not_shown": not_shown}
             print_json({**entry_fields(found), "record": record.data, **shown})
             return
-        _print_entry(context.out, found, record)
-        if changed is not None:
-            not_shown = print_diff(context.out, partial(changed.write_to, full=full))
-            warn_of_left_out(context.err, not_shown)
+        not_shown = ()
+        with paged(context.out, context.environment, is_wanted=not no_pager) as out:
+            _print_entry(out, found, record)
+            if changed is not None:
+                not_shown = print_diff(out, partial(changed.write_to, full=full))
+        warn_of_left_out(context.err, not_shown)
 
 
 def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
@@ -142,6 +226,7 @@ class DiffOptions:
     stat: Annotated[bool, typer.Option("--stat", help="Print paths and line counts only.")] = False
     include_ignored: IncludeIgnoredOption = False
     full: FullOption = False
+    no_pager: NoPagerOption = False
     json: JsonOption = False
 
 
@@ -160,7 +245,8 @@ def diff(context: CommandContext, options: DiffOptions) -> None:
             print_preview(context.out, changes, max_paths=None)
             return
         if full and not json:
-            print_diff(context.out, partial(changes.review().write_to, full=True))
+            with paged(context.out, context.environment, is_wanted=not options.no_pager) as out:
+                print_diff(out, partial(changes.review().write_to, full=True))
             print_left_out(context.err, changes.left_out)
             print_derived(context.err, changes.derived)
             return
@@ -171,7 +257,8 @@ def diff(context: CommandContext, options: DiffOptions) -> None:
         content = {} if stat else {"diff": text, "not_shown": not_shown}
         print_json({"paths": changes.paths, **content, **preview})
         return
-    print_diff(context.out, lambda write: write(text.encode("utf-8", "surrogateescape")))
+    with paged(context.out, context.environment, is_wanted=not options.no_pager) as out:
+        print_diff(out, lambda write: write(text.encode("utf-8", "surrogateescape")))
     warn_of_left_out(context.err, not_shown)
     print_left_out(context.err, changes.left_out)
     print_derived(context.err, changes.derived)

@@ -34,6 +34,7 @@ from .context import (
     split_name,
 )
 from .display import diff_text, print_diff, printable, warn_of_left_out
+from .live_area import elapsed
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_project, for_workspace
@@ -46,6 +47,7 @@ from .sandboxes import (
     configured,
     sandbox_sections,
 )
+from .workspaces import remove_finished_runs
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -270,10 +272,12 @@ def run(context: CommandContext, options: RunOptions) -> None:
             live=context.shows_progress and not options.json,
             redact=context.redact,
         )
+        if options.source is None:
+            remove_finished_runs(context)
         prepared, model, meter = _prepare(context, options, opened, display.on_model_event)
         adapter = _recorded(options, prepared, model, meter)
         report = _evaluate(context, options, prepared, adapter, meter, display)
-        while message := _finish(context, options, prepared, report):
+        while message := _finish(context, options, prepared, report, display):
             prepared = _continued(context, prepared, model, message)
             meter = meter.of_next(prepared.record)
             adapter = _recorded(options, prepared, model, meter, append=True)
@@ -635,9 +639,12 @@ def _open_workspace(
 ) -> tuple[Workspace, str]:
     """The workspace to work in, and its name."""
     from wink_workspace.workspace import Workspace
+    from wink_workspace.workspace.summaries import mark_made_for_run, unmark_made_for_run
 
     if options.workspace is not None:
         workspace = opened.enter_context(context.open(options.workspace))
+        if not options.resume:
+            unmark_made_for_run(context.storage.folder(workspace.info.id))
         _, slash, fork = options.workspace.partition("/")
         return workspace, workspace.info.id + slash + fork
     repo = (options.repo or Path()).absolute()
@@ -657,6 +664,7 @@ def _open_workspace(
         workspace = opened.enter_context(
             Workspace.create(repo, storage=context.storage, config=context.config())
         )
+    mark_made_for_run(context.storage.folder(workspace.info.id))
     return workspace, workspace.info.id
 
 
@@ -762,9 +770,13 @@ def _evaluate(
         if prepared.record is not None:
             meter.keep(len(prepared.record.turns()))
         used = meter.tracker.used
+        footer = f"elapsed: {elapsed(meter.elapsed_s)}"
         if used.total_tokens:
             cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
-            err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
+            footer += f", tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out"
+        if meter.tracker.cost_usd:
+            footer += f", cost: ${meter.tracker.cost_usd:.4f}"
+        err.print(footer)
 
 
 def _continued(
@@ -793,7 +805,11 @@ def _continued(
 
 
 def _finish(
-    context: CommandContext, options: RunOptions, prepared: _Prepared, report: RunReport
+    context: CommandContext,
+    options: RunOptions,
+    prepared: _Prepared,
+    report: RunReport,
+    display: RunDisplay,
 ) -> str:
     """Write the patch, print the report, and apply the changes.
 
@@ -802,15 +818,22 @@ def _finish(
     A patch that cannot be written is printed instead. A reader that closes standard output early
     does not prevent the changes from being applied. Both errors are raised at the end.
     """
+    # On one terminal, the model's last words are there already.
+    is_shown = (
+        context.out.is_terminal
+        and context.err.is_terminal
+        and display.last_words.strip() == report.answer.strip()
+    )
     try:
         if options.patch is not None:
             write_patch(options.patch, partial(report.changes.review().write_to, full=True))
     except UsageError:
-        _print_report(context, replace(options, patch=None), report, prepared.name)
+        printed = replace(options, patch=None)
+        _print_report(context, printed, report, prepared.name, with_answer=not is_shown)
         raise
     broken_pipe: BaseException | None = None
     try:
-        _print_report(context, options, report, prepared.name)
+        _print_report(context, options, report, prepared.name, with_answer=not is_shown)
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
     workspace, stays = prepared.workspace, prepared.is_in_place and options.branch is None
@@ -825,7 +848,12 @@ def _finish(
 
 
 def _print_report(
-    context: CommandContext, options: RunOptions, report: RunReport, name: str
+    context: CommandContext,
+    options: RunOptions,
+    report: RunReport,
+    name: str,
+    *,
+    with_answer: bool,
 ) -> None:
     """Print the report, with the diff unless it is in a patch file."""
     diff = report.changes.review()
@@ -853,7 +881,8 @@ def _print_report(
         + ("" if options.patch is None else f"; patch written to {options.patch}"),
         markup=False,
     )
-    context.out.print(printable(report.answer), markup=False)
+    if with_answer:
+        context.out.print(printable(report.answer), markup=False)
 
 
 def _report_fields(report: RunReport) -> dict[str, object]:

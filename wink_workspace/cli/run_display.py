@@ -1,33 +1,34 @@
 """A run as it happens: the model's words, one line for each call, its diff, and the plan.
 
 Everything goes to standard error, so that standard output holds results only. A terminal gets the
-model's words as they arrive. Any other output gets them whole, before the next call or at the end.
+model's words as they arrive, and a live area with the running command and its output. Any other
+output gets whole lines only, and the first lines of the output of each command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from wink_workspace.adapters.model import ModelEvent, Retrying
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.filesystem import Diff
 from wink_workspace.sections import Plan, StepStatus
-from wink_workspace.session import Outcome, Session, ToolInvoked
+from wink_workspace.session import Outcome, Session, ToolInvoked, ToolOutput, ToolStarted
 from wink_workspace.wording import counted
 
-from .display import diff_line, print_call, printable
-
-if TYPE_CHECKING:
-    from rich.status import Status
+from .calls import ShownCall, print_call
+from .display import diff_line, printable
+from .live_area import LiveArea, plain_lines
 
 __all__ = ["RunDisplay"]
 
 _MAX_DIFF_LINES = 60
 _MAX_DIFF_BYTES = 65_536
 _MAX_WORD_CHARS = 500
+_MAX_OUTPUT_LINES = 20
 _STEP_MARKS = {StepStatus.PENDING: "·", StepStatus.IN_PROGRESS: "▸", StepStatus.DONE: "✓"}
 
 
@@ -39,15 +40,29 @@ class RunDisplay:
         live: Whether to show words as they arrive, and a spinner.
         redact: Applied to the model's words. Live words are redacted one by one, because a secret
             may arrive in several pieces.
+        clock: For elapsed times.
+
+    Attributes:
+        last_words: What the model wrote last, as it is shown.
     """
 
-    def __init__(self, console: Console, *, live: bool, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        live: bool,
+        redact: Callable[[str], str] = str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._console = console
         self._live = live
         self._redact = redact
         self._received: list[str] = []
         self._unprinted = ""
-        self._status: Status | None = None
+        self.last_words = ""
+        self._area = LiveArea(console, clock) if live else None
+        self._n_output_lines = 0
+        self._running: list[str] = []
         self._plan: Plan | None = None
 
     def on_model_event(self, event: ModelEvent) -> None:
@@ -61,11 +76,11 @@ class RunDisplay:
                 style="yellow",
                 markup=False,
             )
-            self._start_spinner()
+            self._show_activity()
             return
         self._received.append(event.text)
         if self._live:
-            self._stop_spinner()
+            self._hide_area()
             self._unprinted += event.text
             self._print_words()
 
@@ -82,19 +97,24 @@ class RunDisplay:
         self._plan = session[Plan].latest()
 
         def show(event: ToolInvoked) -> None:
-            self._end_line()
-            print_call(self._console, event)
+            self.on_end(ShownCall.of(event))
             if changes is not None and event.outcome is Outcome.COMMITTED and not event.depth:
                 self._print_diff(changes())
             self._print_plan(session[Plan].latest())
-            self._start_spinner()
+            self._show_activity()
 
-        stop = session.dispatcher.subscribe(ToolInvoked, show)
-        self._start_spinner()
+        subscribe = session.dispatcher.subscribe
+        stops = (
+            subscribe(ToolStarted, self.on_start),
+            subscribe(ToolOutput, self.on_output),
+            subscribe(ToolInvoked, show),
+        )
+        self._show_activity()
         try:
             yield
         finally:
-            stop()
+            for stop in stops:
+                stop()
             self._end_line()
 
     def _print_diff(self, diff: Diff) -> None:
@@ -137,19 +157,46 @@ class RunDisplay:
 
     def _end_line(self) -> None:
         """Stop the spinner, print the rest of the model's words, and end their line."""
-        self._stop_spinner()
+        self._hide_area()
         self._print_words(complete=True)
         text, self._received = "".join(self._received), []
+        self.last_words = text or self.last_words
         if text.strip():
             whole = "" if self._live else printable(self._redact(text.rstrip()))
             self._console.print(whole, markup=False)
 
-    def _start_spinner(self) -> None:
-        if self._live and self._status is None:
-            self._status = self._console.status("asking the model")
-            self._status.start()
+    def on_start(self, event: ToolStarted) -> None:
+        """Show a call that has begun."""
+        self._end_line()
+        self._n_output_lines = 0
+        what = f"{event.tool}: {event.subject}" if event.subject else event.tool
+        self._running.append(printable(what))
+        self._show_activity()
 
-    def _stop_spinner(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+    def on_output(self, event: ToolOutput) -> None:
+        """Show lines that the running command printed."""
+        lines = list(plain_lines(event.lines))
+        if self._area is not None:
+            self._area.add(lines)
+            return
+        room = max(0, _MAX_OUTPUT_LINES - self._n_output_lines)
+        for line in lines[:room]:
+            self._console.print(f"    {line}", markup=False)
+        if self._n_output_lines <= _MAX_OUTPUT_LINES < self._n_output_lines + len(lines):
+            self._console.print("    … the last lines follow at the end")
+        self._n_output_lines += len(lines)
+
+    def on_end(self, call: ShownCall) -> None:
+        """Show a call that has ended."""
+        self._end_line()
+        del self._running[call.depth :]
+        print_call(self._console, call)
+
+    def _show_activity(self) -> None:
+        """Show the innermost running call, or that the model is asked."""
+        if self._area is not None and not self._area.is_shown:
+            self._area.show(self._running[-1] if self._running else "asking the model")
+
+    def _hide_area(self) -> None:
+        if self._area is not None:
+            self._area.end()

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.errors import LedgerBusyError, UsageError
-from wink_workspace.project import parse_size
-from wink_workspace.wording import counted
+from wink_workspace.project import parse_seconds, parse_size
+from wink_workspace.wording import counted, sized
 
 from .choosing import choose_parts
 from .context import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         Workspace,
         WorkspaceConfig,
     )
+    from wink_workspace.workspace.summaries import WorkspaceSummary
 
 __all__ = [
     "ApplyOptions",
@@ -59,10 +61,12 @@ __all__ = [
     "mount",
     "recover",
     "remove",
+    "remove_finished_runs",
     "sync",
 ]
 
 _MAX_NAMES = 5
+_WIDE = 100
 _BUSY_S = 3.0
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -260,16 +264,54 @@ def _signals_blocked() -> Generator[None]:
 
 
 def list_all(context: CommandContext, json: JsonOption = False) -> None:
-    """List the workspaces, newest first."""
-    found = list(context.storage.all())
+    """List the workspaces, newest first: task, state, paths that can be applied, size on the disk.
+
+    Edits that are not an entry yet are not counted, and the source is not compared.
+    """
+    from wink_workspace.workspace.summaries import summary_of
+
+    storage = context.storage
+    found = [summary_of(storage, info) for info in storage.all()]
     if json:
-        print_json([{**asdict(i), "created_at": i.created_at.isoformat()} for i in found])
-    elif found:
-        rows = [
-            (i.id, f"{i.created_at:%Y-%m-%d %H:%M}", i.mode.replace("_", " "), i.source)
-            for i in found
+        print_json([_summary_fields(each) for each in found])
+        return
+    if not found:
+        return
+    out = context.out
+    rows = [
+        (
+            each.state,
+            "" if each.n_changes is None else f"{each.n_changes:,}",
+            f"{sized(each.size_bytes):>9}",
+            " ".join(each.task.split()) or f"({each.info.source})",
+        )
+        for each in found
+    ]
+    heads = ("WORKSPACE", "STATE", "CHANGES", "SIZE", "TASK")
+    first = [(each.info.id,) for each in found]
+    if not out.is_terminal or out.width >= _WIDE:
+        first = [(each.info.id, f"{each.info.created_at:%Y-%m-%d %H:%M}") for each in found]
+        heads = ("WORKSPACE", "CREATED (UTC)", *heads[1:])
+    if not out.is_terminal:  # programs read these columns by their number
+        first = [
+            (*cells, each.info.mode.replace("_", " "), each.info.source)
+            for cells, each in zip(first, found, strict=True)
         ]
-        print_table(context.out, ("WORKSPACE", "CREATED (UTC)", "MODE", "SOURCE"), rows)
+    print_table(out, heads, [(*a, *b) for a, b in zip(first, rows, strict=True)])
+
+
+def _summary_fields(summary: WorkspaceSummary) -> dict[str, object]:
+    """The JSON form of one line of the list."""
+    info = summary.info
+    return {
+        **asdict(info),
+        "created_at": info.created_at.isoformat(),
+        "task": summary.task,
+        "state": summary.state,
+        "n_changes": summary.n_changes,
+        "size_bytes": summary.size_bytes,
+        "last_used": summary.last_used.isoformat(),
+    }
 
 
 def fork(
@@ -320,16 +362,59 @@ def checkpoint(
 
 def remove(
     context: CommandContext,
-    workspace: WorkspaceArgument,
+    workspace: Annotated[
+        str, typer.Argument(help="The workspace's id or its beginning; WORKSPACE/FORK for a fork.")
+    ] = "",
+    applied: Annotated[
+        bool, typer.Option("--applied", help="Delete all workspaces with nothing left to apply.")
+    ] = False,
+    older: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="With --applied: only those not used for this time, such as 7d."
+        ),
+    ] = "",
     force: Annotated[
         bool, typer.Option("--force", help="Remove it even if its history cannot be read.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete a workspace with its files and its history, or a fork.
+    """Delete a workspace with its files and its history, or a fork; or all that were applied.
 
-    For a workspace in place only the history is deleted; the files are yours, and stay.
+    For a workspace in place only the history is deleted; the files are yours, and stay. With
+    --applied, a workspace stays if anything of it can be applied, in a fork, too.
     """
+    if applied is bool(workspace) or (older and not applied) or (applied and force):
+        raise UsageError(
+            "name one workspace, or give --applied alone",
+            hint="Write: rm WORKSPACE, or rm --applied --older 7d.",
+        )
+    if applied:
+        removed = _remove_applied(context, older)
+    else:
+        removed = [_remove_one(context, workspace, force=force)]
+    if json:
+        print_json({"removed": removed if applied else removed[0]})
+    elif applied:
+        context.out.print(f"{counted(len(removed), 'workspace')} removed")
+
+
+def _remove_applied(context: CommandContext, older: str) -> list[str]:
+    """Delete what --applied and --older select; returns the ids."""
+    from wink_workspace.clock import SYSTEM_CLOCK
+    from wink_workspace.workspace import Workspace
+    from wink_workspace.workspace.summaries import applied_workspaces
+
+    age = timedelta(seconds=parse_seconds(older) if older else 0)
+    storage, removed = context.storage, list[str]()
+    for info in applied_workspaces(storage, older=age, now=SYSTEM_CLOCK.now()):
+        Workspace.delete(info.id, storage=storage)
+        removed.append(info.id)
+    return removed
+
+
+def _remove_one(context: CommandContext, workspace: str, *, force: bool) -> str:
+    """Delete a workspace or a fork; returns its name."""
     from wink_workspace.ledger import MAIN_BRANCH
     from wink_workspace.workspace import Workspace
 
@@ -339,13 +424,27 @@ def remove(
     if branch != MAIN_BRANCH:
         with closing(Workspace.open(name, storage=storage)) as opened:
             opened.delete_fork(branch)
-        removed += f"/{branch}"
-    elif force:
+        return f"{removed}/{branch}"
+    if force:
         storage.remove(storage.folder(name))
     else:
         Workspace.delete(name, storage=storage)
-    if json:
-        print_json({"removed": removed})
+    return removed
+
+
+def remove_finished_runs(context: CommandContext) -> None:
+    """Delete the workspaces of old runs of which nothing is left, and print one line."""
+    from wink_workspace.clock import SYSTEM_CLOCK
+    from wink_workspace.workspace.summaries import remove_finished
+
+    removed = remove_finished(context.storage, now=SYSTEM_CLOCK.now())
+    if removed:
+        names = ", ".join(removed[:_MAX_NAMES]) + (", …" if len(removed) > _MAX_NAMES else "")
+        context.err.print(
+            f"removed {counted(len(removed), 'workspace')} of old runs, with nothing left to"
+            f" apply: {names}",
+            markup=False,
+        )
 
 
 # Changes from one branch, or the source, to another
@@ -587,6 +686,7 @@ def gc(
             )
         )
     n_unfinished = context.storage.sweep()
+    remove_finished_runs(context)
     swept = sweep_sandboxes(context)
     bases = collect_bases(context.storage.state_dir, checks_contents=verify)
     GitCopies(context.storage.state_dir).collect()

@@ -7,7 +7,7 @@ name what a handler may use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -144,6 +144,7 @@ class ToolContext:
         heartbeat: Notified by ``beat``, ``None`` without an observer.
         cancellation: Whether the call was cancelled, ``None`` if it cannot be. A cancelled call
             always fails; a handler that checks it ends sooner.
+        on_output: Gets the output of a running command, for subscribers; see ``output``.
     """
 
     prompt: PromptProtocol
@@ -155,6 +156,7 @@ class ToolContext:
     budget_tracker: BudgetTracker | None = None
     heartbeat: Heartbeat | None = None
     cancellation: Cancellation | None = None
+    on_output: Callable[[str, bytes], None] | None = None
 
     @property
     def filesystem(self) -> Filesystem | None:
@@ -180,3 +182,14 @@ class ToolContext:
         """Report that the handler is running; call it regularly during long work."""
         if self.heartbeat is not None:
             self.heartbeat.beat()
+
+    def output(self, stream: str, data: bytes) -> None:
+        """Report a piece of output, which subscribers get as ``ToolOutput``; it also beats.
+
+        Args:
+            stream: The name of the stream, such as ``stdout``.
+            data: The bytes; lines may be split between pieces.
+        """
+        self.beat()
+        if self.on_output is not None:
+            self.on_output(stream, data)

@@ -34,10 +34,13 @@ from wink_workspace.resources import Snapshotable
 from wink_workspace.session import (
     ExternalChange,
     Outcome,
+    OutputLines,
     PolicyVerdict,
     Session,
     SliceKind,
     ToolInvoked,
+    ToolStarted,
+    call_subject,
 )
 
 from .interrupts import GuardedBlock
@@ -322,6 +325,19 @@ class CallBoundary(Boundary):
         if not self.tool_result.success:
             self.ending = self._roll_back() or self.ending
         self.transaction.outside_effects = self.event.outside_effects
+
+    # Progress, for subscribers only
+
+    def notify_start(self, params: object) -> None:
+        """Notify subscribers that the body begins."""
+        subject = call_subject(params, self._redaction.text)
+        self._session.notify(
+            ToolStarted(call_id=self.call_id, tool=self.tool, subject=subject, depth=self._depth)
+        )
+
+    def output(self) -> OutputLines:
+        """Notifies subscribers of the output of a command."""
+        return OutputLines(self.call_id, self._redaction.text, self._session.notify)
 
     # Policies
 

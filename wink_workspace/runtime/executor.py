@@ -233,6 +233,7 @@ class ToolExecutor:
                 resources=resources,
                 heartbeat=self._heartbeat,
                 cancellation=boundary.cancellation,
+                on_output=boundary.output(),
             )
             if self._deadline is not None or self._budget_tracker is not None:
                 self._check_limits()
@@ -241,6 +242,7 @@ class ToolExecutor:
             refusal = boundary.refusal(available.policies, tool, params, context)
             if refusal is not None:
                 return ToolResult.error(_refusal_text(*refusal))
+            boundary.notify_start(params)
             result = _run_handler(tool, params, context)
             if result.success:
                 boundary.notify_policies(available.policies, tool, params, result, context)

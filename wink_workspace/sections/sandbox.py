@@ -210,7 +210,7 @@ def command_tools(
             output_bytes=limits.output_bytes,
             terminal=isinstance(params, ServiceShellParams) and params.tty,
         )
-        return sandbox.run(request, observer=lambda _stream, _data: context.beat())
+        return sandbox.run(request, observer=context.output)
 
     def python(
         params: EvaluatePythonParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
@@ -222,7 +222,7 @@ def command_tools(
             cancellation=context.cancellation,
             output_bytes=limits.output_bytes,
         )
-        return sandbox.evaluate(request, observer=lambda _stream, _data: context.beat())
+        return sandbox.evaluate(request, observer=context.output)
 
     annotations = ToolAnnotations(
         read_only=False, destructive=True, idempotent=False, open_world=open_world

@@ -15,6 +15,7 @@ from .events import (
     ToolInvoked,
     WorkspaceRestored,
 )
+from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
 from .reducers import (
     Reducer,
     append_all,
@@ -39,6 +40,7 @@ __all__ = [
     "Leaf",
     "MapPart",
     "Outcome",
+    "OutputLines",
     "PolicyVerdict",
     "PromptExecuted",
     "PromptRendered",
@@ -54,8 +56,11 @@ __all__ = [
     "SliceView",
     "SliceWritten",
     "ToolInvoked",
+    "ToolOutput",
+    "ToolStarted",
     "WorkspaceRestored",
     "append_all",
+    "call_subject",
     "reducer",
     "replace_latest",
     "replace_latest_by",

@@ -16,7 +16,7 @@ from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.ledger import BranchWriter, Draft, EntryKind, LogEntry, SessionStore, diff
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
-from wink_workspace.session import ExternalChange, Session, ToolInvoked
+from wink_workspace.session import ExternalChange, Session, ToolInvoked, call_subject
 from wink_workspace.wording import counted
 
 from .derived_paths import DerivedPaths
@@ -169,7 +169,7 @@ class LedgerJournal:
         self._writer.append(
             Draft(
                 kind=EntryKind.CALL,
-                subject=f"{event.tool}: {event.message or event.outcome}",
+                subject=_subject(event),
                 files=self._history.root_after_call(),
                 session=self._sessions.write(self._session),
                 record=event,
@@ -179,3 +179,13 @@ class LedgerJournal:
                 outcome=event.outcome,
             )
         )
+
+
+def _subject(event: ToolInvoked) -> str:
+    """The tool and its command or file; for a failure also the reason."""
+    what = call_subject(event.params)
+    is_plain = event.success and getattr(event.value, "exit_code", None) in (None, 0)
+    if what and is_plain:
+        return f"{event.tool}: {what}"
+    parts = [event.tool, what, event.message or str(event.outcome)]
+    return ": ".join(part for part in parts if part)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wink_workspace.errors import EntryMissingError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import Diff, FileChange, WorkspacePath
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -128,6 +128,32 @@ class ReadableHistory:
         base = self._base_files() if since is None else since.files
         found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
         return replace(found, derived=self.derived_changes())
+
+    def unapplied(self) -> ChangeSet:
+        """The changes since the newest apply, or since the base if there was none.
+
+        The source is not compared, so what it lost since is not included.
+        """
+        base = self._base_files()
+        with suppress(LedgerDamagedError):
+            for applied in AppliedTrees(self._applied).applied_changes(self.branch_name, base):
+                if applied.tree in self._ledger.store.repository:
+                    base = applied.tree
+                    break
+        return self._changeset(base, self._present_root(), include_ignored=False)
+
+    @property
+    def was_applied(self) -> bool:
+        """Whether something of this branch was applied since its base."""
+        with suppress(LedgerDamagedError):
+            applied = AppliedTrees(self._applied)
+            return bool(applied.applied_changes(self.branch_name, self._base_files()))
+        return False
+
+    @property
+    def branch_name(self) -> str:
+        """The name of the branch."""
+        return self._branch.ref.rpartition("/")[2]
 
     def derived_changes(self) -> tuple[WorkspacePath, ...]:
         """The derived paths that changed since the import; unknown unless the workspace is open.

@@ -1,0 +1,175 @@
+"""What a list of workspaces says about each, and which of them are no longer needed.
+
+Rule 1: a summary opens nothing for writing. It describes the newest entry, so edits without an
+entry are not counted.
+Rule 2: a workspace is deleted by age only if nothing of it would be lost: it was made for one run,
+nothing is left to apply on any branch, and it holds no discards and no external edits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from wink_workspace.errors import FilesystemError, LedgerError, UsageError, WinkError
+from wink_workspace.ledger import MAIN_BRANCH, EntryKind
+
+from .config import WorkspaceConfig
+from .reading import WorkspaceReader
+from .recorded_runs import RecordedRun
+from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .workspace import Workspace
+
+__all__ = [
+    "KEPT_AFTER_RUN",
+    "WorkspaceState",
+    "WorkspaceSummary",
+    "applied_workspaces",
+    "mark_made_for_run",
+    "remove_finished",
+    "summary_of",
+    "unmark_made_for_run",
+]
+
+KEPT_AFTER_RUN: Final = timedelta(days=7)
+"""How long a workspace that was made for one run is kept when nothing is left to apply."""
+
+_MARK: Final = "made-for-run"
+_BLOCK_BYTES: Final = 512
+
+WorkspaceState = Literal["in place", "unchanged", "to apply", "applied", "interrupted", "damaged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSummary:
+    """One line of the list.
+
+    Attributes:
+        info: The workspace.
+        task: The task of its newest run; ``""`` if there was none.
+        state: What is left to do with it.
+        n_changes: The number of paths of the main branch that can be applied; ``None`` if unknown.
+        size_bytes: Its size on the disk, without what it shares with other workspaces.
+        last_used: The time of the newest entry.
+    """
+
+    info: WorkspaceInfo
+    task: str = ""
+    state: WorkspaceState = "damaged"
+    n_changes: int | None = None
+    size_bytes: int = 0
+    last_used: datetime
+
+
+def summary_of(storage: WorkspaceStorage, info: WorkspaceInfo) -> WorkspaceSummary:
+    """What the list says about a workspace; a damaged one gets this state."""
+    folder = storage.folder(info.id)
+    size_bytes = _size_bytes(folder.path)
+    run = RecordedRun.newest(folder)
+    task = "" if run is None else run.about.message or run.about.task
+    try:
+        with WorkspaceReader(folder) as reader:
+            n_changes = 0 if info.mode == "in_place" else len(reader.unapplied().paths)
+            state: WorkspaceState = "unchanged"
+            if info.mode == "in_place":
+                state = "in place"
+            elif run is not None and not run.is_finished:
+                state = "interrupted"
+            elif n_changes:
+                state = "to apply"
+            elif reader.was_applied:
+                state = "applied"
+            last_used = reader.head.at
+    except WinkError:
+        return WorkspaceSummary(
+            info=info, task=task, size_bytes=size_bytes, last_used=info.created_at
+        )
+    return WorkspaceSummary(
+        info=info,
+        task=task,
+        state=state,
+        n_changes=None if state == "in place" else n_changes,
+        size_bytes=size_bytes,
+        last_used=last_used,
+    )
+
+
+def _size_bytes(folder: Path) -> int:
+    """The blocks of every file in *folder*; links are not followed."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # deleted meanwhile
+                total += os.lstat(Path(path, name)).st_blocks * _BLOCK_BYTES
+    return total
+
+
+# Removing
+
+
+def mark_made_for_run(folder: WorkspaceFolder) -> None:
+    """Record that the workspace was made for one run."""
+    (folder.path / _MARK).touch()
+
+
+def unmark_made_for_run(folder: WorkspaceFolder) -> None:
+    """Record that the user works with the workspace: it is not deleted by age."""
+    (folder.path / _MARK).unlink(missing_ok=True)
+
+
+def applied_workspaces(
+    storage: WorkspaceStorage, *, older: timedelta, now: datetime
+) -> Iterator[WorkspaceInfo]:
+    """The copies that were not used for the time *older* and of which everything was applied."""
+    for info in storage.all():
+        found = summary_of(storage, info)
+        if found.state == "applied" and now - found.last_used >= older:
+            with suppress(WinkError):  # in use, or it cannot be opened
+                if _is_finished(storage, info, keeps_edits=False):
+                    yield info
+
+
+def remove_finished(storage: WorkspaceStorage, *, now: datetime) -> tuple[str, ...]:
+    """Delete the workspaces of rule 2 that are older than ``KEPT_AFTER_RUN``; returns their ids.
+
+    A workspace that is in use or cannot be read stays.
+    """
+    removed: list[str] = []
+    for info in storage.all():
+        folder = storage.folder(info.id)
+        if now - info.created_at < KEPT_AFTER_RUN or not (folder.path / _MARK).exists():
+            continue
+        with suppress(LedgerError, FilesystemError, UsageError):
+            found = summary_of(storage, info)
+            is_old = now - found.last_used >= KEPT_AFTER_RUN
+            is_done = found.state in ("applied", "unchanged")
+            if is_old and is_done and _is_finished(storage, info, keeps_edits=True):
+                Workspace.delete(info.id, storage=storage)
+                removed.append(info.id)
+    return tuple(removed)
+
+
+def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits: bool) -> bool:
+    """Whether nothing on any branch is left to apply, and nothing was discarded.
+
+    The workspace is opened, so that edits without an entry count.
+    """
+    with Workspace.open(info.id, storage=storage, config=WorkspaceConfig()) as workspace:
+        forks = workspace.forks()
+        if workspace.preview().paths:
+            return False
+        if keeps_edits and workspace.discarded():
+            return False
+    folder = storage.folder(info.id)
+    for branch in (MAIN_BRANCH, *forks):
+        with WorkspaceReader(folder, branch=branch) as reader:
+            if reader.unapplied().paths:
+                return False
+            if keeps_edits and any(entry.kind is EntryKind.EXTERNAL for entry in reader.log()):
+                return False
+    return True
