@@ -61,7 +61,8 @@ def for_project(
             loaded = load_settings(source, context.environment, given)
     if summary := loaded.summary():
         context.err.print(printable(summary), markup=False)
-    return replace(context, settings=loaded.settings, source=source)
+    files = None if loaded.file is None else loaded.file.contents
+    return replace(context, settings=loaded.settings, source=source, files=files)
 
 
 def init(
