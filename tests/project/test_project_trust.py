@@ -34,6 +34,7 @@ REQUESTS = {
     "tokens": (2, "[budgets]\ntokens = 100_001"),
     "turns": (2, "[budgets]\nturns = 100_000"),
     "time": (2, '[budgets]\ntime = "100h"'),
+    "money": (2, "[budgets]\nmoney = 2.51"),
     "sandbox": (1, 'sandbox = "python"'),
     "derived": (2, '[paths]\nderived = ["src"]'),
     "escaped-key": (2, '# \n"netw\\u006frk" = ["evil.test:443"]'),
@@ -49,7 +50,7 @@ def test_unconfirmed_request_is_denied_with_its_line_and_changes_no_setting(
     project: ProjectRig, attempt: str
 ) -> None:
     line, text = REQUESTS[attempt]
-    project.user('network = ["pypi"]\n[budgets]\ntokens = 100_000\ntime = "1h"')
+    project.user('network = ["pypi"]\n[budgets]\ntokens = 100_000\ntime = "1h"\nmoney = 2.5')
     project.file("r.txt", "click\n")
     project.write(text)
     loaded = project.load()
@@ -104,6 +105,8 @@ REFUSED = {
     "endless": (2, "[limits]\nprocessors = inf", "finite"),
     "negative": (2, "[budgets]\ntokens = -1", "positive"),
     "zero": (2, "[budgets]\nturns = 0", "positive"),
+    "free": (2, "[budgets]\nmoney = 0", "positive"),
+    "currency": (2, "[budgets]\nmoney = '5 USD'", "number"),
     "true": (2, "[budgets]\ntokens = true", "integer"),
     "control-characters": (2, '[image]\nset-up = ["make \\u001b[2K # harmless"]', "control"),
     "line-separator": (2, '[image]\nset-up = ["make \\u2028 x"]', "control"),
@@ -332,7 +335,7 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
     project.write(
         "network = ['npm']\nsandbox = 'none'\n[paths]\nexclude = ['secret']\n"
         "[limits]\nmemory = '256M'\nprocessors = 0.5\nprocesses = 64\ndisk = '1G'\ntimeout = '5s'\n"
-        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\n"
+        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\nmoney = 0.25\n"
     )
     loaded = project.load()
     assert loaded.denied == ()
@@ -348,6 +351,7 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
         max_tokens=1000,
         max_turns=5,
         deadline_s=60.0,
+        max_cost=0.25,
     )
 
 

@@ -36,7 +36,7 @@ from wink_workspace.wording import counted
 
 from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
 from .display import print_table, printable
-from .project import for_project, for_workspace
+from .project import for_project, for_workspace, settings_findings
 
 if TYPE_CHECKING:
     from wink_workspace.prompt import Section, ToolResult
@@ -192,9 +192,18 @@ def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
     return tuple(swept)
 
 
-def doctor(context: CommandContext, json: JsonOption = False) -> int:
-    """Check what sandboxes need on this machine, and say how to fix each problem."""
-    findings: list[Finding] = [_form(context)]
+def doctor(
+    context: CommandContext,
+    directory: Annotated[Path, typer.Argument(help="A project; this directory by default.")] = (
+        Path()
+    ),
+    json: JsonOption = False,
+) -> int:
+    """Check what sandboxes need on this machine, and say how to fix each problem.
+
+    It also shows the settings for a project, first of all its network list, and where each is from.
+    """
+    findings: list[Finding] = [*settings_findings(context, directory), _form(context)]
     for name in SANDBOXES.names():
         try:
             findings += SANDBOXES.get(name).examine(context.environment)

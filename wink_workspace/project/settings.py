@@ -81,6 +81,9 @@ class Mount:
     source: str
     target: str
 
+    def __str__(self) -> str:
+        return f"{self.source}:{self.target}"
+
 
 # Kinds of values
 
@@ -424,6 +427,13 @@ class Settings:
         Trust.LOWER,
         "Time after which a run ends.",
         variable="WINK_WORKSPACE_DEADLINE",
+    )
+    max_cost: float | None = _key(
+        "budgets.money",
+        _NUMBER,
+        Trust.LOWER,
+        "Cost of the model's requests after which a run ends, in US dollars.",
+        variable="WINK_WORKSPACE_MAX_COST",
     )
     exclude: tuple[str, ...] | None = _key(
         "paths.exclude", _PATTERNS, Trust.ADD, "Paths that a new workspace does not copy."
