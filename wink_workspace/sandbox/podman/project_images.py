@@ -81,7 +81,11 @@ if python3 -c 'import pytest' 2>/dev/null; then  # that of Debian, with the proj
         /opt/project/bin/python >/opt/project/bin/pytest
     chmod 755 /opt/project/bin/pytest
 fi
-"""
+cd /opt/project/lib/python3*/site-packages
+cat >_wink_extensions.py <<'end'
+FINDERend
+echo 'import _wink_extensions' >_wink_extensions.pth
+""".replace("FINDER", Path(__file__).with_name("extension_finder.py").read_text(encoding="utf-8"))
 _FACTS: Final = (
     'python3 -I -c "import json, platform, sys;'
     "print(json.dumps({'python': '%d.%d.%d' % sys.version_info[:3],"
