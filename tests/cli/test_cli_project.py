@@ -13,6 +13,8 @@ from cli_user import CliUser
 from fake_sandbox import FakeBackend, registered
 from model_server import Turn
 
+from wink_workspace.sandbox import SANDBOXES, ImageRecipe, SandboxImage
+from wink_workspace.sandbox.podman.image_catalog import PodmanImages
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 ASKING = "sandbox = 'fake'\n[environment]\nGREETING = 'hi'\n[budgets]\nturns = 300\n"
@@ -206,3 +208,73 @@ def test_sandbox_of_a_file_of_settings_is_left_out_in_place(
         "--in-place",
         fails=2,
     )
+
+
+@pytest.mark.behaviour(930)
+def test_image_is_built_from_what_was_read_when_the_settings_were_confirmed(
+    asked: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "[image]\nrequirements = ['r.txt']\n"
+    (asked.source / "wink-workspace.toml").write_text(settings)
+    (asked.source / "r.txt").write_text("a==1\n")
+    asked("trust", asked.source, "--yes")
+    built: list[object] = []
+
+    def build(_: object, recipe: ImageRecipe, source: Path, **options: object) -> SandboxImage:
+        (source / "r.txt").write_text("b==1\n")
+        built.append(options["confirmed"])
+        return SandboxImage("name:tag", "", 0, "")
+
+    monkeypatch.setattr(PodmanImages, "build_project", build)
+    asked("image", "build", "--source", asked.source)
+    assert built == [{"wink-workspace.toml": settings.encode(), "r.txt": b"a==1\n"}]
+    asked("image", "build", "--source", asked.source, "--requirements", "r.txt")
+    assert built[1] is None
+
+
+@pytest.mark.behaviour(932)
+def test_doctor_shows_the_network_list_of_the_project_and_where_each_setting_is_from(
+    asked: CliUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SANDBOXES, "names", tuple)  # examining the built-in ones takes seconds
+    own = tmp_path / "config/wink-workspace/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "network = ['pypi', 'api.example.org:443']\nprivate = ['api.example.org']\n"
+        "[secrets.tracker]\nhost = 'tracker.example.org:443'\nvariable = 'TRACKER_TOKEN'\n"
+    )
+    (asked.source / "wink-workspace.toml").write_text(
+        "network = ['pypi', 'npm']\nenvironment.GREETING = 'hi'\n[limits]\ntimeout = '5s'\n"
+    )
+
+    def found(*directory: object) -> dict[str, list[str]]:
+        findings = json.loads(asked("doctor", *directory, "--json"))
+        ours = [each for each in findings if each["part"] == "project"]
+        return {each["name"]: [each["state"], each["detail"]] for each in ours}
+
+    secret = "tracker.example.org:443 (with the secret tracker)"
+    private = "private addresses allowed for api.example.org"
+    project = found(asked.source)
+    assert project["network"] == [
+        "good",
+        f"commands reach only pypi, {secret}; {private} (wink-workspace.toml, line 1, config.toml)",
+    ]
+    assert project["limits.timeout"] == ["good", "5.0 (wink-workspace.toml, line 4)"]
+    assert project["not confirmed"] == [
+        "limited",
+        'line 1: network = "npm"; line 2: environment.GREETING = "hi"',
+    ]
+    assert asked("trust", asked.source, "--yes") == ""
+    assert found(asked.source)["network"][1].startswith("commands reach only pypi, npm, tracker")
+    monkeypatch.chdir(tmp_path)
+    assert found() == {
+        "network": [
+            "good",
+            f"commands reach only pypi, api.example.org:443, {secret}; {private} (config.toml)",
+        ]
+    }
+    own.unlink()
+    assert found() == {"network": ["good", "none"]}
+    (asked.source / "wink-workspace.toml").write_text("mounts = ['/:/mnt']\n")
+    findings = json.loads(asked("doctor", asked.source, "--json", fails=1))
+    assert (findings[0]["state"], "line 1" in findings[0]["detail"]) == ("missing", True)

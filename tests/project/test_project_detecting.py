@@ -128,3 +128,19 @@ def test_links_are_not_followed_and_nothing_is_written(project: ProjectRig) -> N
     found = detect(project.source)
     assert (found.found, found.containerfile, found.requirements) == ([], None, [])
     assert not (project.source / PROJECT_FILE).exists()
+
+
+@pytest.mark.behaviour(933)
+@pytest.mark.parametrize(
+    "setup", ["setup(ext_modules=[x])", 'Extension("a._b", ["b.c"])', "cffi_modules=['x']"]
+)
+def test_compiled_modules_of_a_project_are_built_in_its_image(
+    project: ProjectRig, setup: str
+) -> None:
+    project.file("src/a/__init__.py")
+    _, table = detected(project, "pyproject.toml", "Makefile", **{"setup.py": setup})
+    assert table["image"] == {
+        "base": "build",
+        "set-up": ["pip install --quiet --no-deps --target=/opt/project/extensions ."],
+    }
+    assert table["environment"] == {"PYTHONPATH": "/workspace/src"}

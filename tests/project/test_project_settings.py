@@ -69,7 +69,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         "requirements = ['r.txt']\nlock = 'r.txt'\ncontainerfile = 'Containerfile'\n"
         "set-up = ['make']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
         "[environment]\nA = 'b'\n[limits]\nmemory = '2G'\nprocessors = 2\nprocesses = 500\n"
-        "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\ncost = 2.5\n"
+        "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\nmoney = 2.5\n"
         "[paths]\nexclude = ['data']\nderived = ['out']\n[git]\ndepth = 60\n"
     )
     settings = project.confirm().settings
@@ -229,3 +229,20 @@ def test_value_of_a_secret_is_redacted_whatever_its_variable_is_called(
     project.variables = {"TRACKER_AUTH": "hunter22-hunter22", "OTHER": "hunter22-plain"}
     context = CommandContext(project.environment, project.load().settings)
     assert context.redact("hunter22-hunter22 hunter22-plain") == "[TRACKER_AUTH] hunter22-plain"
+
+
+@pytest.mark.behaviour(932)
+def test_each_setting_that_applies_says_where_it_is_from(project: ProjectRig) -> None:
+    project.user("network = ['npm', 'pypi']\nmodel = 'test:name'\n[environment]\nA = '1'\n")
+    project.write("network = ['pypi']\n[environment]\nB = '2'\n[budgets]\nturns = 5\ntokens = 7\n")
+    project.variables = {"WINK_WORKSPACE_MAX_TOKENS": "200"}
+    assert project.load(Settings(sandbox="podman")).origins == {
+        "sandbox": "an option",
+        "network": "wink-workspace.toml, line 1",
+        "environment": "config.toml",
+        "max_tokens": "WINK_WORKSPACE_MAX_TOKENS",
+        "max_turns": "wink-workspace.toml, line 5",
+        "model": "config.toml",
+    }
+    (project.source / "wink-workspace.toml").unlink()
+    assert project.load().origins["network"] == "config.toml"

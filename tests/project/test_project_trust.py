@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ REQUESTS = {
     "tokens": (2, "[budgets]\ntokens = 100_001"),
     "turns": (2, "[budgets]\nturns = 100_000"),
     "time": (2, '[budgets]\ntime = "100h"'),
+    "money": (2, "[budgets]\nmoney = 2.51"),
     "sandbox": (1, 'sandbox = "python"'),
     "derived": (2, '[paths]\nderived = ["src"]'),
     "escaped-key": (2, '# \n"netw\\u006frk" = ["evil.test:443"]'),
@@ -49,7 +51,7 @@ def test_unconfirmed_request_is_denied_with_its_line_and_changes_no_setting(
     project: ProjectRig, attempt: str
 ) -> None:
     line, text = REQUESTS[attempt]
-    project.user('network = ["pypi"]\n[budgets]\ntokens = 100_000\ntime = "1h"')
+    project.user('network = ["pypi"]\n[budgets]\ntokens = 100_000\ntime = "1h"\nmoney = 2.5')
     project.file("r.txt", "click\n")
     project.write(text)
     loaded = project.load()
@@ -104,6 +106,8 @@ REFUSED = {
     "endless": (2, "[limits]\nprocessors = inf", "finite"),
     "negative": (2, "[budgets]\ntokens = -1", "positive"),
     "zero": (2, "[budgets]\nturns = 0", "positive"),
+    "free": (2, "[budgets]\nmoney = 0", "positive"),
+    "currency": (2, "[budgets]\nmoney = '5 USD'", "number"),
     "true": (2, "[budgets]\ntokens = true", "integer"),
     "control-characters": (2, '[image]\nset-up = ["make \\u001b[2K # harmless"]', "control"),
     "line-separator": (2, '[image]\nset-up = ["make \\u2028 x"]', "control"),
@@ -332,7 +336,7 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
     project.write(
         "network = ['npm']\nsandbox = 'none'\n[paths]\nexclude = ['secret']\n"
         "[limits]\nmemory = '256M'\nprocessors = 0.5\nprocesses = 64\ndisk = '1G'\ntimeout = '5s'\n"
-        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\n[git]\ndepth = 0\n"
+        "[budgets]\ntokens = 1000\nturns = 5\ntime = '1m'\nmoney = 0.25\n[git]\ndepth = 0\n"
     )
     loaded = project.load()
     assert loaded.denied == ()
@@ -348,6 +352,7 @@ def test_narrowing_applies_at_once(project: ProjectRig) -> None:
         max_tokens=1000,
         max_turns=5,
         deadline_s=60.0,
+        max_cost_usd=Decimal("0.25"),
         git_depth=0,
     )
 
@@ -363,3 +368,25 @@ def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirm
     loaded = project.load()
     assert loaded.summary() == "wink-workspace.toml: git.depth applied"
     assert workspace_config(loaded.settings).imported.git_depth == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ("[image]\nlock = 'web/package-lock.json'\n", "web/package.json"),
+        ("[image]\nrequirements = ['r.txt']\n", "PKG-INFO"),
+        ("[image]\nset-up = ['make']\n", "pyproject.toml"),
+    ],
+)
+def test_confirmation_covers_files_that_a_build_reads_although_they_are_not_named(
+    project: ProjectRig, settings: str, path: str
+) -> None:
+    project.file("web/package-lock.json", "{}")
+    project.file("r.txt", "-e .\n")
+    project.write(settings)
+    assert not project.confirm().denied
+    project.file(path, "added")
+    assert project.load().denied
+    loaded = project.confirm()
+    assert loaded.file is not None
+    assert loaded.file.contents[path] == b"added"

@@ -82,3 +82,34 @@ def test_a_source_that_cannot_be_copied_leaves_no_folder(
     with pytest.raises(MountError):
         Workspace.temporary(tmp_path / "none")
     assert list(temporary_root.iterdir()) == []
+
+
+@pytest.mark.behaviour(931)
+def test_the_folder_of_a_killed_process_is_deleted_by_the_next_one(
+    tmp_path: Path, temporary_root: Path
+) -> None:
+    source = make_tree(tmp_path / "source", {"a": "a", "d/e": "e"})
+    (temporary_root / "wink-workspace-of-another-program").mkdir()
+    with Workspace.temporary(source) as alive:
+        program = (
+            "import sys\n"
+            "from wink_workspace.workspace import Workspace\n"
+            "workspace = Workspace.temporary(sys.argv[1])\n"
+            "print('open', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(source)],
+            env={**os.environ, "TMPDIR": str(temporary_root)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"open\n"
+            Workspace.temporary(source).close()
+            assert len(list(temporary_root.iterdir())) == 3, "two are in use"
+            process.kill()
+        Workspace.temporary(source).close()
+        assert len(list(temporary_root.iterdir())) == 2
+        assert alive.files.read_text("a").text == "a"
+    assert [path.name for path in temporary_root.iterdir()] == ["wink-workspace-of-another-program"]

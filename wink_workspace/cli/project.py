@@ -6,14 +6,16 @@ is left out, and one line on standard error names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from wink_workspace.errors import UsageError
+from wink_workspace.sandbox import Finding
 from wink_workspace.wording import counted, sized
 
 from .context import CommandContext, JsonOption, print_json, split_name
@@ -22,7 +24,7 @@ from .display import printable
 if TYPE_CHECKING:
     from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
 
-__all__ = ["for_project", "for_workspace", "init", "trust"]
+__all__ = ["for_project", "for_workspace", "init", "settings_findings", "trust"]
 
 
 def for_workspace(
@@ -61,7 +63,54 @@ def for_project(
             loaded = load_settings(source, context.environment, given)
     if summary := loaded.summary():
         context.err.print(printable(summary), markup=False)
-    return replace(context, settings=loaded.settings, source=source)
+    files = None if loaded.file is None else loaded.file.contents
+    return replace(context, settings=loaded.settings, source=source, files=files)
+
+
+def settings_findings(context: CommandContext, source: Path) -> Iterator[Finding]:
+    """For ``doctor``: the network list of commands for *source*, then each other setting."""
+    from wink_workspace.project import KEYS, load_settings
+
+    try:
+        loaded = load_settings(source, context.environment)
+    except UsageError as error:
+        yield Finding("project", "settings", "missing", error.message, error.hint)
+        return
+    yield _network_finding(loaded)
+    for name, origin in loaded.origins.items():
+        if name not in _OF_NETWORK:
+            shown = _shown_value(getattr(loaded.settings, name))
+            yield Finding("project", ".".join(KEYS[name].path), "good", f"{shown} ({origin})")
+    if loaded.denied:
+        listed = "; ".join(map(str, loaded.denied))
+        command = f"wink-workspace trust {shlex.quote(str(source))}"
+        yield Finding("project", "not confirmed", "limited", listed, f"To confirm: `{command}`.")
+
+
+_OF_NETWORK: Final = ("network", "private", "secrets")
+
+
+def _network_finding(loaded: ProjectSettings) -> Finding:
+    """What commands can reach, and which settings say so."""
+    private, secrets = loaded.settings.private or (), loaded.settings.secrets or {}
+    parts = [*(loaded.settings.network or ())]
+    parts += [f"{each.host} (with the secret {name})" for name, each in secrets.items()]
+    if not parts:
+        return Finding("project", "network", "good", "none")
+    text = f"commands reach only {', '.join(parts)}"
+    if private:
+        text += f"; private addresses allowed for {', '.join(private)}"
+    origins = dict.fromkeys(loaded.origins[name] for name in _OF_NETWORK if name in loaded.origins)
+    return Finding("project", "network", "good", f"{text} ({', '.join(origins)})")
+
+
+def _shown_value(value: object) -> str:
+    """A setting on one line; of a table only the names."""
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, cast("Mapping[str, object]", value)))
+    if isinstance(value, tuple):
+        return ", ".join(map(str, cast("tuple[object, ...]", value))) or "none"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def init(

@@ -24,7 +24,7 @@ __all__ = ["RunLimits", "RunMeter", "price_of"]
 
 Price = Callable[[TokenUsage], Decimal | None]
 
-_NAMES: Final = ("tokens", "turns", "time", "cost")
+_NAMES: Final = ("tokens", "turns", "time", "money")
 _SETTINGS: Final = ("max_tokens", "max_turns", "deadline_s", "max_cost_usd")
 
 
@@ -35,7 +35,7 @@ class RunLimits:
     tokens: int
     turns: int
     time: float
-    cost: Decimal | None
+    money: Decimal | None
     context: int | None = None
 
     @classmethod
@@ -62,7 +62,7 @@ class RunLimits:
 
     def noted_in(self, about: RunAbout) -> RunAbout:
         """*about* with these limits, to keep them when the run is resumed."""
-        values = (self.tokens, self.turns, self.time, self.cost)
+        values = (self.tokens, self.turns, self.time, self.money)
         noted: dict[str, Any] = dict(zip(_SETTINGS, values, strict=True))
         return replace(about, **noted)
 
@@ -84,10 +84,10 @@ def price_of(model: str | None, limits: RunLimits) -> Price:
     from wink_workspace.adapters.prices import cost_of
 
     price = partial(cost_of, model=model)
-    if limits.cost is not None and price(TokenUsage()) is None:
+    if limits.money is not None and price(TokenUsage()) is None:
         raise UsageError(
             f"the price of {model} is not known, so the cost of the run cannot be limited",
-            hint="Limit the tokens with --max-tokens instead of --max-cost (or budgets.cost), or"
+            hint="Limit the tokens with --max-tokens instead of --max-cost (or budgets.money), or"
             " name a model with a known price.",
         )
     return price
@@ -108,7 +108,7 @@ class RunMeter:
         self._record = record
         self._earlier_s = 0.0
         self.tracker = BudgetTracker(
-            Budget(max_total_tokens=limits.tokens, max_cost_usd=limits.cost), price
+            Budget(max_total_tokens=limits.tokens, max_cost_usd=limits.money), price
         )
         if record is not None:
             spent = record.spent(price)
@@ -142,8 +142,8 @@ class RunMeter:
             return None
         if self.tracker.used.total_tokens > limits.tokens:
             return f"--max-tokens {2 * self.tracker.used.total_tokens}"
-        if limits.cost is not None and cost is not None:
-            return f"--max-cost {2 * max(limits.cost, cost):.2f}"
+        if limits.money is not None and cost is not None:
+            return f"--max-cost {2 * max(limits.money, cost):.2f}"
         return None
 
     def explain(self, error: PromptEvaluationError, command: str) -> bool:
@@ -163,9 +163,9 @@ class RunMeter:
             )
         used = self.tracker.used
         cost = self.tracker.cost_usd
-        money = "" if not cost else f", ${cost:.4f}"
+        spent = "" if not cost else f", ${cost:.4f}"
         error.hint = (
             f"So far: {used.input_tokens:,} input and {used.output_tokens:,} output tokens"
-            f"{money}, {self.elapsed_s:.0f} s. The work is kept. Continue with: {command} {option}"
+            f"{spent}, {self.elapsed_s:.0f} s. The work is kept. Continue with: {command} {option}"
         )
         return True

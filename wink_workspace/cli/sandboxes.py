@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -37,7 +38,7 @@ from wink_workspace.wording import counted
 
 from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
 from .display import print_table, printable
-from .project import for_project, for_workspace
+from .project import for_project, for_workspace, settings_findings
 
 if TYPE_CHECKING:
     from wink_workspace.prompt import Section, ToolResult
@@ -214,9 +215,18 @@ def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
     return tuple(swept)
 
 
-def doctor(context: CommandContext, json: JsonOption = False) -> int:
-    """Check what sandboxes need on this machine, and say how to fix each problem."""
-    findings: list[Finding] = [_form(context)]
+def doctor(
+    context: CommandContext,
+    directory: Annotated[Path, typer.Argument(help="A project; this directory by default.")] = (
+        Path()
+    ),
+    json: JsonOption = False,
+) -> int:
+    """Check what sandboxes need on this machine, and say how to fix each problem.
+
+    It also shows the settings for a project, first of all its network list, and where each is from.
+    """
+    findings: list[Finding] = [*settings_findings(context, directory), _form(context)]
     for name in SANDBOXES.names():
         try:
             findings += SANDBOXES.get(name).examine(context.environment)
@@ -605,7 +615,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
             "these are images of ours and options for a project",
             hint="Leave out the names; --base is the image to start from.",
         )
-    recipe = None if options.names else _recipe(context, options)
+    recipe, confirmed = (None, None) if options.names else _recipe(context, options)
     names = options.names or (images.usual_names if recipe is None else ())
     wanted = {name: images.reference(name) for name in names}
     if options.base is not None and len(wanted) > 1:
@@ -624,7 +634,9 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         source = (options.source or Path()).resolve()
         with context.spinner(f"building the image of {source}"):
             built.append(
-                images.build_project(recipe, source, rebuild=options.rebuild, progress=show)
+                images.build_project(
+                    recipe, source, confirmed=confirmed, rebuild=options.rebuild, progress=show
+                )
             )
     if options.json:
         print_json([asdict(image) for image in built])
@@ -633,17 +645,22 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
 
 
-def _recipe(context: CommandContext, options: BuildOptions) -> ImageRecipe | None:
-    """What to build for a project: as the options say, else its settings; ``None`` for nothing."""
+def _recipe(
+    context: CommandContext, options: BuildOptions
+) -> tuple[ImageRecipe | None, Mapping[str, bytes] | None]:
+    """What to build for a project: as the options say, else its settings; ``None`` for nothing.
+
+    The second value are the files of the project that the settings were read from.
+    """
     from wink_workspace.project import PROJECT_FILE
 
     if options.has_recipe:
-        return options.recipe
+        return options.recipe, None
     source = options.source or Path()
     if options.source is None and not (source / PROJECT_FILE).exists():
-        return None
+        return None, None
     context = for_project(context, source.resolve(), asks=not options.json)
-    return context.settings_for().recipe or options.recipe
+    return context.settings_for().recipe or options.recipe, context.files
 
 
 def list_images(context: CommandContext, json: JsonOption = False) -> None:

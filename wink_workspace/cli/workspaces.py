@@ -670,6 +670,7 @@ def gc(
     from wink_workspace.project import Settings
     from wink_workspace.workspace.bases import collect_bases
     from wink_workspace.workspace.git_copies import GitCopies
+    from wink_workspace.workspace.storage import sweep_temporary
 
     source = Path(context.storage.folder(split_name(workspace)[0]).info().source)
     given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
@@ -685,7 +686,7 @@ def gc(
                 description=what, completed=n_done, total=n_all
             )
         )
-    n_unfinished = context.storage.sweep()
+    n_unfinished = context.storage.sweep() + sweep_temporary()
     remove_finished_runs(context)
     swept = sweep_sandboxes(context)
     bases = collect_bases(context.storage.state_dir, checks_contents=verify)

@@ -16,10 +16,10 @@ class RunBudgets:
         tokens: Input and output tokens of all turns; input that a cache served counts.
         turns: Turns of the model.
         time: Seconds, without the time between an interruption and the resumption.
-        cost: US dollars, at list prices; ``None`` for no limit.
+        money: US dollars, at list prices; ``None`` for no limit.
     """
 
     tokens: int = 5_000_000
     turns: int = 200
     time: float = 7_200.0
-    cost: Decimal | None = None
+    money: Decimal | None = None

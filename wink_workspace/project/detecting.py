@@ -53,6 +53,7 @@ class Detected:
     requirements: list[str] = field(default_factory=list[str])
     lock: str | None = None
     containerfile: str | None = None
+    set_up: list[str] = field(default_factory=list[str])
     environment: dict[str, str] = field(default_factory=dict[str, str])
     suggestions: list[str] = field(default_factory=list[str])
     found: list[str] = field(default_factory=list[str])
@@ -89,6 +90,7 @@ class Detected:
             "requirements": self.requirements,
             "lock": self.lock,
             "containerfile": self.containerfile,
+            "set-up": self.set_up,
         }
         for name, value in keys.items():
             if value:
@@ -177,7 +179,13 @@ def _python(files: _Files, detected: Detected) -> None:
     has_lock = files.has("uv.lock")
     if not (marks or requirements or has_lock):
         return
-    detected.need("python", ("python3",))
+    is_compiled = any(map(_HAS_EXTENSIONS.search, map(files.text, marks)))
+    if is_compiled:
+        detected.need("build", ("gcc", "make"))
+        detected.set_up.append(_BUILD_EXTENSIONS)
+        detected.found.append(f"{' or '.join(marks)}: modules that a compiler builds")
+    else:
+        detected.need("python", ("python3",))
     detected.found += [f"{name}: a Python project" for name in marks[:1]]
     if has_lock:
         detected.lock = "uv.lock"
@@ -190,6 +198,12 @@ def _python(files: _Files, detected: Detected) -> None:
     if files.has_modules("src"):
         detected.environment["PYTHONPATH"] = "/workspace/src"
         detected.found.append("src: modules that Python imports from there")
+
+
+_HAS_EXTENSIONS: Final = re.compile(
+    r"\bext[_-]modules\b|\bcffi_modules\b|\bExtension\(|[\"']mesonpy[\"']|scikit_build_core"
+)
+_BUILD_EXTENSIONS: Final = "pip install --quiet --no-deps --target=/opt/project/extensions ."
 
 
 def _names_packages(pyproject: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ from wink_workspace.workspace import ImportConfig
 from .budgets import RunBudgets
 from .confirmations import Confirmations
 from .settings import KEYS, Key, Settings, Trust
-from .settings_file import PROJECT_FILE, ProjectFile, read_user_file
+from .settings_file import PROJECT_FILE, USER_FILE, ProjectFile, read_user_file
 from .toml_file import KeyPath, TomlFile, key_text
 
 __all__ = ["ProjectSettings", "Request", "load_settings", "own_settings"]
@@ -60,6 +60,9 @@ class ProjectSettings:
         applied: The keys of this file that apply, at least in part.
         granted: The requests that the user has confirmed.
         denied: The requests that do not apply, because the user has not confirmed them.
+        origins: Where each setting that applies is from, by the name of its field in ``Settings``:
+            ``an option``, ``WINK_WORKSPACE_NETWORK``, ``wink-workspace.toml, line 3`` or
+            ``config.toml``.
     """
 
     settings: Settings
@@ -67,6 +70,7 @@ class ProjectSettings:
     applied: tuple[KeyPath, ...] = ()
     granted: tuple[Request, ...] = ()
     denied: tuple[Request, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def summary(self) -> str:
         """One line: what of the project's file applies, and what was not confirmed.
@@ -121,7 +125,8 @@ def load_settings(
     first = (given or Settings()).over(_variable_settings(environment.variables))
     file = ProjectFile.read(source)
     if file is None:
-        return ProjectSettings(settings=_without_own_image(first, first.over(user)))
+        settings = _without_own_image(first, first.over(user))
+        return ProjectSettings(settings=settings, origins=_origins(settings, given, first, None))
     granted = Confirmations(environment.state_dir).granted(file)
     merged = _Merging(file.toml, granted)
     values: dict[str, object] = {}
@@ -142,7 +147,31 @@ def load_settings(
         applied=tuple(merged.applied),
         granted=tuple(merged.granted),
         denied=tuple(sorted(merged.denied, key=lambda each: each.line)),
+        origins=_origins(settings, given, first, file.toml, merged.applied),
     )
+
+
+def _origins(
+    settings: Settings,
+    given: Settings | None,
+    first: Settings,
+    toml: TomlFile | None,
+    applied: Collection[KeyPath] = (),
+) -> Mapping[str, str]:
+    """See ``ProjectSettings``; *first* are options and variables."""
+    found: dict[str, str] = {}
+    for name, key in KEYS.items():
+        if getattr(settings, name) is None:
+            continue
+        if given is not None and getattr(given, name) is not None:
+            found[name] = "an option"
+        elif getattr(first, name) is not None:
+            found[name] = str(key.variable)
+        elif toml is not None and key.path in applied:
+            found[name] = toml.place(key.path)
+        else:
+            found[name] = USER_FILE
+    return found
 
 
 def _variable_settings(variables: Mapping[str, str]) -> Settings:

@@ -82,6 +82,9 @@ class Mount:
     source: str
     target: str
 
+    def __str__(self) -> str:
+        return f"{self.source}:{self.target}"
+
 
 # Kinds of values
 
@@ -433,7 +436,7 @@ class Settings:
         variable="WINK_WORKSPACE_DEADLINE",
     )
     max_cost_usd: Decimal | None = _key(  # noqa: RUF009 - as for the other keys; it returns a field
-        "budgets.cost",
+        "budgets.money",
         _MONEY,
         Trust.LOWER,
         "US dollars, at list prices, after which a run ends; no limit by default.",

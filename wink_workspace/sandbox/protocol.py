@@ -111,7 +111,8 @@ class ExecResult:
     Exactly one of ``exit_code`` and ``signal`` is set. ``timed_out`` is true if the sandbox sent
     the signal because the time limit was reached. ``stopped`` is a sentence with any other reason
     for which the sandbox ended it, such as a full disk or a cancellation. ``network`` are the
-    requests that it made, also refused ones.
+    requests that it made, also refused ones; ``network_list`` is what it could reach, one entry
+    each, and empty without a network.
     """
 
     exit_code: int | None
@@ -122,6 +123,7 @@ class ExecResult:
     timed_out: bool = False
     stopped: str | None = None
     network: tuple[NetworkRequest, ...] = ()
+    network_list: tuple[str, ...] = ()
 
 
 class Sandbox(ABC):

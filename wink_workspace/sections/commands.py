@@ -57,7 +57,7 @@ class CommandOutput:
     """How a command ended, and its output.
 
     One of ``exit_code`` and ``signal`` is set, or ``service`` if it goes on as a service of that
-    name. ``network`` are its requests, also refused ones.
+    name. ``network`` are its requests, also refused ones; ``network_list`` is what it could reach.
     """
 
     exit_code: int | None = 0
@@ -66,6 +66,7 @@ class CommandOutput:
     stderr: CommandStream = CommandStream()
     service: str | None = None
     network: tuple[NetworkRequest, ...] = ()
+    network_list: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: ExecResult) -> CommandOutput:
@@ -76,6 +77,7 @@ class CommandOutput:
             CommandStream.of(result.stdout),
             CommandStream.of(result.stderr),
             network=result.network,
+            network_list=result.network_list,
         )
 
     @property

@@ -39,6 +39,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -65,6 +66,7 @@ __all__ = [
     "WorkspaceMode",
     "WorkspaceStorage",
     "delete_tree",
+    "sweep_temporary",
 ]
 
 MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
@@ -525,15 +527,26 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
+_TEMPORARY: Final = "wink-workspace-"
+_TEMPORARY_LOCK: Final = "owner.lock"
+
+
 class TemporaryStorage(WorkspaceStorage):
     """A folder for workspaces that ``delete`` or the end of the interpreter deletes.
 
     It is not deleted earlier, because a caller may have kept only the files and no reference to
-    the workspace. A forked child leaves the deletion to its parent.
+    the workspace. A forked child leaves the deletion to its parent. A process that is killed leaves
+    its folder; the next temporary storage of the same user deletes that. The owner holds a lock on
+    a file of the folder, which the kernel releases with the process.
     """
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
+        sweep_temporary()
+        self._directory = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+        unlocked = self._directory / f"{_TEMPORARY_LOCK}.new"
+        self._lock = os.open(unlocked, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self._directory / _TEMPORARY_LOCK)  # a sweep never finds it unlocked
         self._owner = os.getpid()
         super().__init__(self._directory)
         atexit.register(self.delete)
@@ -541,9 +554,42 @@ class TemporaryStorage(WorkspaceStorage):
     def delete(self) -> None:
         """Delete everything; may be called again."""
         atexit.unregister(self.delete)
-        if os.getpid() == self._owner and self._directory.is_dir():
-            with suppress(FilesystemError):  # the system deletes temporary files later
-                delete_tree(self._directory)
+        if os.getpid() != self._owner or self._lock < 0:
+            return
+        with suppress(FilesystemError):  # the next sweep tries again
+            _delete_temporary(self._directory)
+        os.close(self._lock)
+        self._lock = -1
+
+
+def sweep_temporary() -> int:
+    """Delete the folders of temporary workspaces whose process was killed; how many they were."""
+    n_deleted = 0
+    for folder in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        try:
+            status = folder.lstat()
+            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+                continue
+            lock = os.open(folder / _TEMPORARY_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # not such a folder, or another process has just deleted it
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _delete_temporary(folder)
+            n_deleted += 1
+        except (BlockingIOError, FilesystemError):
+            continue  # it is in use, or the next sweep tries again
+        finally:
+            os.close(lock)
+    return n_deleted
+
+
+def _delete_temporary(folder: Path) -> None:
+    """Delete it, the lock last: a process that is killed here leaves a folder with a lock."""
+    for path in folder.iterdir():
+        if path.name != _TEMPORARY_LOCK:
+            delete_tree(path)
+    delete_tree(folder)
 
 
 def delete_tree(path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_list_is_in_the_report_and_was_probed(
 
 
 def test_a_command_reaches_what_is_listed_and_its_requests_are_in_the_result(
-    networked: PodmanSandbox,
+    networked: PodmanSandbox, machine: ProxyMachine
 ) -> None:
     result = python(
         networked,
@@ -119,6 +119,7 @@ def test_a_command_reaches_what_is_listed_and_its_requests_are_in_the_result(
         ("tracker.wink.internal", 200),
         ("evil.test", 403),
     ]
+    assert CommandOutput.of(result).network_list == machine.rules.lines()
     shown = CommandOutput.of(result).render()
     assert "network:\n- evil.test:80 is not on the network list of this sandbox" in shown
 

@@ -73,7 +73,6 @@ def _findings(environment: Environment, config: PodmanConfig) -> Iterator[Findin
         return
     yield from _images(environment)
     yield from _building(environment)
-    yield _network(config)
     yield from _isolation(environment, config)
 
 
@@ -278,12 +277,6 @@ def _building(environment: Environment) -> Iterable[Finding]:
         )
     else:
         yield _good("building images", "mmdebstrap and busybox are installed")
-
-
-def _network(config: PodmanConfig) -> Finding:
-    """The active network list."""
-    listed = ", ".join(config.network.lines())
-    return _good("network", f"commands reach only: {listed}" if listed else "none")
 
 
 # The probes

@@ -45,6 +45,7 @@ from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, recipe
 from .programs import Progress
 from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
+from .source_files import SourceFiles
 
 __all__ = ["LAYER", "ProjectImages", "check_containerfile", "is_second_name", "project_name"]
 
@@ -80,7 +81,11 @@ if python3 -c 'import pytest' 2>/dev/null; then  # that of Debian, with the proj
         /opt/project/bin/python >/opt/project/bin/pytest
     chmod 755 /opt/project/bin/pytest
 fi
-"""
+cd /opt/project/lib/python3*/site-packages
+cat >_wink_extensions.py <<'end'
+FINDERend
+echo 'import _wink_extensions' >_wink_extensions.pth
+""".replace("FINDER", Path(__file__).with_name("extension_finder.py").read_text(encoding="utf-8"))
 _FACTS: Final = (
     'python3 -I -c "import json, platform, sys;'
     "print(json.dumps({'python': '%d.%d.%d' % sys.version_info[:3],"
@@ -160,6 +165,7 @@ class ProjectImages:
         wanted: ImageRecipe,
         source: Path,
         *,
+        confirmed: Mapping[str, bytes] | None = None,
         rebuild: bool = False,
         progress: Progress | None = None,
     ) -> SandboxImage:
@@ -168,6 +174,7 @@ class ProjectImages:
         Args:
             wanted: The recipe.
             source: The directory of the project.
+            confirmed: See ``SandboxImages.build_project``.
             rebuild: Run all steps, with new downloads.
             progress: Is called with each line that a step prints.
 
@@ -179,7 +186,8 @@ class ProjectImages:
             raise UsageError(f"{source} is not a directory", hint="Name the project's directory.")
         on_progress = progress or _ignore_progress
         with self.store.lock(), self._scratch() as scratch:
-            final = _Build(self, wanted, source.resolve(), scratch, rebuild, on_progress).built()
+            files = SourceFiles(source.resolve(), confirmed)
+            final = _Build(self, wanted, files, scratch, rebuild, on_progress).built()
             tags = (_CURRENT, f"{_OF_RECIPE}{wanted.digest}")
             names = (f"{project_name(source)}:{tag}" for tag in tags)
             self.store.programs.podman("tag", final, *names)
@@ -219,7 +227,7 @@ class _Build:
         self,
         images: ProjectImages,
         wanted: ImageRecipe,
-        source: Path,
+        files: SourceFiles,
         scratch: Path,
         rebuild: bool,
         progress: Progress,
@@ -227,7 +235,8 @@ class _Build:
         self._images = images
         self._store = images.store
         self._wanted = wanted
-        self._source = source
+        self._files = files
+        self._source = files.directory
         self._scratch = scratch
         self._rebuild = rebuild
         self._progress = progress
@@ -262,8 +271,8 @@ class _Build:
         files, node = self._locks()
         requirements = Requirements()
         for path in files:
-            requirements += read_requirements(self._source, path)
-        builds = build_requirements(self._source) if wanted.set_up else ()
+            requirements += read_requirements(self._files, path)
+        builds = build_requirements(self._files) if wanted.set_up else ()
         fetched: dict[str, Path] = {}
         if requirements.lines or builds:
             fetched["python"] = self._images.fetcher.python(
@@ -273,9 +282,9 @@ class _Build:
         if requirements.lines:
             steps.append(_Step(_INSTALL_PYTHON, fetched))
         if node is not None:
-            package = self._text(str(node.parent / "package.json"))
+            package = self._files.text(str(node.parent / "package.json"))
             folder = self._images.fetcher.node(
-                package, self._text(str(node)), self._progress, again=self._rebuild
+                package, self._files.text(str(node)), self._progress, again=self._rebuild
             )
             steps.append(_Step(_INSTALL_NODE, {"node": folder}))
         return [*steps, *(_Step(each, fetched, with_source=True) for each in wanted.set_up)]
@@ -382,7 +391,7 @@ class _Build:
                 " id on this machine",
                 hint="Build as an ordinary user, or name packages and set-up commands instead.",
             )
-        text = self._text(path)
+        text = self._files.text(path)
         check_containerfile(text, path)
         identity = _digest("containerfile", path, text, self._digest_of_source())
         name = f"{LAYER}:{identity}"
@@ -462,13 +471,21 @@ class _Build:
     # Directories
 
     def _digest_of_source(self) -> str:
-        self._source_digest = self._source_digest or source_digest(self._source)
+        self._source_digest = self._source_digest or source_digest(
+            self._source, self._files.confirmed
+        )
         return self._source_digest
 
     def _copied(self) -> Path:
         copy = self._directory("source")
         copy.rmdir()
-        copy_source(self._source, copy, host_owner())
+        confirmed = self._files.confirmed
+        copy_source(self._source, copy, host_owner(), confirmed)
+        if source_digest(copy, confirmed) != self._digest_of_source():
+            raise SandboxUnavailableError(
+                f"{self._source} has changed during the build",
+                hint="Build again when no other program writes there.",
+            )
         return copy
 
     def _empty(self) -> Path:
@@ -484,15 +501,6 @@ class _Build:
         folder = self._scratch / f"{name}-{self._n_directories}"
         folder.mkdir()
         return folder
-
-    def _text(self, path: str) -> str:
-        try:
-            return (self._source / path).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not text"
-            raise UsageError(
-                f"{path} cannot be read: {why}", hint="Name a text file of the source."
-            ) from error
 
 
 def check_containerfile(text: str, path: str) -> None:

@@ -331,6 +331,7 @@ class PodmanSandbox(Sandbox):
             timed_out=ending.timed_out,
             stopped=stopped,
             network=ending.network,
+            network_list=self.config.network.lines(),
         )
 
     def _excess(self) -> str | None:
