@@ -13,8 +13,7 @@ from cli_user import CliUser
 from fake_sandbox import FakeBackend, registered
 from model_server import Turn
 
-from wink_workspace.sandbox import SANDBOXES, ImageRecipe, SandboxImage
-from wink_workspace.sandbox.podman.image_catalog import PodmanImages
+from wink_workspace.sandbox import SANDBOXES
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 ASKING = "sandbox = 'fake'\n[environment]\nGREETING = 'hi'\n[budgets]\nturns = 300\n"
@@ -208,28 +207,6 @@ def test_sandbox_of_a_file_of_settings_is_left_out_in_place(
         "--in-place",
         fails=2,
     )
-
-
-@pytest.mark.behaviour(930)
-def test_image_is_built_from_what_was_read_when_the_settings_were_confirmed(
-    asked: CliUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = "[image]\nrequirements = ['r.txt']\n"
-    (asked.source / "wink-workspace.toml").write_text(settings)
-    (asked.source / "r.txt").write_text("a==1\n")
-    asked("trust", asked.source, "--yes")
-    built: list[object] = []
-
-    def build(_: object, recipe: ImageRecipe, source: Path, **options: object) -> SandboxImage:
-        (source / "r.txt").write_text("b==1\n")
-        built.append(options["confirmed"])
-        return SandboxImage("name:tag", "", 0, "")
-
-    monkeypatch.setattr(PodmanImages, "build_project", build)
-    asked("image", "build", "--source", asked.source)
-    assert built == [{"wink-workspace.toml": settings.encode(), "r.txt": b"a==1\n"}]
-    asked("image", "build", "--source", asked.source, "--requirements", "r.txt")
-    assert built[1] is None
 
 
 @pytest.mark.behaviour(932)

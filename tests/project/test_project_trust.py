@@ -368,25 +368,3 @@ def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirm
     loaded = project.load()
     assert loaded.summary() == "wink-workspace.toml: git.depth applied"
     assert workspace_config(loaded.settings).imported.git_depth == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "path"),
-    [
-        ("[image]\nlock = 'web/package-lock.json'\n", "web/package.json"),
-        ("[image]\nrequirements = ['r.txt']\n", "PKG-INFO"),
-        ("[image]\nset-up = ['make']\n", "pyproject.toml"),
-    ],
-)
-def test_confirmation_covers_files_that_a_build_reads_although_they_are_not_named(
-    project: ProjectRig, settings: str, path: str
-) -> None:
-    project.file("web/package-lock.json", "{}")
-    project.file("r.txt", "-e .\n")
-    project.write(settings)
-    assert not project.confirm().denied
-    project.file(path, "added")
-    assert project.load().denied
-    loaded = project.confirm()
-    assert loaded.file is not None
-    assert loaded.file.contents[path] == b"added"

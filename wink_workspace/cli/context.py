@@ -7,7 +7,7 @@ names a workspace by its id or the beginning of it, and a fork by ``WORKSPACE/FO
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,13 +77,11 @@ class CommandContext:
         settings: The settings for the project that the command works on; ``None`` if it works on
             no particular one, or not yet.
         source: The directory of that project.
-        files: The project's own file and those that it names, as the settings were read from them.
     """
 
     environment: Environment
     settings: Settings | None = None
     source: Path | None = None
-    files: Mapping[str, bytes] | None = None
 
     @cached_property
     def out(self) -> Console:

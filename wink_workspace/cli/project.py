@@ -63,8 +63,7 @@ def for_project(
             loaded = load_settings(source, context.environment, given)
     if summary := loaded.summary():
         context.err.print(printable(summary), markup=False)
-    files = None if loaded.file is None else loaded.file.contents
-    return replace(context, settings=loaded.settings, source=source, files=files)
+    return replace(context, settings=loaded.settings, source=source)
 
 
 def settings_findings(context: CommandContext, source: Path) -> Iterator[Finding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -615,7 +614,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
             "these are images of ours and options for a project",
             hint="Leave out the names; --base is the image to start from.",
         )
-    recipe, confirmed = (None, None) if options.names else _recipe(context, options)
+    recipe = None if options.names else _recipe(context, options)
     names = options.names or (images.usual_names if recipe is None else ())
     wanted = {name: images.reference(name) for name in names}
     if options.base is not None and len(wanted) > 1:
@@ -634,9 +633,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         source = (options.source or Path()).resolve()
         with context.spinner(f"building the image of {source}"):
             built.append(
-                images.build_project(
-                    recipe, source, confirmed=confirmed, rebuild=options.rebuild, progress=show
-                )
+                images.build_project(recipe, source, rebuild=options.rebuild, progress=show)
             )
     if options.json:
         print_json([asdict(image) for image in built])
@@ -645,22 +642,17 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
 
 
-def _recipe(
-    context: CommandContext, options: BuildOptions
-) -> tuple[ImageRecipe | None, Mapping[str, bytes] | None]:
-    """What to build for a project: as the options say, else its settings; ``None`` for nothing.
-
-    The second value are the files of the project that the settings were read from.
-    """
+def _recipe(context: CommandContext, options: BuildOptions) -> ImageRecipe | None:
+    """What to build for a project: as the options say, else its settings; ``None`` for nothing."""
     from wink_workspace.project import PROJECT_FILE
 
     if options.has_recipe:
-        return options.recipe, None
+        return options.recipe
     source = options.source or Path()
     if options.source is None and not (source / PROJECT_FILE).exists():
-        return None, None
+        return None
     context = for_project(context, source.resolve(), asks=not options.json)
-    return context.settings_for().recipe or options.recipe, context.files
+    return context.settings_for().recipe or options.recipe
 
 
 def list_images(context: CommandContext, json: JsonOption = False) -> None:

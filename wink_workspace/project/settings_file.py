@@ -39,8 +39,6 @@ PROJECT_FILE: Final = "wink-workspace.toml"
 USER_FILE: Final = "config.toml"
 """The user's file, in the configuration directory."""
 
-_PYTHON_FILES: Final = ("pyproject.toml", "setup.py", "PKG-INFO")
-"""What says which packages a Python project and its build need."""
 _PROJECTS: Final = "projects"
 _MOST_FILES: Final = 32
 _MOST_FILE_BYTES: Final = 8 * 1_048_576
@@ -109,11 +107,6 @@ class ProjectFile:
             asked = _settings(toml, toml.table, is_project=True)
             files = (NamedFile(PROJECT_FILE, content), *_named_files(tree, toml, asked))
         return cls(top, toml, asked, files)
-
-    @property
-    def contents(self) -> Mapping[str, bytes]:
-        """What was read, by paths."""
-        return {each.path: each.content for each in self.files}
 
     @property
     def digest(self) -> str:
@@ -269,25 +262,6 @@ def _named_files(tree: DiskTree, toml: TomlFile, asked: Settings) -> Iterator[Na
                     hint="Name regular files of the project; links are not followed.",
                 ) from error
             yield file
-    yield from _described(tree, asked, seen)
-
-
-def _described(tree: DiskTree, asked: Settings, seen: set[str]) -> Iterator[NamedFile]:
-    """The files beside those that are named, which a build reads as well, if they exist."""
-    beside = list(_PYTHON_FILES if asked.requirements or asked.lock or asked.set_up else ())
-    if asked.lock is not None and posixpath.basename(asked.lock) == "package-lock.json":
-        beside = [posixpath.join(posixpath.dirname(asked.lock), "package.json")]
-        beside += _PYTHON_FILES if asked.requirements or asked.set_up else ()
-    for path in beside:
-        try:
-            if path not in seen:
-                yield NamedFile(path, _read(tree, path, _MOST_FILE_BYTES))
-        except FileMissingError:
-            continue
-        except WinkError as error:
-            raise UsageError(
-                f"{path}: {error.message}", hint="Use a regular file; links are not followed."
-            ) from error
 
 
 def _has_includes(name: str, path: str) -> bool:

@@ -221,7 +221,6 @@ class SandboxImages(Protocol):
         wanted: ImageRecipe,
         source: Path,
         *,
-        confirmed: Mapping[str, bytes] | None = None,
         rebuild: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> SandboxImage:
@@ -230,9 +229,6 @@ class SandboxImages(Protocol):
         Args:
             wanted: The recipe.
             source: The directory of the project.
-            confirmed: The files that the user has confirmed, by their paths. These bytes are used,
-                whatever the files contain now, and no file that is not here is read as
-                requirements, a lock or a Containerfile. ``None`` reads all from the directory.
             rebuild: Whether to repeat all steps, with new downloads.
             progress: Is called with each line of the build's output.
 

@@ -20,7 +20,7 @@ from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, project_images
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.build_source import copy_source, source_digest
 from wink_workspace.sandbox.podman.images import ImageStore
 from wink_workspace.sandbox.podman.project_images import (
@@ -358,57 +358,3 @@ def test_exec_uses_the_image_of_the_project_and_list_shows_it(
     assert project_name(source) in shell("image", "list")
     message = shell("image", "build", "python", "--packages", "make", code=2)
     assert "options for a project" in message
-
-
-@pytest.mark.behaviour(930)
-def test_a_build_uses_the_bytes_that_were_confirmed_whatever_the_files_contain_now(
-    images: ProjectImages, tmp_path: Path
-) -> None:
-    """Between the confirmation and the build, the project's files change, in a way each."""
-    confirmed = {
-        "requirements.txt": b"-r more/dev.txt\n",
-        "more/dev.txt": b"wink-tests-dependency==1.0\n",
-        "names.txt": b"confirmed\n",
-    }
-    source = tmp_path / "changed"
-    (source / "more").mkdir(parents=True)
-    (source / "requirements.txt").write_text("absent-package==6.6.6\n")
-    (source / "more/dev.txt").symlink_to("/etc/hostname")
-    (source / "names.txt").write_text("changed\n")
-    recipe = ImageRecipe(
-        requirements=("requirements.txt",), set_up=("cat names.txt >/opt/project/seen",)
-    )
-    try:
-        image = images.build(recipe, source, confirmed=confirmed)
-        folder = tmp_path / "place"
-        folder.mkdir()
-        place = sandbox_place(folder)
-        with closing(PodmanSandbox(place, config=PodmanConfig(image=image.reference))) as sandbox:
-            found = output(
-                sandbox,
-                "cat /opt/project/seen;"
-                " python -c 'import wink_tests_dependency as found; print(found.answer)'",
-            )
-        assert found == "confirmed\n42\n"
-        assert (source / "names.txt").read_text() == "changed\n"
-        with pytest.raises(UsageError, match=r"package\.json is not a file that was confirmed"):
-            images.build(replace(recipe, lock="package-lock.json"), source, confirmed=confirmed)
-    finally:
-        for name in all_images(images):
-            if name.startswith(project_name(source)):
-                images.store.programs.podman("rmi", "--force", name)
-
-
-@pytest.mark.behaviour(930)
-def test_a_source_that_changes_while_it_is_copied_fails_the_build(
-    images: ProjectImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.txt").write_text("1")
-
-    def copy_late(source: Path, to: Path, *more: object) -> None:
-        (source / "a.txt").write_text("2")
-        copy_source(source, to, *more)
-
-    monkeypatch.setattr(project_images, "copy_source", copy_late)
-    with pytest.raises(SandboxUnavailableError, match="has changed during the build"):
-        images.build(ImageRecipe(set_up=("true",)), tmp_path)

@@ -8,7 +8,6 @@ import pytest
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.podman.requirements import build_requirements, read_requirements
-from wink_workspace.sandbox.podman.source_files import SourceFiles
 
 HASH = "sha256:" + "a" * 64
 
@@ -22,7 +21,7 @@ def project(folder: Path, **files: str) -> Path:
 
 
 def lines(folder: Path, path: str = "requirements.txt") -> list[str]:
-    return list(read_requirements(SourceFiles(folder), path).lines)
+    return list(read_requirements(folder, path).lines)
 
 
 def test_names_versions_markers_hashes_and_comments_are_read(tmp_path: Path) -> None:
@@ -53,7 +52,7 @@ def test_files_that_a_file_names_are_read_once_and_constraints_are_kept_apart(
         more__dev_txt="-r ../requirements.txt\nb\n",
         constraints_txt="c<2\n",
     )
-    found = read_requirements(SourceFiles(tmp_path), "requirements.txt")
+    found = read_requirements(tmp_path, "requirements.txt")
     assert sorted(found.lines) == ["a", "b"]
     assert found.constraints == ("c<2",)
 
@@ -93,7 +92,7 @@ ATTACKS = [
 def test_a_line_that_would_do_more_is_refused_with_its_place(tmp_path: Path, line: str) -> None:
     project(tmp_path, requirements_txt=f"fine\n{line}\n")
     with pytest.raises(UsageError) as caught:
-        read_requirements(SourceFiles(tmp_path), "requirements.txt")
+        read_requirements(tmp_path, "requirements.txt")
     assert "requirements.txt, line 2" in caught.value.message or "https:/" in caught.value.message
 
 
@@ -108,14 +107,14 @@ def test_a_project_file_is_checked_likewise(tmp_path: Path, line: str, table: st
     }[table]
     project(tmp_path, pyproject_toml=text)
     with pytest.raises(UsageError, match="is not a requirement"):
-        read_requirements(SourceFiles(tmp_path), "pyproject.toml")
-        build_requirements(SourceFiles(tmp_path))
+        read_requirements(tmp_path, "pyproject.toml")
+        build_requirements(tmp_path)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").symlink_to("/etc/hostname")
     with pytest.raises(UsageError, match="is a link"):
-        read_requirements(SourceFiles(tmp_path), "requirements.txt")
+        read_requirements(tmp_path, "requirements.txt")
 
 
 PYPROJECT = """\
@@ -145,7 +144,7 @@ def test_a_project_file_gives_its_dependencies_and_those_of_its_tests(tmp_path: 
     project(tmp_path, pyproject_toml=PYPROJECT, requirements_txt="-e .[socks]\ne\n")
     assert lines(tmp_path, "pyproject.toml") == ["a>=1", "b", "c", "d"]
     assert lines(tmp_path) == ["a>=1", "PySocks", "e"]
-    assert build_requirements(SourceFiles(tmp_path)) == ("flit_core<4",)
+    assert build_requirements(tmp_path) == ("flit_core<4",)
 
 
 METADATA = """\
@@ -175,11 +174,11 @@ def test_a_source_distribution_states_the_dependencies_of_a_project_without_them
 
 
 def test_the_build_of_a_project_without_a_build_system_needs_setuptools(tmp_path: Path) -> None:
-    assert build_requirements(SourceFiles(tmp_path)) == ()
+    assert build_requirements(tmp_path) == ()
     (tmp_path / "setup.py").touch()
-    assert build_requirements(SourceFiles(tmp_path)) == ("setuptools", "wheel")
+    assert build_requirements(tmp_path) == ("setuptools", "wheel")
     project(tmp_path, pyproject_toml="[project]\nname='p'\n")
-    assert build_requirements(SourceFiles(tmp_path)) == ("setuptools", "wheel")
+    assert build_requirements(tmp_path) == ("setuptools", "wheel")
 
 
 UV_LOCK = f"""\
@@ -261,12 +260,12 @@ def test_a_lock_from_elsewhere_or_of_another_form_is_refused(
 ) -> None:
     (tmp_path / "uv.lock").write_text(text)
     with pytest.raises(UsageError, match=message):
-        read_requirements(SourceFiles(tmp_path), "uv.lock")
+        read_requirements(tmp_path, "uv.lock")
 
 
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"requirements\.txt cannot be read"):
-        read_requirements(SourceFiles(tmp_path), "requirements.txt")
+        read_requirements(tmp_path, "requirements.txt")
     (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not text"):
-        read_requirements(SourceFiles(tmp_path), "requirements.txt")
+        read_requirements(tmp_path, "requirements.txt")

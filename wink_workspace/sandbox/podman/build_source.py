@@ -6,14 +6,11 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from wink_workspace.errors import FilesystemError, UsageError
-from wink_workspace.filesystem import parse_path
-from wink_workspace.filesystem.disk import DiskTree
+from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.ignoring import PathPatterns
 from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
 
@@ -24,22 +21,16 @@ _EXCLUDED: Final = PathPatterns(
     (".git", *DERIVED_NAMES, *(name for name in SECRET_NAMES if not name.startswith("*")))
 )
 _PUBLIC: Final = PathPatterns(PUBLIC_NAMES)
-_NONE: Final[Mapping[str, bytes]] = MappingProxyType({})
 _MOST_FILES: Final = 500_000
 _MOST_BYTES: Final = 10 * 1_073_741_824
 
 Parts = tuple[str, ...]
 
 
-def source_digest(source: Path, confirmed: Mapping[str, bytes] = _NONE) -> str:
+def source_digest(source: Path) -> str:
     """A digest of the paths, kinds, contents and executable bits that ``copy_source`` copies."""
     digest = hashlib.sha256()
-    for name, content in sorted(confirmed.items()):
-        path = name.encode("utf-8", "surrogateescape")
-        digest.update(b"confirmed %d %s %d " % (len(path), path, len(content)) + content)
     for parts, entry, status in _entries(source):
-        if "/".join(parts) in confirmed:
-            continue
         path = "/".join(parts).encode("utf-8", "surrogateescape")
         if stat.S_ISLNK(status.st_mode):
             content = os.readlink(entry.path).encode("utf-8", "surrogateescape")  # noqa: PTH115 - the text itself
@@ -53,23 +44,18 @@ def source_digest(source: Path, confirmed: Mapping[str, bytes] = _NONE) -> str:
     return digest.hexdigest()
 
 
-def copy_source(
-    source: Path, to: Path, owner: int | None, confirmed: Mapping[str, bytes] = _NONE
-) -> None:
+def copy_source(source: Path, to: Path, owner: int | None) -> None:
     """Copy the files to the new directory *to*, for the host's user *owner* if that is not ours.
 
     Left out are ``.git``, ``.env`` and other secrets by name, ``node_modules``, virtual
-    environments and caches, and everything that is not a file, directory or link. The files
-    *confirmed* have these contents, whatever they contain now.
+    environments and caches, and everything that is not a file, directory or link.
 
     Raises:
-        UsageError: If it is too large, or a file is not where it was when it was confirmed.
+        UsageError: If it is too large.
     """
     to.mkdir()
     _give(to, owner)
     for parts, entry, status in _entries(source):
-        if "/".join(parts) in confirmed:
-            continue
         target = to.joinpath(*parts)
         if stat.S_ISDIR(status.st_mode):
             target.mkdir()
@@ -79,17 +65,6 @@ def copy_source(
             shutil.copyfile(entry.path, target, follow_symlinks=False)
             target.chmod(0o755 if status.st_mode & 0o100 else 0o644)
         _give(target, owner)
-    with DiskTree(to) as tree:  # follows no link
-        for name, content in confirmed.items():
-            path = parse_path(name)
-            try:
-                tree.write_file(path, (content,))
-            except FilesystemError as error:
-                raise UsageError(
-                    f"{name} is not where it was when it was confirmed: {error.message}",
-                    hint="Confirm the project's settings again with wink-workspace trust.",
-                ) from error
-            _give(to.joinpath(*path.parts), owner)
 
 
 def _give(path: Path, owner: int | None) -> None:

@@ -73,13 +73,12 @@ class PodmanImages:
         wanted: ImageRecipe,
         source: Path,
         *,
-        confirmed: Mapping[str, bytes] | None = None,
         rebuild: bool = False,
         progress: Progress | None = None,
     ) -> SandboxImage:
         """See ``SandboxImages``."""
         images = ProjectImages(self._environment, self._store)
-        return images.build(wanted, source, confirmed=confirmed, rebuild=rebuild, progress=progress)
+        return images.build(wanted, source, rebuild=rebuild, progress=progress)
 
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""

@@ -45,7 +45,6 @@ from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, recipe
 from .programs import Progress
 from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
-from .source_files import SourceFiles
 
 __all__ = ["LAYER", "ProjectImages", "check_containerfile", "is_second_name", "project_name"]
 
@@ -165,7 +164,6 @@ class ProjectImages:
         wanted: ImageRecipe,
         source: Path,
         *,
-        confirmed: Mapping[str, bytes] | None = None,
         rebuild: bool = False,
         progress: Progress | None = None,
     ) -> SandboxImage:
@@ -174,7 +172,6 @@ class ProjectImages:
         Args:
             wanted: The recipe.
             source: The directory of the project.
-            confirmed: See ``SandboxImages.build_project``.
             rebuild: Run all steps, with new downloads.
             progress: Is called with each line that a step prints.
 
@@ -186,8 +183,7 @@ class ProjectImages:
             raise UsageError(f"{source} is not a directory", hint="Name the project's directory.")
         on_progress = progress or _ignore_progress
         with self.store.lock(), self._scratch() as scratch:
-            files = SourceFiles(source.resolve(), confirmed)
-            final = _Build(self, wanted, files, scratch, rebuild, on_progress).built()
+            final = _Build(self, wanted, source.resolve(), scratch, rebuild, on_progress).built()
             tags = (_CURRENT, f"{_OF_RECIPE}{wanted.digest}")
             names = (f"{project_name(source)}:{tag}" for tag in tags)
             self.store.programs.podman("tag", final, *names)
@@ -227,7 +223,7 @@ class _Build:
         self,
         images: ProjectImages,
         wanted: ImageRecipe,
-        files: SourceFiles,
+        source: Path,
         scratch: Path,
         rebuild: bool,
         progress: Progress,
@@ -235,8 +231,7 @@ class _Build:
         self._images = images
         self._store = images.store
         self._wanted = wanted
-        self._files = files
-        self._source = files.directory
+        self._source = source
         self._scratch = scratch
         self._rebuild = rebuild
         self._progress = progress
@@ -271,8 +266,8 @@ class _Build:
         files, node = self._locks()
         requirements = Requirements()
         for path in files:
-            requirements += read_requirements(self._files, path)
-        builds = build_requirements(self._files) if wanted.set_up else ()
+            requirements += read_requirements(self._source, path)
+        builds = build_requirements(self._source) if wanted.set_up else ()
         fetched: dict[str, Path] = {}
         if requirements.lines or builds:
             fetched["python"] = self._images.fetcher.python(
@@ -282,9 +277,9 @@ class _Build:
         if requirements.lines:
             steps.append(_Step(_INSTALL_PYTHON, fetched))
         if node is not None:
-            package = self._files.text(str(node.parent / "package.json"))
+            package = self._text(str(node.parent / "package.json"))
             folder = self._images.fetcher.node(
-                package, self._files.text(str(node)), self._progress, again=self._rebuild
+                package, self._text(str(node)), self._progress, again=self._rebuild
             )
             steps.append(_Step(_INSTALL_NODE, {"node": folder}))
         return [*steps, *(_Step(each, fetched, with_source=True) for each in wanted.set_up)]
@@ -391,7 +386,7 @@ class _Build:
                 " id on this machine",
                 hint="Build as an ordinary user, or name packages and set-up commands instead.",
             )
-        text = self._files.text(path)
+        text = self._text(path)
         check_containerfile(text, path)
         identity = _digest("containerfile", path, text, self._digest_of_source())
         name = f"{LAYER}:{identity}"
@@ -471,21 +466,13 @@ class _Build:
     # Directories
 
     def _digest_of_source(self) -> str:
-        self._source_digest = self._source_digest or source_digest(
-            self._source, self._files.confirmed
-        )
+        self._source_digest = self._source_digest or source_digest(self._source)
         return self._source_digest
 
     def _copied(self) -> Path:
         copy = self._directory("source")
         copy.rmdir()
-        confirmed = self._files.confirmed
-        copy_source(self._source, copy, host_owner(), confirmed)
-        if source_digest(copy, confirmed) != self._digest_of_source():
-            raise SandboxUnavailableError(
-                f"{self._source} has changed during the build",
-                hint="Build again when no other program writes there.",
-            )
+        copy_source(self._source, copy, host_owner())
         return copy
 
     def _empty(self) -> Path:
@@ -501,6 +488,15 @@ class _Build:
         folder = self._scratch / f"{name}-{self._n_directories}"
         folder.mkdir()
         return folder
+
+    def _text(self, path: str) -> str:
+        try:
+            return (self._source / path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise UsageError(
+                f"{path} cannot be read: {why}", hint="Name a text file of the source."
+            ) from error
 
 
 def check_containerfile(text: str, path: str) -> None:

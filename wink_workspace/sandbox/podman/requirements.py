@@ -13,13 +13,11 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from email.parser import HeaderParser
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
 from wink_workspace import serde
 from wink_workspace.errors import UsageError
-
-from .source_files import SourceFiles
 
 __all__ = ["Requirements", "build_requirements", "read_requirements"]
 
@@ -37,6 +35,7 @@ _EXTRA: Final = re.compile(r"\s*(?:;|\band)\s*extra\s*==\s*['\"]([^'\"]*)['\"]")
 _HARMLESS: Final = ("--require-hashes", "--prefer-binary", "--only-binary", "--pre")
 _TEST_NAMES: Final = ("dev", "test", "testing", "tests")
 """Extras and dependency groups that the tests of a project usually need."""
+_MOST_BYTES: Final = 8 * 1_048_576
 _MOST_FILES: Final = 50
 _MOST_CONDITIONS: Final = 64
 
@@ -142,7 +141,7 @@ class Requirements:
         )
 
 
-def read_requirements(source: SourceFiles, path: str) -> Requirements:
+def read_requirements(source: Path, path: str) -> Requirements:
     """The requirements in a ``requirements.txt``, ``pyproject.toml`` or ``uv.lock`` of *source*.
 
     A ``pyproject.toml`` gives its dependencies, and its extras and dependency groups called dev,
@@ -162,19 +161,19 @@ def read_requirements(source: SourceFiles, path: str) -> Requirements:
     return _text_file(source, path, [])
 
 
-def build_requirements(source: SourceFiles) -> tuple[str, ...]:
+def build_requirements(source: Path) -> tuple[str, ...]:
     """What the build of *source* itself needs: those of its ``pyproject.toml``, or setuptools."""
-    if source.has("pyproject.toml"):
+    if (source / "pyproject.toml").is_file():
         requires = _toml(_ProjectFile, source, "pyproject.toml").build.requires
         return _checked(requires, "pyproject.toml")
-    return ("setuptools", "wheel") if source.has("setup.py") else ()
+    return ("setuptools", "wheel") if (source / "setup.py").is_file() else ()
 
 
-def _text_file(source: SourceFiles, path: str, seen: list[str]) -> Requirements:
+def _text_file(source: Path, path: str, seen: list[str]) -> Requirements:
     if len(seen) > _MOST_FILES:
         raise UsageError(f"{path}: too many files", hint="Put the requirements into fewer files.")
     found = Requirements()
-    for number, line in _logical_lines(source.text(path)):
+    for number, line in _logical_lines(_text(source, path)):
         where = f"{path}, line {number}"
         if option := _FILE_OPTION.fullmatch(line):
             below = _below(path, option[2], where)
@@ -263,14 +262,14 @@ def _group(
     return lines
 
 
-def _itself(source: SourceFiles, extras: Iterable[str]) -> Requirements:
+def _itself(source: Path, extras: Iterable[str]) -> Requirements:
     """The dependencies of the project in *source*, as far as its files state them."""
-    if source.has("pyproject.toml"):
+    if (source / "pyproject.toml").is_file():
         project = _toml(_ProjectFile, source, "pyproject.toml")
         if project.project.name:
             return _project(project, extras, "pyproject.toml")
-    if source.has("PKG-INFO"):  # of a source distribution
-        metadata = HeaderParser().parsestr(source.text("PKG-INFO"))
+    if (source / "PKG-INFO").is_file():  # of a source distribution
+        metadata = HeaderParser().parsestr(_text(source, "PKG-INFO"))
         lines = [str(line) for line in metadata.get_all("Requires-Dist") or []]
         return Requirements(
             tuple(
@@ -331,12 +330,31 @@ def _locked(lock: _LockFile, path: str) -> Iterator[str]:
 # Files
 
 
-def _toml(kind: type[T], source: SourceFiles, path: str) -> T:
+def _toml(kind: type[T], source: Path, path: str) -> T:
     try:
-        data = tomllib.loads(source.text(path))
+        data = tomllib.loads(_text(source, path))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}", hint="Correct the file.") from error
     keys = [str(each.metadata.get("alias", each.name)) for each in fields(kind)]  # pyright: ignore[reportArgumentType] - each kind is a dataclass
     return serde.parse(
         kind, {key: data[key] for key in keys if key in data}, what=path, extra="ignore"
     )
+
+
+def _text(source: Path, path: str) -> str:
+    file = source
+    for part in PurePosixPath(path).parts:
+        file /= part
+        if file.is_symlink():
+            raise UsageError(f"{path} is a link", hint="Name the file itself.")
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise UsageError(
+                f"{path} is larger than {_MOST_BYTES:,} bytes", hint="Use a smaller file."
+            )
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise UsageError(
+            f"{path} cannot be read: {why}", hint="Name a text file of the source."
+        ) from error
