@@ -368,3 +368,42 @@ def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirm
     loaded = project.load()
     assert loaded.summary() == "wink-workspace.toml: git.depth applied"
     assert workspace_config(loaded.settings).imported.git_depth == 0
+
+
+@pytest.mark.behaviour(940)
+@pytest.mark.parametrize(
+    ("keys", "files", "changed"),
+    [
+        ("requirements = ['r.txt']", {"r.txt": "# a\u2028-r more.txt\n"}, "more.txt"),
+        ("requirements = ['r.lock']", {"r.lock": "-r more.txt\n"}, "more.txt"),
+        ("requirements = ['r.txt']", {"r.txt": "-e .[test]\n"}, "pyproject.toml"),
+        ("requirements = ['r.txt']", {"r.txt": "-e .[test]\n"}, "PKG-INFO"),
+        ("requirements = ['pyproject.toml']", {"pyproject.toml": ""}, "PKG-INFO"),
+        ("lock = 'web/package-lock.json'", {"web/package-lock.json": "{}"}, "web/package.json"),
+        ("set-up = ['make']", {}, "pyproject.toml"),
+    ],
+)
+def test_confirmation_covers_every_file_that_a_build_reads(
+    project: ProjectRig, keys: str, files: dict[str, str], changed: str
+) -> None:
+    for path, text in {**files, changed: "one\n"}.items():
+        project.file(path, text.encode())
+    project.write(f"[image]\n{keys}\n")
+    loaded = project.confirm()
+    assert not loaded.denied
+    assert loaded.file is not None
+    assert changed in loaded.file.digests
+    project.file(changed, "two\n")
+    assert project.load().denied
+
+
+@pytest.mark.behaviour(941)
+def test_limit_narrows_only_if_it_does_so_in_every_sandbox_that_may_run_commands(
+    project: ProjectRig,
+) -> None:
+    """``exec`` uses Podman, whatever sandbox of the user's runs the model's code."""
+    project.user("sandbox = 'asteval'")
+    project.write("[limits]\nprocessors = 64\nprocesses = 4000\ndisk = '900G'\n")
+    loaded = project.load()
+    assert len(loaded.denied) == 3
+    assert loaded.settings.cpus is None

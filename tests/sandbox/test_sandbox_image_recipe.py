@@ -33,6 +33,7 @@ def test_a_recipe_lists_the_files_that_it_reads() -> None:
         ({"packages": ("gcc -o Dpkg::Pre-Invoke=sh",)}, "not the name of a Debian package"),
         ({"packages": ("-oDir=/",)}, "not the name of a Debian package"),
         ({"packages": ("./evil.deb",)}, "not the name of a Debian package"),
+        ({"packages": ("gcc-",)}, "not the name of a Debian package"),
         ({"packages": ("GCC",)}, "not the name of a Debian package"),
         ({"requirements": ("/etc/passwd",)}, "not a path in the source"),
         ({"requirements": ("../other/requirements.txt",)}, "not a path in the source"),

@@ -7,7 +7,7 @@ names a workspace by its id or the beginning of it, and a fork by ``WORKSPACE/FO
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,11 +77,14 @@ class CommandContext:
         settings: The settings for the project that the command works on; ``None`` if it works on
             no particular one, or not yet.
         source: The directory of that project.
+        confirmed: The SHA-256 of its file of settings and of each file that this names, by path;
+            ``None`` without such a file.
     """
 
     environment: Environment
     settings: Settings | None = None
     source: Path | None = None
+    confirmed: Mapping[str, str] | None = None
 
     @cached_property
     def out(self) -> Console:

@@ -63,7 +63,9 @@ def for_project(
             loaded = load_settings(source, context.environment, given)
     if summary := loaded.summary():
         context.err.print(printable(summary), markup=False)
-    return replace(context, settings=loaded.settings, source=source)
+    file = loaded.file
+    confirmed = None if file is None or file.asked.recipe is None else file.digests
+    return replace(context, settings=loaded.settings, source=source, confirmed=confirmed)
 
 
 def settings_findings(context: CommandContext, source: Path) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -614,7 +615,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
             "these are images of ours and options for a project",
             hint="Leave out the names; --base is the image to start from.",
         )
-    recipe = None if options.names else _recipe(context, options)
+    recipe, confirmed = (None, None) if options.names else _recipe(context, options)
     names = options.names or (images.usual_names if recipe is None else ())
     wanted = {name: images.reference(name) for name in names}
     if options.base is not None and len(wanted) > 1:
@@ -633,7 +634,9 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         source = (options.source or Path()).resolve()
         with context.spinner(f"building the image of {source}"):
             built.append(
-                images.build_project(recipe, source, rebuild=options.rebuild, progress=show)
+                images.build_project(
+                    recipe, source, rebuild=options.rebuild, confirmed=confirmed, progress=show
+                )
             )
     if options.json:
         print_json([asdict(image) for image in built])
@@ -642,17 +645,22 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
 
 
-def _recipe(context: CommandContext, options: BuildOptions) -> ImageRecipe | None:
-    """What to build for a project: as the options say, else its settings; ``None`` for nothing."""
+def _recipe(
+    context: CommandContext, options: BuildOptions
+) -> tuple[ImageRecipe | None, Mapping[str, str] | None]:
+    """What to build for a project: as the options say, else its settings; ``None`` for nothing.
+
+    With it the files that the user confirmed; ``None`` if they are named by options.
+    """
     from wink_workspace.project import PROJECT_FILE
 
     if options.has_recipe:
-        return options.recipe
+        return options.recipe, None
     source = options.source or Path()
     if options.source is None and not (source / PROJECT_FILE).exists():
-        return None
+        return None, None
     context = for_project(context, source.resolve(), asks=not options.json)
-    return context.settings_for().recipe or options.recipe
+    return context.settings_for().recipe or options.recipe, context.confirmed
 
 
 def list_images(context: CommandContext, json: JsonOption = False) -> None:

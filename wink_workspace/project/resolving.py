@@ -204,8 +204,13 @@ def _default(key: Key, sandbox: str | None) -> float | None:
         return ImportConfig().git_depth
     if key.limit is None:
         return None
-    name = DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX, AUTO_SANDBOX) else sandbox
-    return getattr(SANDBOXES.get(name).config(), key.limit, None)
+    # `exec` uses the default sandbox also where the user has chosen another one for the model.
+    names = {
+        DEFAULT_SANDBOX,
+        DEFAULT_SANDBOX if sandbox in (None, NO_SANDBOX, AUTO_SANDBOX) else sandbox,
+    }
+    limits = [getattr(SANDBOXES.get(name).config(), key.limit, None) for name in names]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 class _Merging:

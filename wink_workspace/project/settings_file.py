@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, cast
 
 from wink_workspace.errors import (
@@ -45,10 +43,8 @@ _MOST_FILE_BYTES: Final = 8 * 1_048_576
 _MOST_PROBLEMS: Final = 20
 _MOST_NAME_CHARS: Final = 60
 _MOST_CHARS: Final = 400
-_INCLUDE: Final = re.compile(
-    r"(?:^|\s)(?:-r|--requirement|-c|--constraint)[\s=]*(\S+)", re.MULTILINE
-)
-_COMMENT: Final = re.compile(r"(?:^|\s)#.*$", re.MULTILINE)
+_BUILD_FILE: Final = "pyproject.toml"
+_NODE_LOCK: Final = "package-lock.json"
 _HINT: Final = "Correct the file; docs/configuration.md describes every key."
 
 
@@ -107,6 +103,11 @@ class ProjectFile:
             asked = _settings(toml, toml.table, is_project=True)
             files = (NamedFile(PROJECT_FILE, content), *_named_files(tree, toml, asked))
         return cls(top, toml, asked, files)
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of each of the files, by its path."""
+        return {each.path: each.digest for each in self.files}
 
     @property
     def digest(self) -> str:
@@ -240,43 +241,57 @@ def _nearest(path: KeyPath) -> str:
 
 
 def _named_files(tree: DiskTree, toml: TomlFile, asked: Settings) -> Iterator[NamedFile]:
+    """The files that the settings name, and all others that a build reads because of these."""
     seen: set[str] = set()
     for name, key in KEYS.items():
         value = getattr(asked, name)
-        if not key.is_file or value is None:
+        if not value or not (key.is_file or name == "set_up"):
             continue
-        wanted = [value] if isinstance(value, str) else list(value)
-        while wanted:
-            path = wanted.pop(0)
+        # A set-up command may build the project, so what its build requires is fetched.
+        optional = {_BUILD_FILE} if name == "set_up" else set[str]()
+        wanted = [] if name == "set_up" else [value] if isinstance(value, str) else list(value)
+        while wanted or optional:
+            is_wanted = bool(wanted)
+            path = wanted.pop(0) if is_wanted else optional.pop()
             if path in seen:
                 continue
-            seen.add(path)
             try:
+                file = NamedFile(path, _read(tree, path, _MOST_FILE_BYTES))
+                seen.add(path)
                 if len(seen) > _MOST_FILES:
                     raise UsageError(f"more than {_MOST_FILES} files are named")
-                file = NamedFile(path, _read(tree, path, _MOST_FILE_BYTES))
-                wanted += _included(file) if _has_includes(name, path) else ()
+                included, also_read = _read_with(name, file)
+            except FileMissingError as error:
+                if not is_wanted:
+                    continue
+                raise _unusable(toml, key, error) from error
             except WinkError as error:
-                raise UsageError(
-                    f"{toml.place(key.path)}: {key_text(key.path)}: {error.message}",
-                    hint="Name regular files of the project; links are not followed.",
-                ) from error
+                raise _unusable(toml, key, error) from error
+            wanted += included
+            optional.update(also_read)
             yield file
 
 
-def _has_includes(name: str, path: str) -> bool:
-    """Whether a file named by the setting *name* can include others, as requirements can."""
-    return name != "containerfile" and not path.endswith((".toml", ".json", ".lock"))
+def _unusable(toml: TomlFile, key: Key, error: WinkError) -> UsageError:
+    return UsageError(
+        f"{toml.place(key.path)}: {key_text(key.path)}: {error.message}",
+        hint="Name regular files of the project; links are not followed.",
+    )
 
 
-def _included(file: NamedFile) -> Iterator[str]:
-    """The files that a file of requirements includes, as paths in the source."""
-    text = _COMMENT.sub("", file.content.decode(errors="replace"))  # pip continues no comment
-    for target in _INCLUDE.findall(text.replace("\\\r\n", "").replace("\\\n", "")):
-        if "://" in target:
-            raise UsageError(f"{file.path} includes {target!a}, which is not in the project")
-        beside = posixpath.join(posixpath.dirname(file.path), target)
-        yield str(parse_path(posixpath.normpath(beside)))
+def _read_with(name: str, file: NamedFile) -> tuple[Iterable[str], Iterable[str]]:
+    """What a build reads because of a file of the setting *name*: files it includes, and others.
+
+    The others are read only if the project has them.
+    """
+    from wink_workspace.sandbox.podman.requirements import files_read_with
+
+    if name == "containerfile":
+        return (), ()
+    path = PurePosixPath(file.path)
+    if name == "lock" and path.name == _NODE_LOCK:
+        return (), (str(path.parent / "package.json"),)
+    return files_read_with(file.path, file.content)
 
 
 def _read(tree: DiskTree, path: str, most_bytes: int) -> bytes:

@@ -222,6 +222,7 @@ class SandboxImages(Protocol):
         source: Path,
         *,
         rebuild: bool = False,
+        confirmed: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> SandboxImage:
         """The image of a recipe for the project in *source*; steps that exist are not repeated.
@@ -230,6 +231,8 @@ class SandboxImages(Protocol):
             wanted: The recipe.
             source: The directory of the project.
             rebuild: Whether to repeat all steps, with new downloads.
+            confirmed: The SHA-256 of each file of the source that this machine may read for it,
+                by its path; ``None`` for any file.
             progress: Is called with each line of the build's output.
 
         Raises:

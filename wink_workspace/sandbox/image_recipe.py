@@ -19,7 +19,9 @@ from wink_workspace.errors import UsageError
 
 __all__ = ["ImageRecipe"]
 
-_PACKAGE: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
+_PACKAGE: Final = re.compile(
+    r"[a-z0-9][a-z0-9+.-]*[a-z0-9+](=[A-Za-z0-9.+~:-]+)?"
+)  # apt removes a-
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _MOST: Final = 500
 

@@ -440,6 +440,24 @@ def test_a_service_gets_the_secret_that_the_sandbox_never_sees(proxy: ProxyMachi
     assert SECRET not in repr(proxy.requests())
 
 
+@pytest.mark.behaviour(944)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"HTTP/1.1 200 OK\r\nYou sent {SECRET}\r\n\r\n",
+        f"HTTP/1.1 {SECRET}\r\n\r\n",
+        f"{SECRET}\r\n\r\n",
+        f"HTTP/1.1 200 OK\r\nX-{SECRET.rpartition(' ')[2]}: 1\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_an_answer_whose_head_repeats_the_secret_shows_it_nowhere(
+    proxy: ProxyMachine, answer: str
+) -> None:
+    proxy.answers["tracker.test"] = lambda _: answer.encode()
+    shown = proxy.get(TRACKER) + repr(proxy.requests()).encode()
+    assert b"the-secret" not in shown.lower()
+
+
 def test_a_chunked_request_reaches_the_service(proxy: ProxyMachine) -> None:
     answer = proxy.get(
         TRACKER,
@@ -602,3 +620,24 @@ def test_the_users_own_proxy_is_asked_for_the_listed_host(proxy: ProxyMachine) -
     ]
     assert b"Proxy-Authorization: Basic bWU6cGFzcw==" in seen[0]
     assert status_of(proxy.ask(connect("evil.test:443"))) == 403
+
+
+@pytest.mark.behaviour(944)
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 bWU6cGFzcw== no\r\n\r\n", b"bWU6cGFzcw==" * 8_192])
+def test_the_answer_of_the_users_proxy_is_not_quoted(proxy: ProxyMachine, answer: bytes) -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer)
+            read_all(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        url = f"http://me:pass@127.0.0.1:{listener.getsockname()[1]}"
+        proxy.reset(variables={"HTTPS_PROXY": url})
+        shown = proxy.get(PYPI)
+        serving.join()
+    assert status_of(shown) == 502
+    assert b"bWU6" not in shown + repr(proxy.requests()).encode()

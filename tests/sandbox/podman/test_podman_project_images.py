@@ -254,6 +254,59 @@ def test_a_failed_step_reports_its_output_and_leaves_nothing(
     assert images.find(source).id == built.id
 
 
+@pytest.mark.behaviour(943)
+@pytest.mark.parametrize("garbage", [b"", b"{", b"\xff", b'{"python": "3; x"}'])
+def test_a_cache_with_garbage_and_remains_of_a_killed_build_gives_the_same_image(
+    images: ProjectImages, built: SandboxImage, source: Path, garbage: bytes
+) -> None:
+    facts = list((images.store.cache / "facts").iterdir())
+    assert facts
+    for file in facts:
+        file.write_bytes(garbage)
+    left = [images.store.cache / "unfinished-x", images.store.cache / "fetched/unfinished-y"]
+    for folder in left:
+        (folder / "below").mkdir(parents=True)
+        (folder / "below").chmod(0)
+    assert steps_of(images, RECIPE, source) == (built, [])
+    assert not any(folder.exists() for folder in left)
+    assert all(file.read_bytes() != garbage for file in facts)
+
+
+@pytest.mark.behaviour(942)
+def test_a_link_in_the_place_of_a_package_file_shows_no_file_of_the_host(
+    images: ProjectImages, built: SandboxImage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    secret = tmp_path / "credentials.json"
+    secret.write_text('{"token": "hidden"}')
+    (folder / "package.json").symlink_to(secret)
+    (folder / "package-lock.json").write_text('{"packages": {}}')
+    recipe = ImageRecipe(base=built.reference, lock="package-lock.json")
+    with pytest.raises(UsageError, match=r"package\.json cannot be read") as caught:
+        images.build(recipe, folder)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.behaviour(943)
+def test_a_source_that_changes_during_its_build_leaves_no_result_for_the_old_one(
+    images: ProjectImages, built: SandboxImage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "data").write_text("before")
+    recipe = ImageRecipe(base=built.reference, set_up=("cp data /opt/project/data",))
+    before = sorted(images.steps.iterdir())
+
+    def change(line: str) -> None:
+        if line.startswith("step:"):
+            (folder / "data").write_text("after")
+
+    with pytest.raises(UsageError, match="has changed while the image was built"):
+        images.build(recipe, folder, progress=change)
+    assert sorted(images.steps.iterdir()) == before
+
+
 def test_a_base_that_does_not_exist_is_not_pulled(images: ProjectImages, source: Path) -> None:
     with pytest.raises(SandboxUnavailableError, match=r"there is no image localhost/none:1"):
         images.build(ImageRecipe(base="localhost/none:1"), source)
@@ -285,6 +338,27 @@ def test_a_containerfile_is_refused_if_root_would_run_it(
 def test_a_containerfile_that_downloads_by_itself_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="Containerfile: "):
         check_containerfile(text, "Containerfile")
+
+
+@pytest.mark.behaviour(942)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a comment \\\nADD https://example.invalid/x /x",
+        "AD\\\nD https://example.invalid/x /x",
+        "RUN \\\n# a comment\n--network=host id",
+        "RUN \\\n\n--network=host id",
+        "RUN\x0c--network=host id",
+        "RU\\\nN --network=host id",
+        "\ufeffADD https://example.invalid/x /x",
+        "# escape\t=`\nRUN `\n--network=host id",
+        "ADD\\\n https://example.invalid/x /x",
+        "RUN id \\\r\n&& id\r\nADD a b",
+    ],
+)
+def test_a_containerfile_cannot_hide_an_instruction(text: str) -> None:
+    with pytest.raises(UsageError, match="Containerfile: "):
+        check_containerfile(f"FROM a\n{text}\n", "Containerfile")
 
 
 def test_an_ordinary_containerfile_is_accepted() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox.podman.requirements import build_requirements, read_requirements
+from wink_workspace.sandbox.podman.requirements import (
+    build_requirements,
+    files_read_with,
+    read_requirements,
+)
+from wink_workspace.sandbox.podman.source_files import SourceFiles
 
 HASH = "sha256:" + "a" * 64
 
@@ -269,3 +276,57 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not text"):
         read_requirements(tmp_path, "requirements.txt")
+
+
+# What is read, and how often
+
+
+def test_files_and_groups_that_include_others_twice_are_each_read_once(tmp_path: Path) -> None:
+    for n in range(45):
+        (tmp_path / f"{n}.txt").write_text(f"-r {n + 1}.txt\n-c {n + 1}.txt\n-r {n + 1}.txt\n")
+    (tmp_path / "45.txt").write_text("click")
+    groups = [
+        f"g{n} = [{{include-group = 'g{n + 1}'}}, {{include-group = 'g{n + 1}'}}]"
+        for n in range(60)
+    ]
+    text = "\n".join(["[dependency-groups]", "test = [{include-group = 'g0'}]", *groups])
+    (tmp_path / "groups.toml").write_text(f"{text}\ng60 = ['attrs']\n")
+    found = read_requirements(tmp_path, "0.txt")
+    assert (found.lines, found.constraints) == (("click",), ("click",))
+    assert lines(tmp_path, "groups.toml") == ["attrs"]
+
+
+@pytest.mark.behaviour(940)
+def test_a_build_reads_only_what_was_confirmed(tmp_path: Path) -> None:
+    project(tmp_path, a_txt="-r b.txt\n", b_txt="click\n", c_txt="attrs\n")
+    digests = {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("a.txt", "b.txt")
+    }
+    files = SourceFiles(tmp_path, digests)
+    assert read_requirements(files, "a.txt").lines == ("click",)
+    with pytest.raises(UsageError, match=r"c\.txt is not what was confirmed"):
+        read_requirements(files, "c.txt")
+    (tmp_path / "b.txt").write_text("evil\n")
+    with pytest.raises(UsageError, match=r"b\.txt is not what was confirmed"):
+        read_requirements(files, "a.txt")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    project(tmp_path, requirements_txt="-r pipe\n")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe cannot be read"):
+        read_requirements(tmp_path, "requirements.txt")
+
+
+@pytest.mark.parametrize("separator", ["\r", "\u2028", "\x0c", "\x85", "\x1e"])
+def test_every_file_that_is_read_is_listed_whatever_ends_a_line(
+    tmp_path: Path, separator: str
+) -> None:
+    text = f"click  # a comment{separator}-r hidden.lock\n"
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
+    (tmp_path / "hidden.lock").write_text("-e .\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\ndependencies = ['evil']\n")
+    assert "evil" in lines(tmp_path, "a.txt")
+    assert files_read_with("a.txt", text.encode()) == (("hidden.lock",), ())
+    assert files_read_with("hidden.lock", b"-e .\n") == ((), ("pyproject.toml", "PKG-INFO"))

@@ -7,7 +7,6 @@ Rule 2: downloads are kept in the cache by a hash of what was asked for, and use
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,8 @@ from typing import Final
 
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 
-from .programs import Programs, Progress
+from .downloads import Downloads
+from .programs import Progress
 
 __all__ = ["BUILD_OPTIONS", "STATUS_COMMAND", "SUITE", "DebianPackages"]
 
@@ -45,17 +45,8 @@ BUILD_OPTIONS: Final = f"{SUITE} {_DPKG_OPTIONS} {_CLEAN_HOOK}"
 """What the content of a root filesystem depends on, in addition to its packages."""
 
 
-class DebianPackages:
-    """Downloads Debian's packages.
-
-    Args:
-        programs: The programs of this machine.
-        cache: The directory of downloads.
-    """
-
-    def __init__(self, programs: Programs, cache: Path) -> None:
-        self._programs = programs
-        self._cache = cache
+class DebianPackages(Downloads):
+    """Downloads Debian's packages."""
 
     @property
     def can_fetch(self) -> bool:
@@ -103,14 +94,10 @@ class DebianPackages:
             SandboxUnavailableError: If apt fails.
             UsageError: If Debian has no such package.
         """
-        digest = hashlib.sha256(f"{SUITE} {sorted(packages)}\n{installed}".encode()).hexdigest()
-        folder = self._cache / f"debian-{digest[:24]}"
-        if folder.is_dir() and not again:
-            return folder
-        progress(f"fetching {', '.join(packages)} from Debian {SUITE}")
-        self._cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._cache, prefix="unfinished-") as unfinished:
-            apt = self._apt(Path(unfinished), installed)
+
+        def fill(folder: Path) -> Path:
+            progress(f"fetching {', '.join(packages)} from Debian {SUITE}")
+            apt = self._apt(folder, installed)
             self._programs.run([*apt, "update"], progress=progress)
             try:
                 self._programs.run([*apt, "install", *packages], progress=progress)
@@ -121,13 +108,13 @@ class DebianPackages:
                         hint="Look the name up with `apt-cache search`.",
                     ) from error
                 raise
-            fetched = Path(unfinished) / "archives"
-            for name in ("partial", "lock"):
-                _remove(fetched / name)
-            fetched.chmod(0o755)
-            _remove(folder)
-            fetched.rename(folder)
-        return folder
+            fetched = folder / "archives"
+            shutil.rmtree(fetched / "partial", ignore_errors=True)
+            (fetched / "lock").unlink(missing_ok=True)
+            return fetched
+
+        asked = f"{SUITE} {sorted(packages)}\n{installed}"
+        return self._filled("debian", asked, fill, again=again)
 
     def _apt(self, folder: Path, installed: str) -> list[str]:
         """The command of an apt that sees an image's packages, and this machine's mirrors."""
@@ -147,6 +134,7 @@ class DebianPackages:
             "Dir::Etc::preferencesparts": "/dev/null",
             "APT::Sandbox::User": "root",  # no file here is readable for apt's own user
             "APT::Install-Recommends": "false",
+            "APT::Cmd::Pattern-Only": "true",  # lib.* is a name, not an expression
         }
         apt = self._programs.find("apt-get")
         if apt is None:
@@ -173,10 +161,3 @@ class DebianPackages:
     def _ask_apt(self, program: str, *arguments: str) -> str:
         found = self._programs.find(program)
         return "" if found is None else self._programs.run([found, *arguments])
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

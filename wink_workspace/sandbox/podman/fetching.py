@@ -9,12 +9,9 @@ Rule 3: a download is kept in the cache under a hash of what was asked for, and 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +19,8 @@ from typing import Final
 from wink_workspace import serde
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 
-from .programs import Programs, Progress
+from .downloads import Downloads
+from .programs import Progress
 from .requirements import Requirements
 
 __all__ = ["ImageFacts", "PackageFetcher"]
@@ -58,17 +56,8 @@ class ImageFacts:
         )
 
 
-class PackageFetcher:
-    """Downloads packages.
-
-    Args:
-        programs: The programs of this machine.
-        cache: The directory of downloads.
-    """
-
-    def __init__(self, programs: Programs, cache: Path) -> None:
-        self._programs = programs
-        self._cache = cache
+class PackageFetcher(Downloads):
+    """Downloads packages of Python and Node."""
 
     def python(
         self,
@@ -94,7 +83,7 @@ class PackageFetcher:
         """
         asked = json.dumps([wanted.lines, wanted.constraints, list(builds), facts.pip_options])
 
-        def fill(folder: Path) -> None:
+        def fill(folder: Path) -> Path:
             (folder / "constraints.txt").write_text(_text(wanted.constraints), encoding="utf-8")
             (folder / "requirements.txt").write_text(_text(wanted.lines), encoding="utf-8")
             if wanted.lines:
@@ -104,6 +93,7 @@ class PackageFetcher:
             if builds:
                 progress(f"fetching wheels of {', '.join(builds)}")
                 self._download(folder, facts, ("--", *builds), progress)
+            return folder
 
         return self._filled("python", asked, fill, again=again)
 
@@ -144,7 +134,7 @@ class PackageFetcher:
         """
         _check_lock(lock)
 
-        def fill(folder: Path) -> None:
+        def fill(folder: Path) -> Path:
             npm = self._programs.find("npm")
             if npm is None:
                 raise SandboxUnavailableError(
@@ -156,25 +146,9 @@ class PackageFetcher:
             progress("fetching the packages of package-lock.json")
             command = (npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
             self._programs.run([*command, "--loglevel=error"], progress=progress, cwd=folder)
+            return folder
 
         return self._filled("node", json.dumps([package, lock]), fill, again=again)
-
-    def _filled(self, kind: str, asked: str, fill: Callable[[Path], None], *, again: bool) -> Path:
-        """The directory of the cache for what was asked for; *fill* fills a new one."""
-        folder = self._cache / f"{kind}-{hashlib.sha256(asked.encode()).hexdigest()[:24]}"
-        if folder.is_dir() and not again:
-            return folder
-        self._cache.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=self._cache, prefix="unfinished-"))
-        try:
-            fill(unfinished)
-            unfinished.chmod(0o755)  # for the user of the sandbox
-            if folder.is_dir():
-                shutil.rmtree(folder)
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-        return folder
 
 
 def _text(lines: Sequence[str]) -> str:

@@ -74,11 +74,12 @@ class PodmanImages:
         source: Path,
         *,
         rebuild: bool = False,
+        confirmed: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> SandboxImage:
         """See ``SandboxImages``."""
         images = ProjectImages(self._environment, self._store)
-        return images.build(wanted, source, rebuild=rebuild, progress=progress)
+        return images.build(wanted, source, rebuild=rebuild, confirmed=confirmed, progress=progress)
 
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""

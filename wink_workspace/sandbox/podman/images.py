@@ -26,10 +26,13 @@ from typing import Any, Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.sandbox.backends import SandboxImage
 
 from .config import IMAGE_VERSION
 from .debian import BUILD_OPTIONS, STATUS_COMMAND, SUITE, DebianPackages
+from .downloads import UNFINISHED
 from .programs import Programs, Progress
 
 __all__ = [
@@ -298,17 +301,21 @@ class ImageStore:
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """Exclude other builds of this user."""
+        """Exclude other builds of this user, and delete what builds left that were killed."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with (self.cache / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            for folder in (self.cache, self.cache / "fetched"):
+                for left in folder.glob(f"{UNFINISHED}*"):
+                    with DiskTree(folder) as tree:  # a step may have written it
+                        tree.remove(WorkspacePath((left.name,)))
             yield
 
 
 @contextmanager
 def _replacing(file: Path) -> Generator[Path]:
     """A temporary path that replaces *file* at the end, if the block has created it."""
-    unfinished = file.with_name(f"unfinished-{file.name}")
+    unfinished = file.with_name(f"{UNFINISHED}{file.name}")
     try:
         yield unfinished
         if unfinished.exists():

@@ -20,8 +20,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -39,12 +39,14 @@ from wink_workspace.sandbox.ownership import host_owner
 from .build_source import copy_source, source_digest
 from .build_step import FETCHED_PATH, BuildStep, StepRunner
 from .debian import STATUS_COMMAND
+from .downloads import UNFINISHED
 from .fetching import ImageFacts, PackageFetcher
 from .image_settings import VARIABLES
 from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, recipe
 from .programs import Progress
 from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
+from .source_files import SourceFiles
 
 __all__ = ["LAYER", "ProjectImages", "check_containerfile", "is_second_name", "project_name"]
 
@@ -114,7 +116,7 @@ _NUMBERS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){1,2}")
 _MACHINE: Final = re.compile(r"[a-z0-9_]+")
 
 
-_CONTINUED: Final = re.compile(r"\\[ \t]*\r?\n")
+_ESCAPE: Final = re.compile(r"\s*#\s*escape\s*=", re.IGNORECASE)
 
 
 def project_name(source: Path) -> str:
@@ -165,6 +167,7 @@ class ProjectImages:
         source: Path,
         *,
         rebuild: bool = False,
+        confirmed: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> SandboxImage:
         """The image of a recipe for the project in *source*; each step is run unless it exists.
@@ -173,6 +176,8 @@ class ProjectImages:
             wanted: The recipe.
             source: The directory of the project.
             rebuild: Run all steps, with new downloads.
+            confirmed: The SHA-256 of each file of the source that the host may read for it;
+                ``None`` for any file.
             progress: Is called with each line that a step prints.
 
         Raises:
@@ -183,7 +188,9 @@ class ProjectImages:
             raise UsageError(f"{source} is not a directory", hint="Name the project's directory.")
         on_progress = progress or _ignore_progress
         with self.store.lock(), self._scratch() as scratch:
-            final = _Build(self, wanted, source.resolve(), scratch, rebuild, on_progress).built()
+            files = SourceFiles(source.resolve(), confirmed)
+            build = _Build(self, wanted, source.resolve(), files, scratch, rebuild, on_progress)
+            final = build.built()
             tags = (_CURRENT, f"{_OF_RECIPE}{wanted.digest}")
             names = (f"{project_name(source)}:{tag}" for tag in tags)
             self.store.programs.podman("tag", final, *names)
@@ -209,7 +216,7 @@ class ProjectImages:
     def _scratch(self) -> Generator[Path]:
         """A temporary directory, which is deleted whatever a step left in it."""
         self.store.cache.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self.store.cache, prefix="unfinished-"))
+        folder = Path(tempfile.mkdtemp(dir=self.store.cache, prefix=UNFINISHED))
         try:
             yield folder
         finally:
@@ -224,6 +231,7 @@ class _Build:
         images: ProjectImages,
         wanted: ImageRecipe,
         source: Path,
+        files: SourceFiles,
         scratch: Path,
         rebuild: bool,
         progress: Progress,
@@ -232,6 +240,7 @@ class _Build:
         self._store = images.store
         self._wanted = wanted
         self._source = source
+        self._files = files
         self._scratch = scratch
         self._rebuild = rebuild
         self._progress = progress
@@ -266,8 +275,8 @@ class _Build:
         files, node = self._locks()
         requirements = Requirements()
         for path in files:
-            requirements += read_requirements(self._source, path)
-        builds = build_requirements(self._source) if wanted.set_up else ()
+            requirements += read_requirements(self._files, path)
+        builds = build_requirements(self._files) if wanted.set_up else ()
         fetched: dict[str, Path] = {}
         if requirements.lines or builds:
             fetched["python"] = self._images.fetcher.python(
@@ -277,9 +286,9 @@ class _Build:
         if requirements.lines:
             steps.append(_Step(_INSTALL_PYTHON, fetched))
         if node is not None:
-            package = self._text(str(node.parent / "package.json"))
+            package = self._files.text(str(node.parent / "package.json"))
             folder = self._images.fetcher.node(
-                package, self._text(str(node)), self._progress, again=self._rebuild
+                package, self._files.text(str(node)), self._progress, again=self._rebuild
             )
             steps.append(_Step(_INSTALL_NODE, {"node": folder}))
         return [*steps, *(_Step(each, fetched, with_source=True) for each in wanted.set_up)]
@@ -386,16 +395,18 @@ class _Build:
                 " id on this machine",
                 hint="Build as an ordinary user, or name packages and set-up commands instead.",
             )
-        text = self._text(path)
+        text = self._files.text(path)
         check_containerfile(text, path)
         identity = _digest("containerfile", path, text, self._digest_of_source())
         name = f"{LAYER}:{identity}"
         if self._is_missing(name):
             context = self._copied()
+            checked = self._directory("containerfile") / "Containerfile"
+            checked.write_text(text, encoding="utf-8")  # not the copy: it may have changed
             self._progress(f"building {path}")
             self._store.programs.podman(
                 *("build", "--layers=false", "--force-rm", "--network=none", "--pull=missing"),
-                *(f"--file={context / path}", f"--tag={name}", str(context)),
+                *(f"--file={checked}", f"--tag={name}", str(context)),
                 progress=self._progress,
             )
         return name, identity
@@ -427,22 +438,18 @@ class _Build:
     def _facts(self, image: str) -> ImageFacts:
         """What packages have to fit; remembered in the cache."""
         known = self._store.cache / "facts" / f"{image.rpartition(':')[2]}.json"
-        try:
-            text = known.read_text(encoding="utf-8")
-        except OSError:
-            text = self._runner_for(image).output(image, _FACTS, self._empty())
-        try:
-            facts = serde.parse_json(ImageFacts, text, what="facts of the image")
-        except WinkError as error:
-            raise _no_python(image) from error
-        if not (
-            _NUMBERS.fullmatch(facts.python)
-            and _NUMBERS.fullmatch(facts.glibc)
-            and _MACHINE.fullmatch(facts.machine)
-        ):
+        with suppress(OSError):
+            facts = _parsed_facts(known.read_bytes())
+            if facts is not None:
+                return facts
+        text = self._runner_for(image).output(image, _FACTS, self._empty())
+        facts = _parsed_facts(text)
+        if facts is None:
             raise _no_python(image)
+        unfinished = self._directory("facts") / known.name
+        unfinished.write_text(text, encoding="utf-8")
         known.parent.mkdir(exist_ok=True)
-        known.write_text(text, encoding="utf-8")
+        unfinished.replace(known)
         return facts
 
     def _path_of(self, image: str) -> str:
@@ -473,6 +480,10 @@ class _Build:
         copy = self._directory("source")
         copy.rmdir()
         copy_source(self._source, copy, host_owner())
+        if source_digest(copy) != self._digest_of_source():  # the result is kept under that
+            raise UsageError(
+                f"{self._source} has changed while the image was built", hint="Build it again."
+            )
         return copy
 
     def _empty(self) -> Path:
@@ -489,15 +500,6 @@ class _Build:
         folder.mkdir()
         return folder
 
-    def _text(self, path: str) -> str:
-        try:
-            return (self._source / path).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not text"
-            raise UsageError(
-                f"{path} cannot be read: {why}", hint="Name a text file of the source."
-            ) from error
-
 
 def check_containerfile(text: str, path: str) -> None:
     """Refuse instructions with which the engine itself would download or share a cache.
@@ -505,7 +507,7 @@ def check_containerfile(text: str, path: str) -> None:
     Raises:
         UsageError: If there is one; the message has the line.
     """
-    for line in _CONTINUED.sub(" ", text).splitlines():
+    for line in _instructions(text):
         words = line.upper().split()
         if words[:1] == ["ONBUILD"]:
             words = words[1:]
@@ -514,10 +516,31 @@ def check_containerfile(text: str, path: str) -> None:
             problem = "ADD can download; use COPY"
         elif words[:1] == ["RUN"] and any(word.startswith("--") for word in words[1:2]):
             problem = "RUN has an option; write the command alone"
-        elif line.lstrip().startswith("#") and "escape=" in line.replace(" ", "").lower():
+        elif _ESCAPE.match(line):
             problem = "another escape character is not supported"
+        elif not line.isascii() and not words[0].isascii():
+            problem = "an instruction has characters other than ASCII"
         if problem is not None:
             raise UsageError(f"{path}: {line.strip()[:120]!r}: {problem}", hint="Change the line.")
+
+
+def _instructions(text: str) -> Iterator[str]:
+    """The instructions as the engine reads them, and the comments.
+
+    A line that ends with a backslash goes on without a space. Comments and empty lines within it
+    are left out, and a backslash at the end of a comment continues nothing.
+    """
+    joined = ""
+    for line in text.replace("\v", " ").replace("\f", " ").split("\n"):
+        if line.lstrip().startswith("#"):
+            yield line
+        elif line.rstrip().endswith("\\"):
+            joined += line.rstrip()[:-1]
+        elif line.strip():
+            yield joined + line
+            joined = ""
+    if joined:
+        yield joined
 
 
 def _digest(*parts: object) -> str:
@@ -532,6 +555,20 @@ def _delete(path: Path) -> None:
 
 def _ignore_progress(_line: str) -> None:
     """For callers without a display."""
+
+
+def _parsed_facts(text: str | bytes) -> ImageFacts | None:
+    """The facts in *text*; ``None`` if they cannot be used."""
+    try:
+        facts = serde.parse_json(ImageFacts, text, what="facts of the image")
+    except WinkError:
+        return None
+    is_valid = (
+        _NUMBERS.fullmatch(facts.python)
+        and _NUMBERS.fullmatch(facts.glibc)
+        and _MACHINE.fullmatch(facts.machine)
+    )
+    return facts if is_valid else None
 
 
 def _no_python(image: str) -> SandboxUnavailableError:

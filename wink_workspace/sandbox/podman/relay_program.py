@@ -91,7 +91,8 @@ def _received(channel: socket.socket) -> socket.socket:
         made.setblocking(False)
         return made
     answer = json.loads(packet) if packet else {"errno": errno.ESRCH, "text": "it has ended"}
-    raise OSError(answer["errno"], answer["text"])
+    # A socket that came without its descriptor: this process has too many of them.
+    raise OSError(answer.get("errno", errno.EMFILE), answer.get("text", os.strerror(errno.EMFILE)))
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -180,6 +181,7 @@ class _Connection:
         for end in (self._client, self._service):
             self._relay.forget(end)
             end.close()
+        self._relay.resume()
 
     def _on_service(self, events: int) -> None:
         if not self._is_connected:
@@ -199,7 +201,11 @@ class _Connection:
                 self.close()
                 return
             self._family = other
-            self._service = self._listener.connector.connect(other, self._listener.to_port)
+            try:
+                self._service = self._listener.connector.connect(other, self._listener.to_port)
+            except OSError:  # the container has ended
+                self.close()
+                return
             self._relay.watch(self._service, selectors.EVENT_WRITE, self._on_service)
             return
         self._is_connected = True
@@ -260,10 +266,18 @@ class _Listener:
             self._socket.close()
             raise
         self.port: int = self._socket.getsockname()[1]
-        relay.watch(self._socket, selectors.EVENT_READ, self._accept)
+        self.accept()
+
+    def accept(self) -> None:
+        """Accept connections from now on."""
+        self._relay.watch(self._socket, selectors.EVENT_READ, self._accept)
+
+    def pause(self) -> None:
+        """Accept none until the next ``accept``."""
+        self._relay.forget(self._socket)
 
     def close(self) -> None:
-        self._relay.forget(self._socket)
+        self.pause()
         self._socket.close()
         for connection in list(self.connections):
             connection.close()
@@ -272,7 +286,9 @@ class _Listener:
     def _accept(self, _: int) -> None:
         try:
             client, _peer = self._socket.accept()
-        except OSError:  # it has gone, or there are too many open files
+        except OSError as error:  # it has gone, or there are too many open files
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._relay.pause(self)
             return
         if len(self.connections) >= _MAX_CONNECTIONS:
             client.close()
@@ -291,6 +307,7 @@ class _Relay:
         self._channel = channel
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[int, _Listener] = {}
+        self._paused: set[_Listener] = set()
         self._next = 1
 
     def serve(self) -> None:
@@ -319,6 +336,17 @@ class _Relay:
         """Call nothing for this socket any more."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(end)
+
+    def pause(self, listener: _Listener) -> None:
+        """Let *listener* accept nothing until a connection has ended."""
+        listener.pause()
+        self._paused.add(listener)
+
+    def resume(self) -> None:
+        """A connection has ended: let all listeners accept again."""
+        paused, self._paused = self._paused, set()
+        for listener in paused & set(self._listeners.values()):
+            listener.accept()
 
     def _answer(self, request: dict[str, object]) -> dict[str, object]:
         try:

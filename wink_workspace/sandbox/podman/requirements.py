@@ -19,7 +19,9 @@ from typing import Final, TypeVar
 from wink_workspace import serde
 from wink_workspace.errors import UsageError
 
-__all__ = ["Requirements", "build_requirements", "read_requirements"]
+from .source_files import SourceFiles, decoded
+
+__all__ = ["Requirements", "build_requirements", "files_read_with", "read_requirements"]
 
 _VERSION: Final = r"(?:===?|~=|!=|<=?|>=?)\s*[A-Za-z0-9.*+!_-]+"
 _LINE: Final = re.compile(
@@ -35,7 +37,8 @@ _EXTRA: Final = re.compile(r"\s*(?:;|\band)\s*extra\s*==\s*['\"]([^'\"]*)['\"]")
 _HARMLESS: Final = ("--require-hashes", "--prefer-binary", "--only-binary", "--pre")
 _TEST_NAMES: Final = ("dev", "test", "testing", "tests")
 """Extras and dependency groups that the tests of a project usually need."""
-_MOST_BYTES: Final = 8 * 1_048_576
+_OF_ITSELF: Final = ("pyproject.toml", "PKG-INFO")
+"""The files that state the dependencies of the project itself."""
 _MOST_FILES: Final = 50
 _MOST_CONDITIONS: Final = 64
 
@@ -141,7 +144,7 @@ class Requirements:
         )
 
 
-def read_requirements(source: Path, path: str) -> Requirements:
+def read_requirements(source: Path | SourceFiles, path: str) -> Requirements:
     """The requirements in a ``requirements.txt``, ``pyproject.toml`` or ``uv.lock`` of *source*.
 
     A ``pyproject.toml`` gives its dependencies, and its extras and dependency groups called dev,
@@ -152,42 +155,71 @@ def read_requirements(source: Path, path: str) -> Requirements:
         UsageError: If the file cannot be read, or has a line that is not only names, versions,
             markers and hashes; the message has the file and the line.
     """
+    files = SourceFiles.of(source)
     name = PurePosixPath(path).name
     if name == "uv.lock":
-        return Requirements(tuple(_locked(_toml(_LockFile, source, path), path)))
+        return Requirements(tuple(_locked(_toml(_LockFile, files, path), path)))
     if name.endswith(".toml"):
-        found = _project(_toml(_ProjectFile, source, path), _TEST_NAMES, path)
-        return found if found.lines or path != "pyproject.toml" else _itself(source, _TEST_NAMES)
-    return _text_file(source, path, [])
+        found = _project(_toml(_ProjectFile, files, path), _TEST_NAMES, path)
+        return found if found.lines or path != "pyproject.toml" else _itself(files, _TEST_NAMES)
+    return _text_file(files, path, {})
 
 
-def build_requirements(source: Path) -> tuple[str, ...]:
+def build_requirements(source: Path | SourceFiles) -> tuple[str, ...]:
     """What the build of *source* itself needs: those of its ``pyproject.toml``, or setuptools."""
-    if (source / "pyproject.toml").is_file():
-        requires = _toml(_ProjectFile, source, "pyproject.toml").build.requires
+    files = SourceFiles.of(source)
+    if files.has("pyproject.toml"):
+        requires = _toml(_ProjectFile, files, "pyproject.toml").build.requires
         return _checked(requires, "pyproject.toml")
-    return ("setuptools", "wheel") if (source / "setup.py").is_file() else ()
+    return ("setuptools", "wheel") if files.has("setup.py") else ()
 
 
-def _text_file(source: Path, path: str, seen: list[str]) -> Requirements:
-    if len(seen) > _MOST_FILES:
+def files_read_with(path: str, content: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What else ``read_requirements`` reads because of a file with this content.
+
+    Returns:
+        The files that it includes, and those that are read if the source has them.
+
+    Raises:
+        UsageError: If it includes a file outside of the source.
+    """
+    if PurePosixPath(path).name == "uv.lock":
+        return (), ()
+    if path.endswith(".toml"):
+        return (), _OF_ITSELF if path == "pyproject.toml" else ()
+    included: list[str] = []
+    itself: tuple[str, ...] = ()
+    for number, line in _logical_lines(decoded(content, "replace")):
+        if option := _FILE_OPTION.fullmatch(line):
+            included.append(_below(path, option[2], f"{path}, line {number}"))
+        elif _ITSELF.fullmatch(line):
+            itself = _OF_ITSELF
+    return tuple(included), itself
+
+
+def _text_file(source: SourceFiles, path: str, known: dict[str, Requirements]) -> Requirements:
+    """The requirements in a file and in those that it includes; *known* are those read so far."""
+    if path in known:
+        return known[path]
+    if len(known) > _MOST_FILES:
         raise UsageError(f"{path}: too many files", hint="Put the requirements into fewer files.")
-    found = Requirements()
-    for number, line in _logical_lines(_text(source, path)):
+    known[path] = Requirements()  # what a file has that includes itself
+    lines: dict[str, None] = {}
+    constraints: dict[str, None] = {}
+    for number, line in _logical_lines(source.text(path)):
         where = f"{path}, line {number}"
         if option := _FILE_OPTION.fullmatch(line):
-            below = _below(path, option[2], where)
-            if below in seen:
-                continue
-            read = _text_file(source, below, [*seen, path])
+            read = _text_file(source, _below(path, option[2], where), known)
             is_constraint = option[1] in ("-c", "--constraint")
-            found += Requirements((), read.lines + read.constraints) if is_constraint else read
+            (constraints if is_constraint else lines).update(dict.fromkeys(read.lines))
+            constraints.update(dict.fromkeys(read.constraints))
         elif itself := _ITSELF.fullmatch(line):
             extras = [each.strip() for each in (itself["extras"] or "").split(",") if each.strip()]
-            found += _itself(source, extras)
+            lines.update(dict.fromkeys(_itself(source, extras).lines))
         elif not line.startswith(_HARMLESS):
-            found += Requirements((_checked_line(line, where),))
-    return found
+            lines[_checked_line(line, where)] = None
+    known[path] = Requirements(tuple(lines), tuple(constraints))
+    return known[path]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -209,6 +241,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _below(path: str, given: str, where: str) -> str:
     """The path of a file that another one names, relative to the source."""
+    if "://" in given:
+        raise UsageError(f"{where}: {given!r} is not in the project", hint="Copy the file into it.")
     parts: list[str] = []
     for part in (*PurePosixPath(path).parent.parts, *PurePosixPath(given).parts):
         if part == ".." and parts:
@@ -241,9 +275,10 @@ def _project(file: _ProjectFile, extras: Iterable[str], path: str) -> Requiremen
     """The dependencies of a ``pyproject.toml``, with those extras and groups that it has."""
     project = file.project
     lines = list(project.dependencies)
+    seen: set[str] = set()
     for extra in extras:
         lines += project.extras.get(extra, ())
-        lines += _group(file.groups, extra, ())
+        lines += _group(file.groups, extra, seen)
     checked = (_checked_line(line, path) for line in lines)
     return Requirements(
         tuple(dict.fromkeys(line for line in checked if not _is_named(line, project.name)))
@@ -251,25 +286,30 @@ def _project(file: _ProjectFile, extras: Iterable[str], path: str) -> Requiremen
 
 
 def _group(
-    groups: Mapping[str, tuple[str | _Group, ...]], name: str, above: tuple[str, ...]
-) -> list[str]:
-    lines: list[str] = []
-    for entry in groups.get(name, ()):
-        if isinstance(entry, str):
-            lines.append(entry)
-        elif entry.include not in above:
-            lines += _group(groups, entry.include, (*above, name))
-    return lines
+    groups: Mapping[str, tuple[str | _Group, ...]], name: str, seen: set[str]
+) -> Iterator[str]:
+    """The lines of a group and of those that it includes, each group once."""
+    todo = [name]
+    while todo:
+        group = todo.pop()
+        if group in seen:
+            continue
+        seen.add(group)
+        for entry in groups.get(group, ()):
+            if isinstance(entry, str):
+                yield entry
+            else:
+                todo.append(entry.include)
 
 
-def _itself(source: Path, extras: Iterable[str]) -> Requirements:
+def _itself(source: SourceFiles, extras: Iterable[str]) -> Requirements:
     """The dependencies of the project in *source*, as far as its files state them."""
-    if (source / "pyproject.toml").is_file():
+    if source.has("pyproject.toml"):
         project = _toml(_ProjectFile, source, "pyproject.toml")
         if project.project.name:
             return _project(project, extras, "pyproject.toml")
-    if (source / "PKG-INFO").is_file():  # of a source distribution
-        metadata = HeaderParser().parsestr(_text(source, "PKG-INFO"))
+    if source.has("PKG-INFO"):  # of a source distribution
+        metadata = HeaderParser().parsestr(source.text("PKG-INFO"))
         lines = [str(line) for line in metadata.get_all("Requires-Dist") or []]
         return Requirements(
             tuple(
@@ -330,31 +370,12 @@ def _locked(lock: _LockFile, path: str) -> Iterator[str]:
 # Files
 
 
-def _toml(kind: type[T], source: Path, path: str) -> T:
+def _toml(kind: type[T], source: SourceFiles, path: str) -> T:
     try:
-        data = tomllib.loads(_text(source, path))
+        data = tomllib.loads(source.text(path))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}", hint="Correct the file.") from error
     keys = [str(each.metadata.get("alias", each.name)) for each in fields(kind)]  # pyright: ignore[reportArgumentType] - each kind is a dataclass
     return serde.parse(
         kind, {key: data[key] for key in keys if key in data}, what=path, extra="ignore"
     )
-
-
-def _text(source: Path, path: str) -> str:
-    file = source
-    for part in PurePosixPath(path).parts:
-        file /= part
-        if file.is_symlink():
-            raise UsageError(f"{path} is a link", hint="Name the file itself.")
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise UsageError(
-                f"{path} is larger than {_MOST_BYTES:,} bytes", hint="Use a smaller file."
-            )
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(
-            f"{path} cannot be read: {why}", hint="Name a text file of the source."
-        ) from error

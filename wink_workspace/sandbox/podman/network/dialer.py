@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -206,7 +207,7 @@ class SystemDialer:
                             address, origin.port, ssl=context, server_hostname=name
                         )
                     return await _through(proxy, origin, context)
-            except (OSError, TimeoutError, EOFError) as error:  # also errors of TLS
+            except (OSError, EOFError, asyncio.LimitOverrunError) as error:  # also errors of TLS
                 problem = error
         raise DialError(502, f"{origin.host}:{origin.port} cannot be reached: {_why(problem)}")
 
@@ -244,9 +245,11 @@ async def _through(
             lines.append(f"Proxy-Authorization: {proxy.authorization}")
         writer.write("\r\n".join((*lines, "", "")).encode("latin-1"))
         head = await reader.readuntil(b"\r\n\r\n")
-        status = head.split(b" ", 2)[1:2]
-        if len(head) > _MOST_PROXY_HEAD_BYTES or status != [b"200"]:
-            raise OSError(f"the proxy of this machine answered {head[:80]!r}")
+        status = b"".join(head.split(b" ", 2)[1:2])
+        if len(head) > _MOST_PROXY_HEAD_BYTES or status != b"200":
+            # Not its text: it may repeat the credentials that it got.
+            number = status.decode() if re.fullmatch(rb"[0-9]{3}", status) else "no status"
+            raise OSError(f"the proxy of this machine answered with {number}")
         if context is not None:
             await writer.start_tls(context, server_hostname=origin.host)
     except BaseException:

@@ -210,8 +210,8 @@ class Proxy:
         except AnswerRefusedError as error:
             exchange.problem = error.message
             await _refuse(exchange, 502, error.message)
-        except h11.ProtocolError as error:
-            exchange.problem = f"the request or its answer is malformed: {error}"[:200]
+        except h11.ProtocolError:  # its text quotes the answer, which may repeat a secret
+            exchange.problem = "the request or its answer is malformed"
             await _refuse(exchange, 502, exchange.problem)
         except TlsRefusedError as error:
             exchange.problem = error.message

@@ -49,11 +49,17 @@ def replaces_body(route: Route, headers: Headers) -> bool:
 
 
 def answer_headers(route: Route, headers: Headers, *, replaces: bool) -> list[tuple[str, str]]:
-    """The headers for the client: without those of the connection, cookies and challenges."""
+    """The headers for the client: without those of the connection, cookies and challenges.
+
+    A header whose name contains a secret is left out; names are in lower case.
+    """
     dropped = _DROPPED | {"content-length", "accept-ranges"} if replaces else _DROPPED
     kept: list[tuple[str, str]] = []
     for name, value in headers:
-        if name not in dropped:
+        is_secret = route.replaces_all and any(
+            old.lower() in name.encode("ascii") for old, _ in route.replaced
+        )
+        if name not in dropped and not is_secret:
             data = value.encode("latin-1")
             for old, new in route.replaced:
                 data = data.replace(old, new)

@@ -1,0 +1,85 @@
+"""The files of a project that a build reads on the host.
+
+Rule 1: only regular files below the source are read; no link is followed, and sizes are bounded.
+Rule 2: if the user confirmed the files of a project, a build reads these contents and no others,
+whatever happened to the source since then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.errors import FilesystemError, UsageError, WinkError
+from wink_workspace.filesystem import FileKind, parse_path
+from wink_workspace.filesystem.disk import DiskTree
+
+__all__ = ["SourceFiles", "decoded"]
+
+_MOST_BYTES: Final = 8 * 1_048_576
+
+
+class SourceFiles:
+    """The text files of *source*.
+
+    Args:
+        source: The directory of the project.
+        confirmed: The SHA-256 of each file that may be read, by its path; ``None`` for any file.
+    """
+
+    def __init__(self, source: Path, confirmed: Mapping[str, str] | None = None) -> None:
+        self._source = source
+        self._confirmed = confirmed
+
+    @classmethod
+    def of(cls, source: Path | SourceFiles) -> SourceFiles:
+        """The files of a directory, without confirmation; *source* itself if it is that already."""
+        return source if isinstance(source, SourceFiles) else cls(source)
+
+    def has(self, path: str) -> bool:
+        """Whether there is a regular file; for a link, ``text`` says that it is not followed."""
+        try:
+            with DiskTree(self._source) as tree:
+                entry = tree.entry(parse_path(path))
+        except WinkError:
+            return False
+        return entry is not None and entry.kind in (FileKind.FILE, FileKind.SYMLINK)
+
+    def text(self, path: str) -> str:
+        """The text of a file.
+
+        Raises:
+            UsageError: If it is not a small text file, or not what was confirmed.
+        """
+        try:
+            with DiskTree(self._source) as tree, tree.open(parse_path(path)) as file:
+                content = file.read(_MOST_BYTES + 1)
+        except FilesystemError as error:
+            raise UsageError(
+                f"{path} cannot be read: {error.message}",
+                hint="Name a text file of the source; links are not followed.",
+            ) from error
+        if len(content) > _MOST_BYTES:
+            raise UsageError(
+                f"{path} is larger than {_MOST_BYTES:,} bytes", hint="Use a smaller file."
+            )
+        if self._confirmed is not None and (
+            self._confirmed.get(path) != hashlib.sha256(content).hexdigest()
+        ):
+            raise UsageError(
+                f"{path} is not what was confirmed with the project's file",
+                hint="Look at it, and confirm it with wink-workspace trust.",
+            )
+        try:
+            return decoded(content)
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{path} cannot be read: not text", hint="Name a text file of the source."
+            ) from error
+
+
+def decoded(content: bytes, errors: str = "strict") -> str:
+    """The text of a file, with the same end of every line."""
+    return content.decode(errors=errors).replace("\r\n", "\n").replace("\r", "\n")
