@@ -79,7 +79,7 @@ def evaluate(adapter: Long, session: Session, *, conversation: tuple[Message, ..
     return adapter.evaluate(prompt(), session=session, conversation=conversation).text
 
 
-@pytest.mark.behaviour(962)
+@pytest.mark.behaviour(114)
 @pytest.mark.parametrize("bytes_of_token", [4, 2])
 def test_a_conversation_of_300_turns_with_large_results_stays_within_the_context(
     bytes_of_token: float,
@@ -91,7 +91,7 @@ def test_a_conversation_of_300_turns_with_large_results_stays_within_the_context
     assert sum(event.text.count("x") for event in session[ToolInvoked].all()) == 300 * LARGE_CHARS
 
 
-@pytest.mark.behaviour(962)
+@pytest.mark.behaviour(114)
 def test_old_results_become_one_line_that_names_the_call_and_the_newest_stay_whole() -> None:
     adapter = Long(40)
     evaluate(adapter, Session())
@@ -106,7 +106,7 @@ def test_old_results_become_one_line_that_names_the_call_and_the_newest_stay_who
     assert [each.text for each in results[: len(lines)]] == lines, "the oldest ones first"
 
 
-@pytest.mark.behaviour(962)
+@pytest.mark.behaviour(114)
 def test_old_messages_change_rarely_so_that_the_provider_can_cache_them() -> None:
     seen: list[tuple[Message, ...]] = []
 
@@ -120,7 +120,7 @@ def test_old_messages_change_rarely_so_that_the_provider_can_cache_them() -> Non
     assert 1 <= n_changes <= 15
 
 
-@pytest.mark.behaviour(963)
+@pytest.mark.behaviour(115)
 def test_a_continued_conversation_sends_the_same_messages() -> None:
     whole = Long(60)
     session = Session()

@@ -35,7 +35,7 @@ def test_the_price_of_an_unknown_model_is_not_known(model: str) -> None:
     assert (cost_of(TokenUsage(1, 1), model), context_tokens_of(model)) == (None, None)
 
 
-@pytest.mark.behaviour(964)
+@pytest.mark.behaviour(116)
 def test_a_budget_of_money_is_exceeded_by_the_least_amount_above_it() -> None:
     tracker = BudgetTracker(Budget(max_cost_usd=Decimal("0.02")), lambda _: Decimal("0.01"))
     tracker.record(TokenUsage(1, 1))
@@ -46,7 +46,7 @@ def test_a_budget_of_money_is_exceeded_by_the_least_amount_above_it() -> None:
         tracker.check()
 
 
-@pytest.mark.behaviour(964)
+@pytest.mark.behaviour(116)
 def test_a_request_without_a_price_ends_a_run_whose_cost_is_limited() -> None:
     tracker = BudgetTracker(Budget(max_cost_usd=Decimal(5)), lambda _: None)
     tracker.check()

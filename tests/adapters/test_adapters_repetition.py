@@ -69,7 +69,7 @@ def always(_: str) -> tuple[bool, str]:
     return True, "the same"
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 @pytest.mark.parametrize("cycle", [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "a", "c"]])
 def test_a_model_that_repeats_a_cycle_of_calls_is_stopped(cycle: list[str]) -> None:
     adapter, error = stopped(((text,) for text in itertools.cycle(cycle)), always)
@@ -78,13 +78,13 @@ def test_a_model_that_repeats_a_cycle_of_calls_is_stopped(cycle: list[str]) -> N
     assert 'act {"text": "a"}' in error
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 def test_the_same_calls_in_one_turn_are_stopped_although_each_has_another_id() -> None:
     adapter, _ = stopped(itertools.repeat(("a", "b")), always)
     assert len(adapter.requests) == 6
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 def test_the_model_is_warned_before_it_is_stopped() -> None:
     adapter, _ = stopped(itertools.repeat(("a",)), always)
     results = [each for each in adapter.requests[-1].messages if isinstance(each, ToolMessage)]
@@ -93,7 +93,7 @@ def test_the_model_is_warned_before_it_is_stopped() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 def test_results_that_differ_in_a_duration_only_are_the_same() -> None:
     n = itertools.count()
     adapter, _ = stopped(
@@ -102,7 +102,7 @@ def test_results_that_differ_in_a_duration_only_are_the_same() -> None:
     assert len(adapter.requests) == 6
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 def test_calls_that_are_refused_again_and_again_are_stopped_whatever_their_arguments() -> None:
     turns = ((f"path {n}",) for n in itertools.count())
     adapter, error = stopped(turns, lambda text: (False, f"{text} is refused"))
@@ -110,7 +110,7 @@ def test_calls_that_are_refused_again_and_again_are_stopped_whatever_their_argum
     assert "16 calls in a row failed" in error
 
 
-@pytest.mark.behaviour(961)
+@pytest.mark.behaviour(113)
 def test_polling_with_different_answers_is_not_repetition() -> None:
     n = itertools.count()
     adapter = Endless(itertools.repeat(("poll",), 50))
@@ -118,7 +118,7 @@ def test_polling_with_different_answers_is_not_repetition() -> None:
     assert len(adapter.requests) == 51
 
 
-@pytest.mark.behaviour(961)
+@pytest.mark.behaviour(113)
 def test_the_same_check_after_different_edits_is_not_repetition() -> None:
     turns = ((text,) for n in range(30) for text in (f"edit {n}", "check", "list"))
     adapter = Endless(turns)
@@ -126,7 +126,7 @@ def test_the_same_check_after_different_edits_is_not_repetition() -> None:
     assert len(adapter.requests) == 91
 
 
-@pytest.mark.behaviour(961)
+@pytest.mark.behaviour(113)
 def test_failures_with_successes_between_them_are_not_repetition() -> None:
     turns = ((text,) for n in range(40) for text in (f"try {n}", f"look {n}"))
     adapter = Endless(turns)
@@ -136,7 +136,7 @@ def test_failures_with_successes_between_them_are_not_repetition() -> None:
     assert len(adapter.requests) == 81
 
 
-@pytest.mark.behaviour(963)
+@pytest.mark.behaviour(115)
 def test_a_continued_conversation_keeps_turns_and_repetition() -> None:
     first = Endless(itertools.repeat(("a",), 4))
     first.evaluate(prompt_with(always), session=Session())

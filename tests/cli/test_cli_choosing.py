@@ -58,7 +58,7 @@ def five(user: CliUser) -> str:
     return workspace
 
 
-@pytest.mark.behaviour(950)
+@pytest.mark.behaviour(118)
 def test_two_of_five_hunks_are_applied_and_the_rest_later(user: CliUser, five: str, typed) -> None:
     keyboard = typed("n", "y", "?", "n", "y", "n", "n", "n")
     assert "1 path applied" in user("apply", "-p", five)
@@ -138,7 +138,7 @@ def test_choice_after_a_run_applies_the_chosen_file(user: CliUser, typed) -> Non
     assert user.faulty_file.read_text() != user.fixed_text
 
 
-@pytest.mark.behaviour(951)
+@pytest.mark.behaviour(119)
 def test_message_continues_the_conversation_and_its_files(user: CliUser, typed) -> None:
     again = edit("class ParseError(Exception):", "class ParseError(ValueError):")
     server = user.serve(*SHORT_RUN, Turn("As you wish.", (again,)), Turn("Both are done."))
@@ -158,7 +158,7 @@ def test_message_continues_the_conversation_and_its_files(user: CliUser, typed) 
     assert run.usage.input_tokens == 5 * TURN_TOKENS
 
 
-@pytest.mark.behaviour(951)
+@pytest.mark.behaviour(119)
 def test_interrupted_continuation_is_resumed_with_the_whole_conversation(
     user: CliUser, typed
 ) -> None:

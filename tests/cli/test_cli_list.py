@@ -53,7 +53,7 @@ def run(user: CliUser, *arguments: object) -> str:
     return new
 
 
-@pytest.mark.behaviour(954)
+@pytest.mark.behaviour(137)
 def test_list_shows_task_state_changes_and_size(played: CliUser) -> None:
     empty = played("new", played.source).partition(":")[0]
     left = run(played)
@@ -69,7 +69,7 @@ def test_list_shows_task_state_changes_and_size(played: CliUser) -> None:
     assert states(played)[left] == "damaged"
 
 
-@pytest.mark.behaviour(955)
+@pytest.mark.behaviour(138)
 def test_rm_applied_removes_only_what_has_nothing_left_to_apply(played: CliUser) -> None:
     left, applied = run(played), run(played, "--yes")
     forked = run(played)
@@ -87,7 +87,7 @@ def test_rm_applied_removes_only_what_has_nothing_left_to_apply(played: CliUser)
     played("rm", left, "--older", "7d", fails=2)
 
 
-@pytest.mark.behaviour(955)
+@pytest.mark.behaviour(138)
 def test_workspace_of_an_old_run_is_removed_if_nothing_is_lost(played: CliUser) -> None:
     def remaining(**age: float) -> set[str]:
         summaries.remove_finished(played.storage, now=later(**age))

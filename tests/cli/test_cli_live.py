@@ -48,7 +48,7 @@ def run_printing(session: Session, *pieces: bytes, command: str = "make all", **
     ScriptedAdapter(turns, **options).evaluate(prompt, session=session)
 
 
-@pytest.mark.behaviour(952)
+@pytest.mark.behaviour(135)
 def test_subscribers_get_the_start_and_the_output_before_the_record() -> None:
     session, seen = Session(), []
     for kind in (ToolStarted, ToolOutput, ToolInvoked):
@@ -87,7 +87,7 @@ def test_subject_of_a_call_is_its_command_or_file(params: object, subject: str) 
     assert call_subject(params) == subject
 
 
-@pytest.mark.behaviour(952)
+@pytest.mark.behaviour(135)
 @given(
     st.text(alphabet=st.sampled_from("\x1b[]0;31mHJ\x07\x9b\\PX^_ab\u202e?\r\t\x00é"), max_size=40)
 )
@@ -124,7 +124,7 @@ def test_live_area_shows_command_time_and_the_last_lines() -> None:
     assert all(len(line) <= 30 for line in lines)
 
 
-@pytest.mark.behaviour(952)
+@pytest.mark.behaviour(135)
 def test_output_that_is_not_a_terminal_gets_the_first_lines_and_no_control_characters() -> None:
     text = io.StringIO()
     display = RunDisplay(SafeConsole(file=text, soft_wrap=True), live=False)

@@ -209,13 +209,13 @@ def test_sandbox_of_a_file_of_settings_is_left_out_in_place(
     )
 
 
-@pytest.mark.behaviour(932)
+@pytest.mark.behaviour(140)
 def test_doctor_shows_the_network_list_of_the_project_and_where_each_setting_is_from(
     asked: CliUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SANDBOXES, "names", tuple)  # examining the built-in ones takes seconds
     own = tmp_path / "config/wink-workspace/config.toml"
-    own.parent.mkdir(parents=True)
+    own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(
         "network = ['pypi', 'api.example.org:443']\nprivate = ['api.example.org']\n"
         "[secrets.tracker]\nhost = 'tracker.example.org:443'\nvariable = 'TRACKER_TOKEN'\n"

@@ -87,7 +87,7 @@ class Elements(HTMLParser):
         self.attributes.update(name for name, _ in attrs)
 
 
-@pytest.mark.behaviour(973)
+@pytest.mark.behaviour(133)
 def test_b973_page_shows_every_call_with_outcome_arguments_output_diff_and_tokens(
     page: str,
 ) -> None:
@@ -103,7 +103,7 @@ def test_b973_page_shows_every_call_with_outcome_arguments_output_diff_and_token
         assert text in page, text
 
 
-@pytest.mark.behaviour(974)
+@pytest.mark.behaviour(134)
 def test_b974_page_has_no_script_loads_nothing_and_escapes_all_content(page: str) -> None:
     elements = Elements()
     elements.feed(page)
@@ -124,7 +124,7 @@ def test_b974_page_has_no_script_loads_nothing_and_escapes_all_content(page: str
     assert "more characters in this line" in text
 
 
-@pytest.mark.behaviour(974)
+@pytest.mark.behaviour(134)
 def test_b974_page_contains_no_secret_in_any_encoding_that_it_uses(page: str) -> None:
     for form in (SECRET, html.escape(SECRET), SECRET.replace("\\", "\\\\"), "battery"):
         assert form not in page
@@ -132,7 +132,7 @@ def test_b974_page_contains_no_secret_in_any_encoding_that_it_uses(page: str) ->
     assert page.count("[MY_KEY]") >= 3, "the task, the arguments and the diff"
 
 
-@pytest.mark.behaviour(974)
+@pytest.mark.behaviour(134)
 def test_b974_browser_shows_the_page_without_running_anything(page: str, tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:

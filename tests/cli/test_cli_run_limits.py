@@ -30,7 +30,7 @@ def resume(user: CliUser, *options: object, fails: int = 0) -> str:
     return user("run", "--workspace", which, "--resume", *options, fails=fails)
 
 
-@pytest.mark.behaviour(964)
+@pytest.mark.behaviour(116)
 @pytest.mark.usefixtures("_priced")
 def test_a_money_budget_ends_the_run_between_two_calls_and_says_how_to_continue(
     user: CliUser,
@@ -49,7 +49,7 @@ def test_a_money_budget_ends_the_run_between_two_calls_and_says_how_to_continue(
     assert f"wink-workspace run --workspace {which} --resume --max-cost 1.20" in message
 
 
-@pytest.mark.behaviour(963)
+@pytest.mark.behaviour(115)
 @pytest.mark.usefixtures("_priced")
 def test_a_resumed_run_keeps_the_limit_and_the_cost_of_the_first_part(user: CliUser) -> None:
     user.serve(
@@ -67,7 +67,7 @@ def test_a_resumed_run_keeps_the_limit_and_the_cost_of_the_first_part(user: CliU
     assert len(user.server.requests) == 4
 
 
-@pytest.mark.behaviour(963)
+@pytest.mark.behaviour(115)
 def test_a_resumed_run_keeps_the_turns_and_their_limit(user: CliUser) -> None:
     user.serve(*SHORT_RUN)
     user.run("--max-turns", 2, fails=1)
@@ -79,7 +79,7 @@ def test_a_resumed_run_keeps_the_turns_and_their_limit(user: CliUser) -> None:
     assert len(user.server.requests) == 3
 
 
-@pytest.mark.behaviour(963)
+@pytest.mark.behaviour(115)
 def test_a_resumed_run_keeps_the_time_of_the_first_part(user: CliUser) -> None:
     user.serve(*SHORT_RUN)
     user.run("--max-turns", 1, "--deadline", "1h", fails=1)
@@ -95,7 +95,7 @@ def test_a_resumed_run_keeps_the_time_of_the_first_part(user: CliUser) -> None:
     assert len(user.server.requests) == 3
 
 
-@pytest.mark.behaviour(964)
+@pytest.mark.behaviour(116)
 def test_a_money_budget_for_a_model_without_a_price_is_refused_before_anything_is_copied(
     user: CliUser,
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_money_budget_for_a_model_without_a_price_is_refused_before_anything_i
     assert (user.workspaces, user.server.requests) == ([], [])
 
 
-@pytest.mark.behaviour(965)
+@pytest.mark.behaviour(117)
 def test_a_run_without_options_has_budgets(user: CliUser) -> None:
     user.serve(Turn("", (READ,), input_tokens=5_000_001), DONE)
     user.run(fails=1)
@@ -118,7 +118,7 @@ def test_a_run_without_options_has_budgets(user: CliUser) -> None:
     assert (about["max_turns"], about["deadline_s"], about["max_cost_usd"]) == (200, 7200.0, None)
 
 
-@pytest.mark.behaviour(960)
+@pytest.mark.behaviour(112)
 def test_a_model_that_repeats_itself_is_stopped_with_an_explanation_and_again_after_resume(
     user: CliUser,
 ) -> None:

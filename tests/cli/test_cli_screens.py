@@ -85,7 +85,7 @@ def project() -> Iterator[Project]:
         yield Project(Path(folder))
 
 
-@pytest.mark.behaviour(953)
+@pytest.mark.behaviour(136)
 @pytest.mark.xdist_group("screens")
 @pytest.mark.parametrize("columns", [80, 120])
 def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -> None:

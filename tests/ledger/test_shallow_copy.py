@@ -102,7 +102,7 @@ def copied(
     return Copied(into, source, done)
 
 
-@pytest.mark.behaviour(923)
+@pytest.mark.behaviour(126)
 @pytest.mark.parametrize("depth", [1, 3, 6, 50])
 def test_history_ends_at_the_depth_and_older_content_is_not_there(
     source: Path, tmp_path: Path, depth: int
@@ -135,7 +135,7 @@ def test_both_sides_of_merges_count_as_generations(source: Path, tmp_path: Path)
         found.git("fsck", "--full", "--strict")
 
 
-@pytest.mark.behaviour(924)
+@pytest.mark.behaviour(127)
 def test_remotes_hooks_configuration_and_other_refs_are_not_copied(
     source: Path, tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_remotes_hooks_configuration_and_other_refs_are_not_copied(
         assert not path.is_file() or b"password" not in path.read_bytes()
 
 
-@pytest.mark.behaviour(925)
+@pytest.mark.behaviour(128)
 def test_content_of_unrecorded_paths_is_withheld_and_git_works_without_it(
     source: Path, tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) ->
     run(test)
 
 
-@pytest.mark.behaviour(970)
+@pytest.mark.behaviour(130)
 def test_b970_results_are_text_as_a_model_reads_it(harness: Harness) -> None:
     async def test() -> None:
         async with harness.client() as client:
@@ -437,7 +437,7 @@ def test_client_gets_progress_for_heartbeats_and_for_silence(harness: Harness, m
         run(test)
 
 
-@pytest.mark.behaviour(971)
+@pytest.mark.behaviour(131)
 def test_b971_tools_are_listed_and_progress_is_reported_during_an_import(harness: Harness) -> None:
     begun, go_on = threading.Event(), threading.Event()
     messages: list[str | None] = []
@@ -465,7 +465,7 @@ def test_b971_tools_are_listed_and_progress_is_reported_during_an_import(harness
         run(test)
 
 
-@pytest.mark.behaviour(971)
+@pytest.mark.behaviour(131)
 def test_b971_import_stops_when_the_client_disconnects() -> None:
     begun = threading.Event()
 

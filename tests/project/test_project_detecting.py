@@ -130,7 +130,7 @@ def test_links_are_not_followed_and_nothing_is_written(project: ProjectRig) -> N
     assert not (project.source / PROJECT_FILE).exists()
 
 
-@pytest.mark.behaviour(933)
+@pytest.mark.behaviour(141)
 @pytest.mark.parametrize(
     "setup", ["setup(ext_modules=[x])", 'Extension("a._b", ["b.c"])', "cffi_modules=['x']"]
 )

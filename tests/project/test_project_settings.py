@@ -231,7 +231,7 @@ def test_value_of_a_secret_is_redacted_whatever_its_variable_is_called(
     assert context.redact("hunter22-hunter22 hunter22-plain") == "[TRACKER_AUTH] hunter22-plain"
 
 
-@pytest.mark.behaviour(932)
+@pytest.mark.behaviour(140)
 def test_each_setting_that_applies_says_where_it_is_from(project: ProjectRig) -> None:
     project.user("network = ['npm', 'pypi']\nmodel = 'test:name'\n[environment]\nA = '1'\n")
     project.write("network = ['pypi']\n[environment]\nB = '2'\n[budgets]\nturns = 5\ntokens = 7\n")

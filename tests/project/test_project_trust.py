@@ -370,7 +370,7 @@ def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirm
     assert workspace_config(loaded.settings).imported.git_depth == 0
 
 
-@pytest.mark.behaviour(940)
+@pytest.mark.behaviour(142)
 @pytest.mark.parametrize(
     ("keys", "files", "changed"),
     [
@@ -397,7 +397,7 @@ def test_confirmation_covers_every_file_that_a_build_reads(
     assert project.load().denied
 
 
-@pytest.mark.behaviour(941)
+@pytest.mark.behaviour(143)
 def test_limit_narrows_only_if_it_does_so_in_every_sandbox_that_may_run_commands(
     project: ProjectRig,
 ) -> None:

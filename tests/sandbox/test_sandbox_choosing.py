@@ -47,7 +47,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     return machine
 
 
-@pytest.mark.behaviour(966)
+@pytest.mark.behaviour(129)
 @pytest.mark.parametrize("also", [LIMITED, NOT_BUILT])
 def test_podman_is_chosen_where_its_checks_pass(machine: Machine, also: Finding) -> None:
     machine.found["podman"] = (also, GOOD)
@@ -55,7 +55,7 @@ def test_podman_is_chosen_where_its_checks_pass(machine: Machine, also: Finding)
     assert machine.choose().summary() == "sandbox: podman"
 
 
-@pytest.mark.behaviour(966)
+@pytest.mark.behaviour(129)
 def test_isolated_python_is_chosen_otherwise_and_one_line_says_what_is_missing(
     machine: Machine,
 ) -> None:
@@ -68,7 +68,7 @@ def test_isolated_python_is_chosen_otherwise_and_one_line_says_what_is_missing(
     )
 
 
-@pytest.mark.behaviour(966)
+@pytest.mark.behaviour(129)
 def test_there_is_no_sandbox_where_none_works(machine: Machine) -> None:
     machine.found = dict.fromkeys(machine.found, (MISSING,))
     choice = machine.choose()

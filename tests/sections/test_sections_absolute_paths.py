@@ -35,7 +35,7 @@ def call(workspace: Workspace, name: str, arguments: str | dict[str, Any]) -> Ca
     return workspace.execute(prompt, ToolCall.of(name, arguments))
 
 
-@pytest.mark.behaviour(972)
+@pytest.mark.behaviour(132)
 @pytest.mark.parametrize("root", ["/workspace", "{source}", "{real}"])
 @pytest.mark.parametrize("as_text", [True, False])
 def test_b972_absolute_path_of_the_workspace_or_its_source_names_the_file(
@@ -59,7 +59,7 @@ def test_b972_absolute_path_of_the_workspace_or_its_source_names_the_file(
     assert workspace.files.read_bytes("src/new.py") == f"{root}/x\n".encode(), "no other text"
 
 
-@pytest.mark.behaviour(972)
+@pytest.mark.behaviour(132)
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "/workspace2/app.py", "{source}-2/app.py", "//workspace/app.py"]
 )

@@ -176,9 +176,11 @@ def test_what_has_no_lines_is_refused(
         workspace.blame("missing")
     with pytest.raises(UsageError, match="d is not a file"):
         workspace.blame("d")
+    # A file of the real size would take seconds.
     monkeypatch.setattr(blame, "_MAX_LINES", 2)
     with pytest.raises(LimitExceededError, match="more than 2 lines"):
         workspace.blame("f")
+    # The same.
     monkeypatch.setattr(blame, "_MAX_BYTES", 3)
     with pytest.raises(LimitExceededError, match="14 bytes"):
         workspace.blame("f")

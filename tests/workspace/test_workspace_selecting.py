@@ -47,7 +47,7 @@ def five_hunks(tmp_path: Path) -> Workspace:
     return workspace
 
 
-@pytest.mark.behaviour(950)
+@pytest.mark.behaviour(118)
 def test_two_of_five_hunks_are_applied_and_the_rest_later(tmp_path: Path) -> None:
     source = tmp_path / "source"
     with five_hunks(tmp_path) as workspace:
@@ -71,7 +71,7 @@ def test_two_of_five_hunks_are_applied_and_the_rest_later(tmp_path: Path) -> Non
         assert not workspace.preview().paths
 
 
-@pytest.mark.behaviour(950)
+@pytest.mark.behaviour(118)
 def test_chosen_hunks_are_merged_with_edits_of_the_source(tmp_path: Path) -> None:
     source = tmp_path / "source"
     with five_hunks(tmp_path) as workspace:
@@ -89,7 +89,7 @@ def test_chosen_hunks_are_merged_with_edits_of_the_source(tmp_path: Path) -> Non
         assert "CHANGED 3\n" in (source / "a.txt").read_text()
 
 
-@pytest.mark.behaviour(950)
+@pytest.mark.behaviour(118)
 def test_source_that_lost_an_earlier_hunk_gets_only_the_chosen_ones(tmp_path: Path) -> None:
     """The source changes between the preview and the apply."""
     source = tmp_path / "source"

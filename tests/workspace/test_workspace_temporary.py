@@ -84,7 +84,7 @@ def test_a_source_that_cannot_be_copied_leaves_no_folder(
     assert list(temporary_root.iterdir()) == []
 
 
-@pytest.mark.behaviour(931)
+@pytest.mark.behaviour(139)
 def test_the_folder_of_a_killed_process_is_deleted_by_the_next_one(
     tmp_path: Path, temporary_root: Path
 ) -> None:

@@ -440,7 +440,7 @@ def test_a_service_gets_the_secret_that_the_sandbox_never_sees(proxy: ProxyMachi
     assert SECRET not in repr(proxy.requests())
 
 
-@pytest.mark.behaviour(944)
+@pytest.mark.behaviour(146)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -622,7 +622,7 @@ def test_the_users_own_proxy_is_asked_for_the_listed_host(proxy: ProxyMachine) -
     assert status_of(proxy.ask(connect("evil.test:443"))) == 403
 
 
-@pytest.mark.behaviour(944)
+@pytest.mark.behaviour(146)
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 bWU6cGFzcw== no\r\n\r\n", b"bWU6cGFzcw==" * 8_192])
 def test_the_answer_of_the_users_proxy_is_not_quoted(proxy: ProxyMachine, answer: bytes) -> None:
     def serve(listener: socket.socket) -> None:

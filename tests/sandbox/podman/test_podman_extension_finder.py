@@ -25,7 +25,7 @@ print(importlib.metadata.version("package"))
 """
 
 
-@pytest.mark.behaviour(933)
+@pytest.mark.behaviour(141)
 def test_compiled_modules_and_metadata_are_found_and_python_files_are_those_of_the_workspace(
     tmp_path: Path,
 ) -> None:

@@ -138,7 +138,7 @@ def workspace(
         yield workspace
 
 
-@pytest.mark.behaviour(920)
+@pytest.mark.behaviour(123)
 def test_git_shows_what_git_on_the_host_shows_after_the_same_edits(
     workspace: Workspace, tmp_path: Path, source: Path
 ) -> None:
@@ -168,7 +168,7 @@ def test_git_shows_what_git_on_the_host_shows_after_the_same_edits(
     assert workspace.changes() == (), "a stash restores the files of the commit"
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(124)
 def test_nothing_of_git_is_in_the_tree_the_diff_the_history_or_an_apply(
     workspace: Workspace, source: Path
 ) -> None:
@@ -192,7 +192,7 @@ def test_nothing_of_git_is_in_the_tree_the_diff_the_history_or_an_apply(
         assert workspace.changes() == ()
 
 
-@pytest.mark.behaviour(922)
+@pytest.mark.behaviour(125)
 def test_refs_index_and_configuration_of_a_call_end_with_it(workspace: Workspace) -> None:
     head = shell(workspace, "git rev-parse HEAD")
     shell(
@@ -214,7 +214,7 @@ def test_refs_index_and_configuration_of_a_call_end_with_it(workspace: Workspace
     assert workspace.changes() == ()
 
 
-@pytest.mark.behaviour(922)
+@pytest.mark.behaviour(125)
 def test_objects_cannot_be_changed_and_python_and_forks_see_the_same(workspace: Workspace) -> None:
     found = shell(
         workspace,
@@ -273,7 +273,7 @@ with workspace.call("commit"):
 """
 
 
-@pytest.mark.behaviour(922)
+@pytest.mark.behaviour(125)
 def test_killed_command_leaves_nothing_of_its_repository(
     tmp_path: Path, source: Path, environment: Environment
 ) -> None:

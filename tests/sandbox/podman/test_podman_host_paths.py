@@ -74,7 +74,7 @@ def is_hidden(sandbox: PodmanSandbox) -> bool:
     return layer.is_active
 
 
-@pytest.mark.behaviour(900)
+@pytest.mark.behaviour(120)
 @pytest.mark.parametrize("image", ["python", "minimal"])
 def test_a_command_sees_no_path_of_the_host_in_the_list_of_mounts(
     folder: Path, stores: list[str], image: str, python_image: str, minimal_image: str
@@ -89,7 +89,7 @@ def test_a_command_sees_no_path_of_the_host_in_the_list_of_mounts(
     assert "overlay-containers" not in mounts
 
 
-@pytest.mark.behaviour(900)
+@pytest.mark.behaviour(120)
 def test_only_what_is_bound_shows_its_path(folder: Path, stores: list[str]) -> None:
     (folder / "bound file").write_text("of the host\n")
     (folder / "bound").mkdir()
@@ -129,7 +129,7 @@ def test_the_new_root_shows_the_same_files_and_is_read_only(
 # What the probes find
 
 
-@pytest.mark.behaviour(901)
+@pytest.mark.behaviour(121)
 @pytest.mark.parametrize("image", ["python", "minimal"])
 def test_a_container_that_shows_paths_although_they_were_hidden_is_refused(
     folder: Path,
@@ -145,7 +145,7 @@ def test_a_container_that_shows_paths_although_they_were_hidden_is_refused(
         shell(sandbox, "true")
 
 
-@pytest.mark.behaviour(901)
+@pytest.mark.behaviour(121)
 @pytest.mark.parametrize("image", ["python", "minimal"])
 def test_a_machine_that_cannot_hide_paths_reports_it_and_runs_commands(
     folder: Path,
@@ -266,7 +266,7 @@ def created(service: PodmanService, image: str, **more: Any) -> Generator[Contai
         container.end()
 
 
-@pytest.mark.behaviour(902)
+@pytest.mark.behaviour(122)
 def test_a_failure_at_any_step_leaves_the_container_as_it_was(
     service: PodmanService, minimal_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_failure_at_any_step_leaves_the_container_as_it_was(
     assert int(tried[0]) > 20
 
 
-@pytest.mark.behaviour(902)
+@pytest.mark.behaviour(122)
 @pytest.mark.parametrize("mounted", ["copies", "root", "all"])
 @pytest.mark.parametrize("mode", ["overlay", "copy"])
 def test_a_container_whose_root_was_replaced_in_part_gets_no_command(
@@ -304,7 +304,7 @@ def test_a_container_whose_root_was_replaced_in_part_gets_no_command(
     assert list(place.notes.iterdir()) == []
 
 
-@pytest.mark.behaviour(902)
+@pytest.mark.behaviour(122)
 def test_the_program_that_makes_mounts_may_die_before_it_hides_paths(
     folder: Path, environment: Environment
 ) -> None:
@@ -335,7 +335,7 @@ Container(service, spec, timeout_s=60).start(kill)
 """
 
 
-@pytest.mark.behaviour(902)
+@pytest.mark.behaviour(122)
 def test_a_container_whose_owner_is_killed_with_its_root_replaced_leaves_no_mount(
     service: PodmanService, minimal_image: str, environment: Environment
 ) -> None:

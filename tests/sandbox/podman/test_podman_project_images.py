@@ -254,7 +254,7 @@ def test_a_failed_step_reports_its_output_and_leaves_nothing(
     assert images.find(source).id == built.id
 
 
-@pytest.mark.behaviour(943)
+@pytest.mark.behaviour(145)
 @pytest.mark.parametrize("garbage", [b"", b"{", b"\xff", b'{"python": "3; x"}'])
 def test_a_cache_with_garbage_and_remains_of_a_killed_build_gives_the_same_image(
     images: ProjectImages, built: SandboxImage, source: Path, garbage: bytes
@@ -272,7 +272,7 @@ def test_a_cache_with_garbage_and_remains_of_a_killed_build_gives_the_same_image
     assert all(file.read_bytes() != garbage for file in facts)
 
 
-@pytest.mark.behaviour(942)
+@pytest.mark.behaviour(144)
 def test_a_link_in_the_place_of_a_package_file_shows_no_file_of_the_host(
     images: ProjectImages, built: SandboxImage, tmp_path: Path
 ) -> None:
@@ -288,7 +288,7 @@ def test_a_link_in_the_place_of_a_package_file_shows_no_file_of_the_host(
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.behaviour(943)
+@pytest.mark.behaviour(145)
 def test_a_source_that_changes_during_its_build_leaves_no_result_for_the_old_one(
     images: ProjectImages, built: SandboxImage, tmp_path: Path
 ) -> None:
@@ -340,7 +340,7 @@ def test_a_containerfile_that_downloads_by_itself_is_refused(text: str) -> None:
         check_containerfile(text, "Containerfile")
 
 
-@pytest.mark.behaviour(942)
+@pytest.mark.behaviour(144)
 @pytest.mark.parametrize(
     "text",
     [

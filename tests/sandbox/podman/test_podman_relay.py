@@ -70,7 +70,7 @@ def greets(address: tuple[str, int]) -> bool:
         return greeting(client) == b"hello"
 
 
-@pytest.mark.behaviour(945)
+@pytest.mark.behaviour(147)
 def test_clients_that_use_up_all_descriptors_end_no_listener(
     relay: Relay, server: tuple[LiveContainer, int]
 ) -> None:
@@ -108,7 +108,7 @@ class _Connector:
         return self.made[0]
 
 
-@pytest.mark.behaviour(945)
+@pytest.mark.behaviour(147)
 def test_a_connection_whose_service_ends_while_it_is_tried_is_closed() -> None:
     ours, theirs = socket.socketpair()
     with ours:

@@ -296,7 +296,7 @@ def test_files_and_groups_that_include_others_twice_are_each_read_once(tmp_path:
     assert lines(tmp_path, "groups.toml") == ["attrs"]
 
 
-@pytest.mark.behaviour(940)
+@pytest.mark.behaviour(142)
 def test_a_build_reads_only_what_was_confirmed(tmp_path: Path) -> None:
     project(tmp_path, a_txt="-r b.txt\n", b_txt="click\n", c_txt="attrs\n")
     digests = {
