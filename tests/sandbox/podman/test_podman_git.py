@@ -233,6 +233,17 @@ def test_objects_cannot_be_changed_and_python_and_forks_see_the_same(workspace: 
         assert shell(fork, "git status --short") == ""
 
 
+@pytest.mark.behaviour(120)
+def test_list_of_mounts_does_not_show_where_the_history_is(workspace: Workspace) -> None:
+    mounts = shell(workspace, "cat /proc/self/mountinfo /proc/mounts")
+    (history,) = (line for line in mounts.splitlines() if " - " in line and "/history " in line)
+    assert " overlay " in history
+    shown = [line for line in mounts.splitlines() if workspace._folder.state_dir.name in line]
+    assert [line.split(" ")[4] for line in shown] == (
+        [] if workspace.info.mode == "overlay" else ["/workspace"]
+    )
+
+
 def test_failed_call_that_changed_the_repository_is_rolled_back(workspace: Workspace) -> None:
     with calls(workspace) as made:
         made.shell(

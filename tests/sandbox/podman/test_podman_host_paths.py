@@ -204,7 +204,7 @@ from pathlib import Path
 from wink_workspace.filesystem.overlay import mounter
 
 pid, how = int(sys.argv[1]), sys.argv[2]
-request = {"pid": pid, "path": "/workspace", "keep": ["/workspace"]}
+request = {"pid": pid, "path": "/workspace", "keep": ["/workspace"], "unchanging": []}
 real = mounter._system_call
 
 def mounts():

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("podman-rootless")
 ONLY = {
     "network": "reaches or report or large",
     "waiting": "two_branches or serves_one",
-    "git": "shows_what or end_with_it",
+    "git": "shows_what or end_with_it or list_of_mounts",
     "shell": "isolation",
     "host_paths": "sees_no_path or at_any_step",
     "services": "started_queried or changes_nothing or of_its_own or killed_process",

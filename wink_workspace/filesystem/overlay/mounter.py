@@ -22,7 +22,7 @@ whether it is ``privileged``, which is root of the first user namespace.
              namespace a new root that shows the same files, without any path of the host in its
              list of mounts. Nothing changes if it fails. ``path`` is any directory there. Of
              what was mounted there files are copied and bound directories are left out, except
-             the paths in ``keep``.
+             the paths in ``keep``, and those in ``unchanging``, which become overlays.
 
 A mount writes with the rights of the process that made it. So it is made with the file-system ids
 of the owner of the upper layer, and without ``CAP_SYS_RESOURCE``. With either of them that owner
@@ -256,8 +256,9 @@ def _attach_to(mount: int, onto: int) -> None:
 def _hide(request: dict[str, Any], _: list[int]) -> None:
     pid, spare = int(request["pid"]), os.fsencode(request["path"])
     keep = set(map(os.fsencode, request["keep"]))
-    points = _mount_points(pid, keep)
-    _in_namespaces_of(pid, lambda: _replace_root(points, spare, keep))
+    unchanging = set(map(os.fsencode, request["unchanging"]))
+    points = _mount_points(pid, keep | unchanging)
+    _in_namespaces_of(pid, lambda: _replace_root(points, spare, keep, unchanging))
 
 
 def _mount_points(pid: int, keep: set[bytes]) -> list[bytes]:
@@ -282,26 +283,29 @@ def _is_bound(pid: int, path: bytes, root: bytes) -> bool:
     return root != b"/" and Path(f"/proc/{pid}/root{os.fsdecode(path)}").is_dir()
 
 
-def _replace_root(points: list[bytes], spare: bytes, keep: set[bytes]) -> None:
+def _replace_root(
+    points: list[bytes], spare: bytes, keep: set[bytes], unchanging: set[bytes]
+) -> None:
     """Make an overlay of the root, mount on it what is mounted on the root, and exchange them.
 
     The list of mounts shows the options of an overlay and, for every other mount, its path in its
     filesystem. So the options are relative paths, and files that the engine mounted, such as
-    ``/etc/hosts``, become files of a tmpfs. Directories on *spare* are mounted for a moment only:
+    ``/etc/hosts``, become files of a tmpfs, and *unchanging* directories become overlays with such
+    options. Directories on *spare* are mounted for a moment only:
     older kernels make layers and copies of attached mounts alone.
     """
     os.setgid(0)  # the container's, which owns the copies
     os.setuid(0)
     os.umask(0)
     copied = [point for point in points if point not in keep and Path(os.fsdecode(point)).is_file()]
-    clones = [(_cloned(point), point) for point in points if point not in copied]
+    cloned = [point for point in points if point not in copied and point not in unchanging]
+    clones = [(_cloned(point), point) for point in cloned]
     with _mounted_on(spare, _copies_of(copied)):
+        clones += [(_overlay_of(point, spare), point) for point in points if point in unchanging]
         for number, point in enumerate(copied):
             clones.append((_cloned(b"%s/%d" % (spare, number)), point))
             _set_attributes(clones[-1][0], _NOSUID_NODEV | _ATTR_RDONLY)
-        layers = os.fsdecode(b".:%s/empty" % spare.lstrip(b"/"))
-        options = {"lowerdir": layers, "userxattr": None}
-        root = _mounted(b"overlay", options, _NOSUID_NODEV | _ATTR_RDONLY)
+        root = _overlay_of(b"/", spare)
         with _mounted_on(spare, root):
             for clone, point in clones:
                 onto = _opened_below(root, point.lstrip(b"/"), os.O_PATH | os.O_CLOEXEC)
@@ -309,6 +313,17 @@ def _replace_root(points: list[bytes], spare: bytes, keep: set[bytes]) -> None:
             os.fchdir(root)
             _system_call(_pivot_root_number(), b".", b".")
     _checked(_libc.umount2(b".", _MNT_DETACH))  # the old root, with all that is mounted on it
+
+
+def _overlay_of(directory: bytes, spare: bytes) -> int:
+    """A read-only overlay of *directory*, whose options do not name it."""
+    empty = os.path.relpath(spare, directory) + b"/empty"
+    os.chdir(directory)
+    try:
+        options = {"lowerdir": f".:{os.fsdecode(empty)}", "userxattr": None}
+        return _mounted(b"overlay", options, _NOSUID_NODEV | _ATTR_RDONLY)
+    finally:
+        os.chdir(b"/")
 
 
 @contextmanager

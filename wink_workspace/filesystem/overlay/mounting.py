@@ -203,7 +203,9 @@ class Mounter:
                 raise self.other_namespace(error) from error
             raise
 
-    def hide_paths(self, pid: int, directory: str, *, keep: Sequence[str]) -> None:
+    def hide_paths(
+        self, pid: int, directory: str, *, keep: Sequence[str], unchanging: Sequence[str] = ()
+    ) -> None:
         """Give a container a new root, whose list of mounts shows no path of the host.
 
         It shows the same files. What is mounted on the old root is mounted on the new one, but
@@ -213,11 +215,13 @@ class Mounter:
             pid: A process that waits in the container; no program of the image may run yet.
             directory: Any directory there.
             keep: Bound files and directories that stay, and go on showing their path.
+            unchanging: Bound directories that stay and do not show it: nothing writes there.
 
         Raises:
             MountError: If the kernel refuses it; the container is unchanged.
         """
-        request = {"do": "hide", "pid": pid, "path": directory, "keep": list(keep)}
+        paths = {"path": directory, "keep": list(keep), "unchanging": list(unchanging)}
+        request = {"do": "hide", "pid": pid, **paths}
         what = f"a new root in process {pid}"
         try:
             self.request(request, [], what)

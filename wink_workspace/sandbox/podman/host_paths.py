@@ -9,7 +9,8 @@ another one would stay in the mounts that are detached.
 
 What is bound keeps its path: a workspace that is a plain copy, and ``PodmanConfig.mounts``. The
 kernel shows the path of a bound directory inside its filesystem, and an overlay cannot replace it:
-its behaviour is undefined if its layers change, as these do.
+its behaviour is undefined if its layers change, as these do. The history for git never changes, so
+an overlay replaces it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from wink_workspace.errors import MountError
 from wink_workspace.filesystem.overlay.mounting import Mounter
+from wink_workspace.sandbox.git_directory import HISTORY_PATH
 
 __all__ = ["hide_host_paths"]
 
@@ -38,9 +40,12 @@ def hide_host_paths(pid: int, spec: Mapping[str, Any], directory: str) -> str | 
         Why the machine cannot do it; the container is unchanged then. ``None`` if it is done.
     """
     mounts = spec.get("mounts", ())
-    bound = [str(mount["destination"]) for mount in mounts if mount["type"] == "bind"]
+    bound = {str(mount["destination"]) for mount in mounts if mount["type"] == "bind"}
+    unchanging = bound & {HISTORY_PATH}
     try:
-        Mounter.shared().hide_paths(pid, directory, keep=bound)
+        Mounter.shared().hide_paths(
+            pid, directory, keep=[*bound - unchanging], unchanging=[*unchanging]
+        )
     except MountError as error:
         _log.warning("Commands can see paths of the host in the list of mounts: %s", error)
         return error.message
