@@ -388,6 +388,7 @@ def test_a_bus_passed_to_evaluate_receives_events_of_the_run_only() -> None:
     session[Note].append(Note("later"))
     assert [name for name in seen if name != "SliceWritten"] == [
         "PromptRendered",
+        "ToolStarted",
         "ToolInvoked",
         "PromptExecuted",
     ]

@@ -39,7 +39,7 @@ NEW = {
     "cache/deep/y.log": "only ignored files in a new directory\n",
     ".wink-output/stdout.txt": "ours\n",
     "old.log": "changed\n",
-    ".git/hooks/post-checkout": "#!/bin/sh\n",
+    "d/.git/hooks/post-checkout": "#!/bin/sh\n",
 }
 
 
@@ -92,9 +92,9 @@ def test_left_out_paths_are_named_once_with_their_reason(tmp_path: Path) -> None
     with changed(tmp_path) as workspace:
         changes = workspace.changeset()
     assert left_out(changes) == {
-        ".git": LeftOutReason.REPOSITORY,
         ".wink-output": LeftOutReason.OWN_OUTPUT,
         "cache/deep/y.log": LeftOutReason.IGNORED,
+        "d/.git": LeftOutReason.REPOSITORY,
         "made": LeftOutReason.IGNORED,
         "noise.log": LeftOutReason.IGNORED,
     }

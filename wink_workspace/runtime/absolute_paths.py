@@ -9,8 +9,9 @@ parameters in the class variable ``path_params``; patches and commands are not c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from wink_workspace.errors import PathEscapeError
 from wink_workspace.filesystem import Filesystem
@@ -18,6 +19,10 @@ from wink_workspace.filesystem import Filesystem
 __all__ = ["with_workspace_paths"]
 
 _Arguments = str | Mapping[str, object]
+
+_MAY_BE_ABSOLUTE: Final = re.compile(
+    r'"(?:/|\\/|\\u002[fF])'
+)  # a string in JSON that begins with /
 
 
 def with_workspace_paths(
@@ -34,12 +39,18 @@ def with_workspace_paths(
         PathEscapeError: For an absolute path outside of ``Filesystem.known_as``.
     """
     names: tuple[str, ...] = getattr(params_type, "path_params", ())
-    if not names or (isinstance(arguments, str) and "/" not in arguments):
+    if not names or (isinstance(arguments, str) and not _MAY_BE_ABSOLUTE.search(arguments)):
         return arguments
     given = _object(arguments) if isinstance(arguments, str) else arguments
-    absolute = [] if given is None else [name for name in names if _is_absolute(given, name)]
+    if given is None:
+        return arguments
+    absolute: list[str] = []
+    for name in names:  # without calls of Python: this runs in every call of a tool
+        value = given.get(name)
+        if value.startswith("/") if isinstance(value, str) else _has_absolute(value):
+            absolute.append(name)
     bound = files() if absolute else None
-    if given is None or bound is None:
+    if bound is None:
         return arguments
     return {**given, **{name: _relative(given[name], bound.known_as) for name in absolute}}
 
@@ -53,9 +64,8 @@ def _object(text: str) -> Mapping[str, object] | None:
     return cast("dict[str, object]", found) if isinstance(found, dict) else None
 
 
-def _is_absolute(given: Mapping[str, object], name: str) -> bool:
-    value = given.get(name)
-    items: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+def _has_absolute(value: object) -> bool:
+    items: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else ()
     return any(isinstance(item, str) and item.startswith("/") for item in items)
 
 

@@ -329,7 +329,9 @@ class CallBoundary(Boundary):
     # Progress, for subscribers only
 
     def notify_start(self, params: object) -> None:
-        """Notify subscribers that the body begins."""
+        """Notify subscribers, if there are any, that the body begins."""
+        if not self._session.dispatcher.has_subscribers:
+            return
         subject = call_subject(params, self._redaction.text)
         self._session.notify(
             ToolStarted(call_id=self.call_id, tool=self.tool, subject=subject, depth=self._depth)

@@ -75,6 +75,11 @@ class Dispatcher:
                 self._reduce(event)
             self.notify(event)
 
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether there are subscribers, beside reducers, to notify."""
+        return bool(self._subscriptions)
+
     def notify(self, event: object) -> None:
         """Notify the subscribers without running reducers."""
         with self._lock:

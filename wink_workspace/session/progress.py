@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -46,8 +46,8 @@ def call_subject(params: object, redact: Callable[[str], str] = str) -> str:
     """
     for name in _SUBJECT_FIELDS:
         value: object = (
-            cast("Mapping[str, object]", params).get(name)
-            if isinstance(params, Mapping)
+            cast("dict[str, object]", params).get(name)
+            if isinstance(params, dict)
             else getattr(params, name, None)
         )
         if isinstance(value, str) and value.strip():
