@@ -122,8 +122,15 @@ def test_a_good_entry_is_not_tested_and_nothing_before_it(tmp_path: Path) -> Non
         assert good.number not in tested
         with pytest.raises(UsageError, match="no entry after 4 changed files"):
             bisect(workspace, value_below(5), good=4)
+        tested.clear()
         with pytest.raises(EntryMissingError):
-            bisect(workspace, value_below(5), good=99)
+            bisect(
+                workspace,
+                value_below(5),
+                good=99,
+                on_verdict=lambda entry, _: tested.append(entry.number),
+            )
+        assert tested == []
 
 
 def test_a_test_that_passes_now_is_refused(tmp_path: Path) -> None:

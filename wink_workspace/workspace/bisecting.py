@@ -78,13 +78,13 @@ def bisect(
             on_verdict(tested, verdict)
         return tested, verdict
 
+    first = None if good is None else workspace.entry(good)
     newest, verdict = verdict_of(None)
     if verdict is not Verdict.FAILED:
         raise UsageError(
             f"the test does not fail at the newest entry, {newest.number}: it {verdict}",
             hint="Give a command that fails now; its exit code must not be 0 or 125.",
         )
-    first = None if good is None else workspace.entry(good)
     candidates = _candidates(workspace, newest, first)
     low, high = -1, len(candidates) - 1  # the newest that passed, the oldest that failed
     skipped: set[int] = set()
