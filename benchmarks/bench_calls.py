@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import Note, Rig, Text, rig
+from support import Note, SmallWorkspace, Text, small_workspace
 
 from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.prompt import Tool, ToolContext, ToolResult
@@ -46,8 +46,8 @@ def files(n_files: int) -> dict[str, str]:
 
 
 @pytest.fixture(params=[100, 10_000, 100_000], ids=lambda n: f"{n}_files")
-def workspace(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    with rig(*TOOLS, files=files(request.param)) as opened:
+def workspace(request: pytest.FixtureRequest) -> Iterator[SmallWorkspace]:
+    with small_workspace(*TOOLS, files=files(request.param)) as opened:
         yield opened
 
 
@@ -57,14 +57,14 @@ def bench_no_op_call(benchmark, n_earlier: int) -> None:
 
     A run installs its handler for Ctrl-C once, around all of its calls; so does this.
     """
-    with rig(*TOOLS) as opened, transactions_of(opened.session).gate.installed():
+    with small_workspace(*TOOLS) as opened, transactions_of(opened.session).sigint.installed():
         for _ in range(n_earlier):
             opened.call("nothing")
         benchmark.pedantic(opened.call, args=("nothing",), rounds=ROUNDS, warmup_rounds=20)
         benchmark.extra_info["n_records"] = len(opened.records)
 
 
-def bench_call_that_writes(benchmark, workspace: Rig) -> None:
+def bench_call_that_writes(benchmark, workspace: SmallWorkspace) -> None:
     """One write, committed."""
     texts = iter(range(10_000))
     benchmark.pedantic(
@@ -72,14 +72,14 @@ def bench_call_that_writes(benchmark, workspace: Rig) -> None:
     )
 
 
-def bench_call_that_fails_after_a_write(benchmark, workspace: Rig) -> None:
+def bench_call_that_fails_after_a_write(benchmark, workspace: SmallWorkspace) -> None:
     """One write, rolled back."""
     benchmark.pedantic(
         workspace.call, args=("write",), kwargs={"text": "undo"}, rounds=ROUNDS, warmup_rounds=20
     )
 
 
-def bench_call_that_reads(benchmark, workspace: Rig) -> None:
+def bench_call_that_reads(benchmark, workspace: SmallWorkspace) -> None:
     """One read."""
     benchmark.pedantic(workspace.call, args=("read",), rounds=ROUNDS, warmup_rounds=20)
 
