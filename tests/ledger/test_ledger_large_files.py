@@ -260,7 +260,7 @@ def test_a_kill_at_any_step_loses_no_version(tmp_path) -> None:
     assert_clean(tmp_path)
 
 
-def test_pieces_that_nobody_reads_leave_no_file_open(ledger) -> None:
+def test_pieces_that_are_not_read_leave_no_file_open(ledger) -> None:
     blob = ledger.store.loose.write("blob", b"content")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

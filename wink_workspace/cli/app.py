@@ -99,6 +99,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "discarded": "history.discarded",
         "bisect": "lookback.bisect",
         "blame": "lookback.blame",
+        "ui": "ui.ui",
     },
     "Sandboxes": {
         "doctor": "sandboxes.doctor",

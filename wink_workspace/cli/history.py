@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,10 +38,8 @@ from .context import (
     as_json,
     entry_fields,
     print_json,
-    split_name,
 )
 from .display import MARKS, diff_text, print_diff, print_table, printable, warn_of_left_out
-from .lanes import lanes_of
 from .preview import preview_fields, print_derived, print_left_out, print_preview
 from .user_programs import paged
 
@@ -150,26 +149,13 @@ def _counts(lines: LineCounts | None) -> str:
 
 def _graph(context: CommandContext, options: LogOptions, reader: WorkspaceReader) -> Iterator[str]:
     """One line for each entry of all branches, newest first, with the branches as lanes."""
-    name, main = split_name(split_name(options.workspace)[0])
-    entries: dict[str, tuple[LogEntry, tuple[str, ...]]] = {}
-    heads: dict[str, list[str]] = {}
-    for branch in (main, *reader.forks()):
-        with context.read(f"{name}/{branch}" if branch != main else name) as other:
-            heads.setdefault(other.head.id, []).append(branch)
-            for entry in other.log(limit=options.limit):
-                if entry.id not in entries:
-                    entries[entry.id] = (entry, _stat(other, entry) if options.stat else ())
-    newest_first = sorted(
-        (entry for entry, _ in entries.values()),
-        key=lambda each: (each.number, each.at),
-        reverse=True,
-    )
-    for lanes, entry in lanes_of(newest_first):
-        names = f" ({', '.join(heads[entry.id])})" if entry.id in heads else ""
+    for row in islice(reader.timeline(), options.limit):
+        entry, lanes = row.entry, " ".join(row.lanes)
+        names = f" ({', '.join(row.branches)})" if row.branches else ""
         mark = " " if entry.outcome is None else MARKS.get(entry.outcome, " ")
         when = _when(entry.at, short=context.out.is_terminal)
         yield printable(f"{lanes} {entry.number} {when} {mark}{names} {entry.subject}")
-        for line in entries[entry.id][1]:
+        for line in _stat(reader, entry) if options.stat else ():
             yield printable(f"{lanes.replace('*', '|')}     {line}")
 
 

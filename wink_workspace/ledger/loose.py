@@ -296,7 +296,7 @@ class LooseObjects:
                 return self.deltas.chunks(object_id)
             return None
         pieces = _read_chunks(file, object_id)
-        next(pieces)  # enters its block, which closes the file also if nobody reads a piece
+        next(pieces)  # enters its block, which closes the file also if no piece is read
         return pieces
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:

@@ -15,20 +15,17 @@ import ipaddress
 import logging
 import re
 import signal
-import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-import h11
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wink_workspace.errors import UsageError, WinkError
+from wink_workspace.http_server import WebServer, listen
 
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
@@ -160,7 +157,7 @@ async def _serve(
     options: HttpOptions,
     on_ready: Callable[[str], None],
 ) -> None:
-    listening = _listen(options)
+    listening = listen(options.host, options.port)
     with contextlib.closing(listening):
         workspaces = _SessionWorkspaces(provider, catalog)
         web = _make_web_server(workspaces, catalog, options, provider.redact)
@@ -173,7 +170,7 @@ async def _serve(
             tasks.cancel_scope.cancel()
 
 
-async def _end_on_signal(web: _WebServer, workspaces: _SessionWorkspaces, closing_s: int) -> None:
+async def _end_on_signal(web: WebServer, workspaces: _SessionWorkspaces, closing_s: int) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         await anext(signals)
         web.end()
@@ -184,32 +181,12 @@ async def _end_on_signal(web: _WebServer, workspaces: _SessionWorkspaces, closin
             """Ignore further signals, so that all workspaces are closed."""
 
 
-def _listen(options: HttpOptions) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except BaseException:
-            listening.close()
-            raise
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror}",
-            hint="Choose another port, or 0 for any that is free.",
-        ) from error
-    return listening
-
-
 def _make_web_server(
     workspaces: _SessionWorkspaces,
     catalog: Catalog,
     options: HttpOptions,
     redact: Callable[[str], str],
-) -> _WebServer:
+) -> WebServer:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
         del server
@@ -229,81 +206,12 @@ def _make_web_server(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     guard = RequestGuard(protocol, options.rules, ids)
-    return _WebServer(
-        uvicorn.Config(
-            guard,
-            http=_connection_class(options.body_timeout_s),
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=options.closing_s + _FINAL_ANSWERS_TIMEOUT_S,
-        ),
+    return WebServer(
         guard,
+        headers_timeout_s=options.body_timeout_s,
+        closing_s=options.closing_s + _FINAL_ANSWERS_TIMEOUT_S,
+        on_end=guard.close_streams,
     )
-
-
-class _WebServer(uvicorn.Server):
-    """Uvicorn without its signal handlers."""
-
-    def __init__(self, config: uvicorn.Config, guard: RequestGuard) -> None:
-        super().__init__(config)
-        self._guard = guard
-        self.when_ready: Callable[[], None] = lambda: None
-
-    def end(self) -> None:
-        """Accept no more requests, and end when the running ones are answered."""
-        self.should_exit = True
-        self._guard.close_streams()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and call ``when_ready``."""
-        await super().startup(sockets)
-        if self.started:
-            self.when_ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Install no handlers: the library's would end the process before workspaces are closed."""
-        yield
-
-
-def _connection_class(headers_timeout_s: float) -> type[H11Protocol]:
-    """A connection class that closes a connection whose headers do not arrive in time.
-
-    The library has no such limit: a client that sends nothing, or its headers byte by byte, would
-    stay connected.
-    """
-
-    class Connection(H11Protocol):
-        _timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in the library
-            super().connection_made(transport)
-            self._start_timer()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.conn.their_state is not h11.IDLE:
-                self._stop_timer()
-            elif self._timer is None:
-                self._start_timer()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timer()
-            super().connection_lost(exc)
-
-        def _start_timer(self) -> None:
-            self._timer = self.loop.call_later(headers_timeout_s, self.transport.close)
-
-        def _stop_timer(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-    return Connection
 
 
 class _SessionWorkspaces:

@@ -22,7 +22,7 @@ from wink_workspace.clock import TokenUsage
 from wink_workspace.ledger import LogEntry
 from wink_workspace.workspace import RecordedRun, WorkspaceReader
 
-__all__ = ["ReportedEntry", "ReportedHistory", "ReportedRun", "Text"]
+__all__ = ["ReportedEntry", "ReportedHistory", "ReportedRun", "Text", "visible"]
 
 _MAX_TEXT_CHARS: Final = 100_000
 _MAX_LINE_CHARS: Final = 2_000
@@ -100,12 +100,12 @@ class ReportedHistory:
         self._redact = redact
         self._runs = sorted(runs, key=lambda run: run.about.after_entry)
         self.title: Final = title
-        self.source: Final = self._line(history.info.source)
+        self.source: Final = self.line(history.info.source)
 
     @property
     def diff(self) -> Text:
         """The differences from the source at the newest entry."""
-        return self._text(*self._history.changeset().review().head(_MAX_TEXT_CHARS))
+        return self.text(*self._history.changeset().review().head(_MAX_TEXT_CHARS))
 
     def runs(self) -> Iterator[ReportedRun]:
         """The runs, oldest first; before them, the entries that belong to none."""
@@ -114,21 +114,22 @@ class ReportedHistory:
         before = _up_to(entries, starts[0] if starts else None)
         if before:
             yield ReportedRun(
-                Text(()), "", "", [self._entry(each, None) for each in before], Text(())
+                Text(()), "", "", [self.entry(each, None) for each in before], Text(())
             )
         for n, run in enumerate(self._runs):
             own = _up_to(entries, starts[n + 1] if n + 1 < len(starts) else None)
             turns = run.turns()
             of_call = _turns_by_call(turns)
             yield ReportedRun(
-                self._text(run.about.task),
-                self._line(run.about.model),
+                self.text(run.about.task),
+                self.line(run.about.model),
                 _tokens(sum((turn.usage for turn in turns), TokenUsage())),
-                [self._entry(each, _next(of_call[each.call_id])) for each in own],
-                self._text("" if not turns or turns[-1].tool_calls else turns[-1].text),
+                [self.entry(each, _next(of_call[each.call_id])) for each in own],
+                self.text("" if not turns or turns[-1].tool_calls else turns[-1].text),
             )
 
-    def _entry(self, entry: LogEntry, turn: ModelTurn | None) -> ReportedEntry:
+    def entry(self, entry: LogEntry, turn: ModelTurn | None = None) -> ReportedEntry:
+        """One entry, and what the model said before it, if *turn* is its turn."""
         found = self._history.record(entry).data
         data: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
         # The first entry adds every file, so its diff would be the whole source.
@@ -140,26 +141,28 @@ class ReportedHistory:
             number=entry.number,
             kind=entry.kind.value,
             outcome="" if entry.outcome is None else entry.outcome.value.replace("_", " "),
-            subject=self._line(entry.subject),
+            subject=self.line(entry.subject),
             at=f"{entry.at:%Y-%m-%d %H:%M:%S} UTC",
             duration="" if not isinstance(seconds, int | float) else f"{seconds:,.3f} s",
             tokens="" if turn is None else _tokens(turn.usage),
-            thought=self._text("" if turn is None else turn.text),
-            arguments=self._text(_as_json(params)),
-            output=self._text(str(data.get("text") or data.get("reason") or "")),
-            error=self._text(str(data.get("error") or "")),
-            diff=self._text(*diff),
+            thought=self.text("" if turn is None else turn.text),
+            arguments=self.text(_as_json(params)),
+            output=self.text(str(data.get("text") or data.get("reason") or "")),
+            error=self.text(str(data.get("error") or "")),
+            diff=self.text(*diff),
             notes=tuple(
-                self._line(str(note))
+                self.line(str(note))
                 for name in ("notes", "outside_effects")
                 for note in cast("list[object]", data.get(name) or ())
             ),
         )
 
-    def _line(self, text: str) -> str:
-        return _shown(" ".join(self._redact(text).splitlines()))
+    def line(self, text: str) -> str:
+        """*text* in one line."""
+        return visible(" ".join(self._redact(text).splitlines()))
 
-    def _text(self, text: str, n_more: int = 0) -> Text:
+    def text(self, text: str, n_more: int = 0) -> Text:
+        """*text*, which lacks *n_more* characters at its end."""
         redacted = self._redact(text)
         kept = redacted[:_MAX_TEXT_CHARS]
         if n_more:  # the text was cut before it was redacted, perhaps in the middle of a secret
@@ -167,7 +170,7 @@ class ReportedHistory:
             n_more += len(cut)
         n_more += len(redacted) - min(len(redacted), _MAX_TEXT_CHARS)
         lines = kept.removesuffix("\n").split("\n") if kept else ()
-        return Text(tuple(map(_shown, lines)), n_more)
+        return Text(tuple(map(visible, lines)), n_more)
 
 
 def _up_to(entries: deque[LogEntry], number: int | None) -> list[LogEntry]:
@@ -213,7 +216,7 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _shown(line: str) -> str:
+def visible(line: str) -> str:
     """*line* with escapes for characters that cannot be seen, and cut if it is very long."""
     n_more = len(line) - _MAX_LINE_CHARS
     if n_more > 0:

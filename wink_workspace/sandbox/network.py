@@ -12,6 +12,7 @@ and nothing permits the last.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ __all__ = [
     "address_refusal",
     "normal_host",
     "outside_effects",
+    "own_loopback_address",
 ]
 
 REGISTRIES: Final = ("pypi", "npm", "debian")
@@ -379,3 +381,9 @@ def address_refusal(text: str, *, private: bool = False, local: bool = False) ->
             return None if is_permitted else found
     is_global = address.is_global and (address.version == 4 or address in _GLOBAL_UNICAST)
     return None if is_global or private else "a reserved address"
+
+
+def own_loopback_address(seed: str) -> str:
+    """An address of 127.0.0.0/8 that other programs do not use: never one of 127.0.0.0/16."""
+    one, two, three, *_ = hashlib.sha256(seed.encode("utf-8", "surrogateescape")).digest()
+    return f"127.{1 + one % 254}.{two}.{1 + three % 254}"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .recorded_runs import RecordedRun, RunAbout
     from .selecting import FileHunks, Hunk, Selection
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+    from .timeline import TimelineRow
     from .workspace import Workspace
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "RecordedRun",
     "RunAbout",
     "Selection",
+    "TimelineRow",
     "Verdict",
     "Workspace",
     "WorkspaceCall",

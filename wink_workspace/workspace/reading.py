@@ -14,8 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wink_workspace.errors import EntryMissingError, LedgerDamagedError
-from wink_workspace.filesystem import Diff, FileChange, WorkspacePath
+from wink_workspace.errors import (
+    EntryMissingError,
+    FileMissingError,
+    LedgerDamagedError,
+    LedgerError,
+    LimitExceededError,
+)
+from wink_workspace.filesystem import Diff, FileChange, FileKind, WorkspacePath, parse_path
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_BRANCH,
@@ -26,11 +32,16 @@ from wink_workspace.ledger import (
     LogEntry,
     Record,
     TreeChange,
+    TreeEntry,
     diff,
     discard_changes,
+    entries_at,
+    entry_at,
     file_changes,
     find_discarded,
     lost_ref,
+    names_in,
+    read_entry,
     tree_diff,
 )
 from wink_workspace.session import ToolInvoked
@@ -41,6 +52,7 @@ from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
 from .source_rules import open_source_filter, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
+from .timeline import TimelineRow, timeline
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
 
@@ -98,7 +110,7 @@ class ReadableHistory:
         store = self._ledger.store
         return tree_diff(store, diff(store, self._root_before(entry), entry.files))
 
-    def blame(self, path: str, *, at: int | str | None = None) -> tuple[BlamedLine, ...]:
+    def blame(self, path: str, *, at: LogEntry | int | str | None = None) -> tuple[BlamedLine, ...]:
         """A committed file, with the entry that wrote each part of it.
 
         Text that an undo, a restore or a merge brought back belongs to the call that wrote it.
@@ -106,7 +118,7 @@ class ReadableHistory:
 
         Args:
             path: The file.
-            at: Look at the file after this entry; by default after the newest one.
+            at: Look at the file after this entry, of any branch; by default after the newest one.
 
         Raises:
             EntryMissingError: If there is no such entry.
@@ -114,7 +126,57 @@ class ReadableHistory:
             UsageError: If it is a directory or a link.
             LimitExceededError: If it is above 64 MiB, or too long to compare.
         """
-        return blame(self._branch, path, at=self.head if at is None else self.entry(at))
+        if not isinstance(at, LogEntry):
+            at = self.head if at is None else self.entry(at)
+        return blame(self._branch, path, at=at)
+
+    def entry_of_any_branch(self, entry_id: str) -> LogEntry:
+        """The entry with a full id; costs the same for old and new ones.
+
+        Raises:
+            EntryMissingError: If there is none.
+        """
+        try:
+            return read_entry(self._ledger.store, entry_id)
+        except LedgerError as error:
+            raise EntryMissingError(f"no entry has the id {entry_id!r}") from error
+
+    def review_between(self, before: LogEntry, after: LogEntry) -> Diff:
+        """The differences between the files after two entries, as a diff."""
+        store = self._ledger.store
+        return tree_diff(store, diff(store, before.files, after.files))
+
+    def listing(self, entry: LogEntry, path: str = "") -> tuple[tuple[str, TreeEntry], ...]:
+        """The names in a directory after *entry*, directories first.
+
+        Raises:
+            FileMissingError: If there is no such directory.
+        """
+        store, parsed = self._ledger.store, parse_path(path)
+        found = entry_at(store, entry.files, parsed)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            raise FileMissingError(f"{path or '.'} is not a directory after entry {entry.number}")
+        known = entries_at(store, entry.files, parsed, names_in(store, found)) or {}
+        rows = [(name, each) for name, each in known.items() if each is not None]
+        return tuple(sorted(rows, key=lambda row: (row[1].kind is not FileKind.DIRECTORY, row[0])))
+
+    def content(self, entry: LogEntry, path: str, *, limit_bytes: int) -> bytes:
+        """The content of a file after *entry*; for a link, its target.
+
+        Raises:
+            FileMissingError: If there is no such file.
+            LimitExceededError: If it is larger than *limit_bytes*.
+        """
+        store = self._ledger.store
+        found = entry_at(store, entry.files, parse_path(path))
+        if found is None or found.kind is FileKind.DIRECTORY:
+            raise FileMissingError(f"{path} is not a file after entry {entry.number}")
+        size_bytes = store.size_bytes(found.id)
+        if size_bytes > limit_bytes:
+            raise LimitExceededError(
+                f"{path} has {size_bytes:,} bytes; {limit_bytes:,} are shown at most"
+            )
+        return store.read(found.id)
 
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
@@ -230,6 +292,27 @@ class ReadableHistory:
     def forks(self) -> tuple[str, ...]:
         """The names of all forks, sorted."""
         return forks_of(self._ledger)
+
+    def timeline(self, *, after: str = "") -> Iterator[TimelineRow]:
+        """The entries of all branches, newest first, with their lanes.
+
+        Args:
+            after: The cursor of the row after which to continue.
+
+        Raises:
+            UsageError: If *after* is not a cursor.
+            LedgerError: If an entry cannot be read.
+        """
+        return timeline(self._ledger.store, self.heads(), after=after)
+
+    def heads(self) -> dict[str, str]:
+        """The id of the newest entry of every branch, the main branch first."""
+        branches = (self._ledger.branch(name) for name in (MAIN_BRANCH, *self.forks()))
+        return {
+            branch.ref.rpartition("/")[2]: branch.head.id
+            for branch in branches
+            if branch.head is not None
+        }
 
     def _imported(self) -> LogEntry:
         return imported_entry(self._ledger)

@@ -16,7 +16,6 @@ States of a service: STARTING -> RUNNING -> ENDED. One that ends while it is STA
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import threading
@@ -32,6 +31,7 @@ from wink_workspace.errors import SandboxError, ServiceError, UsageError, WinkEr
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.filesystem.search import Expression, SearchTimer, compile_expression
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.network import own_loopback_address
 from wink_workspace.sandbox.protocol import ExecRequest, StreamName
 from wink_workspace.sandbox.remembered_services import RememberedServices
 from wink_workspace.sandbox.services import (
@@ -526,7 +526,7 @@ class PodmanServices(Services):
         """A listener on the first free address of this service; the same ones each time."""
         seed = f"{self._context.notes or self._context.files}/{service.config.name}"
         for attempt in range(_N_ADDRESSES):
-            host = _loopback_address(f"{seed}/{attempt}")
+            host = own_loopback_address(f"{seed}/{attempt}")
             try:
                 listener, found = self._relay.listen(None, host, port, service.live, target)
             except UsageError:
@@ -586,12 +586,6 @@ def _listening_ports(pid: int) -> set[int]:
                 if fields[3] == _LISTENING:
                     found.add(int(fields[1].rpartition(":")[2], 16))
     return found
-
-
-def _loopback_address(seed: str) -> str:
-    """An address of 127.0.0.0/8 that other programs do not use: never one of 127.0.0.0/16."""
-    one, two, three, *_ = hashlib.sha256(seed.encode("utf-8", "surrogateescape")).digest()
-    return f"127.{1 + one % 254}.{two}.{1 + three % 254}"
 
 
 def _how(status: ServiceStatus) -> str:

@@ -1,0 +1,199 @@
+"""The pages in Debian's chromium, served by the command, on a history that tries to run scripts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from web_support import NAME, edit, make_history
+
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+AXE = Path(sys.prefix, "mcp-checks", "node_modules", "axe-core", "axe.min.js")
+SIZES = [(360, 740), (1_280, 800), (1_920, 1_080)]
+
+
+@dataclass
+class Site:
+    """A server that runs, and a page of a browser that has opened its link."""
+
+    storage: WorkspaceStorage
+    workspace: str
+    address: str
+    page: Page
+    process: subprocess.Popen[str]
+    problems: list[str]
+    requested: set[str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is missing")
+        pytest.skip("chromium is not installed; scripts/setup installs it")
+    root = tmp_path_factory.mktemp("site")
+    storage, name = make_history(root)
+    command = [Path(sys.prefix, "bin", "wink-workspace"), "ui"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "XDG_STATE_HOME": f"{root}/state"}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    link = process.stdout.readline().strip()
+    problems: list[str] = []
+    requested: set[str] = set()
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            )
+            page = browser.new_page()
+            page.on("console", lambda message: problems.append(message.text))
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("dialog", lambda dialog: problems.append(dialog.message))
+            page.on("request", lambda request: requested.add(request.url))
+            page.goto(link)
+            address = link.partition("/?")[0]
+            yield Site(storage, name, address, page, process, problems, requested)
+            browser.close()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+@pytest.fixture
+def page(site: Site) -> Iterator[Page]:
+    """The page; nothing may have gone wrong on it, and it may have asked only its own server."""
+    site.problems.clear()
+    yield site.page
+    assert site.problems == []
+    assert all(url.startswith(f"{site.address}/") for url in site.requested)
+    assert site.page.title() != "owned"
+
+
+def opened(site: Site, place: str = "") -> Page:
+    site.page.goto(f"{site.address}/w/{site.workspace}{place}")
+    return site.page
+
+
+@pytest.mark.behaviour(151)
+def test_a_person_finds_an_entry_by_keys_and_reads_it(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("#live")).to_have_text("live")
+    for _ in range(3):
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail h3").first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"\?entry=[0-9a-f]{40}$"))
+    expect(page.locator('.rows a[aria-current="true"]')).to_have_count(1)
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    page.locator("#search").blur()
+    page.keyboard.press("u")
+    expect(page).to_have_title("Workspaces")
+
+
+@pytest.mark.behaviour(151)
+def test_a_new_entry_appears_while_the_page_is_open(site: Site, page: Page) -> None:
+    opened(site)
+    expect(page.locator("#live")).to_have_text("live")
+    n_rows = page.locator("li.row").count()
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        edit(workspace, "live.txt", "live\n", "while it is open")
+    expect(page.locator("li.row")).to_have_count(n_rows + 1)
+    expect(page.locator("li.row").first).to_contain_text("while it is open")
+    expect(page.locator("li.row").first.locator(".branch")).to_have_text("main")
+    expect(page.locator("li.row").nth(1).locator(".branch")).to_have_count(0)
+
+
+@pytest.mark.behaviour(149)
+def test_hostile_names_and_contents_are_shown_as_text(site: Site, page: Page) -> None:
+    opened(site, "/files/main")
+    page.get_by_role("link", name=re.compile("onclick=x")).click()
+    expect(page.locator("table.code")).to_contain_text("<script>document.title='owned'</script>")
+    expect(page).to_have_title(re.compile(re.escape("<b onclick=x>&'\"#?%41 \\u202e.py")))
+    assert "\u202e" in NAME
+    opened(site)
+    for n in range(page.locator("li.row a").count()):
+        number = page.locator("li.row .number").nth(n).inner_text()
+        page.locator("li.row a").nth(n).click()
+        expect(page.locator("#detail h2 .number")).to_have_text(number)
+    expect(page.locator("#detail img")).to_have_count(0)
+
+
+def test_a_slider_goes_back_in_time_and_an_image_is_shown(site: Site, page: Page) -> None:
+    opened(site, "/files/main/app.py")
+    expect(page.locator("table.code")).to_contain_text("'<i>'")
+    page.locator("#n").fill("1")
+    page.locator("#n").dispatch_event("change")
+    expect(page.locator("main")).to_contain_text("After entry 1:")
+    expect(page.locator("table.code")).to_contain_text("'<b>'")
+    opened(site, "/files/main/pixel.png")
+    assert page.locator("main img").evaluate("image => image.naturalWidth") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_three_widths_and_have_no_serious_barrier(
+    site: Site, page: Page, scheme: str, tmp_path: Path
+) -> None:
+    """Screenshots of the pages are in the directory that the variable SCREENSHOTS names."""
+    if not AXE.exists():
+        if os.environ.get("CI"):
+            pytest.fail("axe-core is missing")
+        pytest.skip("axe-core is not installed; scripts/setup installs it with npm")
+    places = {
+        "list": "/",
+        "timeline": f"/w/{site.workspace}?entry=main&view=split",
+        "files": f"/w/{site.workspace}/files/main",
+        "file": f"/w/{site.workspace}/files/main/app.py",
+        "compare": f"/w/{site.workspace}/compare?from=1&to=try",
+    }
+    page.emulate_media(color_scheme=scheme)
+    for name, place in places.items():
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            page.goto(site.address + place)
+            overflow = "document => document.scrollWidth - document.clientWidth"
+            assert page.locator("html").evaluate(overflow) <= 0, (name, width)
+            shown = Path(os.environ.get("SCREENSHOTS") or tmp_path)
+            page.screenshot(path=shown / f"{name}-{width}-{scheme}.png")
+        found = axe(page)
+        assert found == [], f"{name}: {found}"
+
+
+def axe(page: Page) -> list[str]:
+    """The serious findings; the script runs in the browser's own world, which no page can reach."""
+    session = page.context.new_cdp_session(page)
+    tree = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
+    world = session.send("Page.createIsolatedWorld", {"frameId": tree})["executionContextId"]
+
+    def run(expression: str) -> object:
+        given = {"expression": expression, "contextId": world, "awaitPromise": True}
+        answer = session.send("Runtime.evaluate", {**given, "returnByValue": True})
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    run(AXE.read_text() + "\n;0")
+    found = run(
+        "axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
+        ".map(v => v.id + ': ' + v.nodes.map(n => n.html).slice(0, 3).join(' ')))"
+    )
+    session.detach()
+    assert isinstance(found, list)
+    return found

@@ -1,0 +1,222 @@
+"""The pages as text: what they show, what they refuse, and that no content becomes markup."""
+
+from __future__ import annotations
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+from web_support import CANARY, NAME, NOT_UTF_8, PIXEL, SECRET, edit, make_history
+
+from wink_workspace.web.app import make_app
+from wink_workspace.web.pages import Pages, diff_rows, image_type
+from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
+
+History = tuple[WorkspaceStorage, str]
+ALLOWED_SCRIPTS = {"/static/htmx.min.js", "/static/ui.js"}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return make_history(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture(scope="module")
+def client(history: History) -> TestClient:
+    return TestClient(client_app(history[0]))
+
+
+def client_app(storage: WorkspaceStorage):
+    return make_app(Pages(storage, lambda text: text.replace(SECRET, "[redacted]")))[0]
+
+
+class Markup(HTMLParser):
+    """The elements and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.scripts: set[str] = set()
+        self.handlers: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attrs)
+        if tag == "script":
+            self.scripts.add(given.get("src") or "inline")
+        self.handlers += [name for name in given if name.startswith("on")]
+
+
+def assert_harmless(text: str) -> None:
+    found = Markup(text)
+    assert found.scripts <= ALLOWED_SCRIPTS
+    assert found.handlers == []
+    assert "b" not in found.tags
+    assert SECRET not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "&amp;49" not in text, "a template was evaluated"
+
+
+def entries(client: TestClient, name: str) -> list[str]:
+    return re.findall(r'data-id="([0-9a-f]{40})"', client.get(f"/w/{name}").text)
+
+
+@pytest.mark.behaviour(149)
+def test_no_page_lets_content_become_markup(client: TestClient, history: History) -> None:
+    _, name = history
+    hostile = quote(NAME.replace("%", "%25").encode())  # the test client decodes twice
+    pages = ["/", "/?q=" + quote(CANARY), f"/w/{name}", f"/w/{name}?q=" + quote(CANARY)]
+    for entry in entries(client, name):
+        pages += [f"/w/{name}?entry={entry}", f"/w/{name}?entry={entry}&view=split"]
+        pages += [f"/w/{name}/entry/{entry}", f"/w/{name}/files/{entry}"]
+    pages += [f"/w/{name}/files/main/{hostile}", f"/w/{name}/files/main/long.txt"]
+    pages += [f"/w/{name}/files/main/binary.bin", f"/w/{name}/compare?from=1&to=main"]
+    pages += [f"/w/{name}/compare?from=1&to=main&view=split"]
+    for page in pages:
+        answer = client.get(page)
+        assert answer.status_code == 200, page
+        assert_harmless(answer.text)
+    shown = client.get(f"/w/{name}/files/main/{hostile}").text
+    assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("w/none", "w/%2e%2e", "w/zz", "nothing", "w/{}/entry/1x", "w/{}/entry/" + "0" * 40),
+        *("w/{}/entry/999999", "w/{}?entry=no", "w/{}/files/9999", "w/{}/go/?n=x", "w/{}/go/"),
+        *("w/{}/rows?after=x", "w/{}/rows?after=~" + "0" * 40, "w/{}/compare?from=1&to=none"),
+        *("w/{}/image/1/missing.png", "w/{}/image/main/..%2f..%2fetc%2fpasswd"),
+        "w/{}/image/main/" + quote(CANARY),
+        "static/../app.py",
+    ],
+)
+def test_what_does_not_exist_gets_a_page_that_says_so(
+    client: TestClient, history: History, place: str
+) -> None:
+    answer = client.get(f"/{place.format(history[1])}")
+    assert answer.status_code in (404, 500)
+    assert_harmless(answer.text)
+    assert "Traceback" not in answer.text
+    assert "cannot be shown" in answer.text or place.startswith("static")
+
+
+def test_a_file_that_does_not_exist_at_an_entry_is_named(
+    client: TestClient, history: History
+) -> None:
+    answer = client.get(f"/w/{history[1]}/files/1/long.txt")
+    assert answer.status_code == 200
+    assert "long.txt is not a file after entry 1" in answer.text
+
+
+def test_only_images_are_sent_as_they_are(client: TestClient, history: History) -> None:
+    _, name = history
+    answer = client.get(f"/w/{name}/image/main/pixel.png")
+    assert (answer.content, answer.headers["content-type"]) == (PIXEL, "image/png")
+    assert client.get(f"/w/{name}/image/main/app.py").status_code == 415
+    assert [image_type(start) for start in (b"<svg ", b"\xff\xd8\xffx", b"RIFF1234WEBP", b"")] == [
+        *("", "image/jpeg", "image/webp", ""),
+    ]
+
+
+def test_the_lines_of_a_file_name_the_entries_that_wrote_them(
+    client: TestClient, history: History
+) -> None:
+    _, name = history
+    found = client.get(f"/w/{name}/files/try/app.py").text
+    writers = re.findall(r'title="([^"]*)">(\d+)</a>', found)
+    assert [int(number) for _, number in writers] == [1, 3]
+    assert client.get(f"/w/{name}/files/main/{quote(os.fsencode(NOT_UTF_8))}").status_code == 200
+
+
+def test_the_slider_goes_to_the_entry_with_a_number(client: TestClient, history: History) -> None:
+    _, name = history
+    answer = client.get(f"/w/{name}/go/app.py?n=1")
+    assert answer.status_code == 200
+    assert "After entry 1" in answer.text
+    assert "&lt;b&gt;" in answer.text
+
+
+def test_search_finds_tasks_and_entries(client: TestClient, history: History) -> None:
+    _, name = history
+    assert name in client.get(f"/?q={name[:5].upper()}").text
+    assert "No workspace matches" in client.get("/?q=nothing-like-this").text
+    found = client.get(f"/w/{name}?q=OTHER").text
+    assert found.count('<li class="row') == 1
+    assert "No entry matches" in client.get(f"/w/{name}?q=nothing-like-this").text
+
+
+@pytest.mark.behaviour(150)
+def test_pages_of_a_timeline_continue_where_the_one_before_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, name = make_history(tmp_path)
+    with Workspace.open(name, storage=storage) as workspace:
+        for n in range(5):
+            workspace.fork(f"fork-{n}")
+            edit(workspace, "n.txt", f"{n}\n", str(n))
+    with WorkspaceReader(storage.folder(name)) as reader:
+        whole = [(row.entry.id, row.lanes, row.branches) for row in reader.timeline()]
+        pages = []
+        cursor = ""
+        while True:
+            row = next(reader.timeline(after=cursor))
+            pages.append((row.entry.id, row.lanes, row.branches))
+            cursor = row.after
+            if not cursor:
+                break
+        numbers = [reader.entry_of_any_branch(entry).number for entry, _, _ in whole]
+    assert pages == whole
+    assert numbers == sorted(numbers, reverse=True)
+    assert len({entry for entry, _, _ in whole}) == len(whole) == 10
+    monkeypatch.setattr("wink_workspace.web.pages.ROWS_PER_PAGE", 4)
+    with TestClient(client_app(storage)) as client:
+        text, shown = client.get(f"/w/{name}").text, []
+        while True:
+            shown += re.findall(r'data-id="([0-9a-f]{40})"', text)
+            more = re.search(r'hx-get="([^"]*/rows[^"]*)"', text)
+            if more is None:
+                break
+            text = client.get(more[1].replace("&amp;", "&")).text
+    assert shown == [entry for entry, _, _ in whole]
+
+
+def test_side_by_side_puts_changed_lines_beside_each_other() -> None:
+    lines = [
+        "diff --git a/x b/x",
+        "--- a/x",
+        "+++ b/x",
+        "@@ -1,3 +1,3 @@",
+        " a",
+        "--- b",
+        "+++ c",
+        "+d",
+    ]
+    lines += ["\\ No newline at end of file", "diff --git a/y b/y"]
+    rows = [(row.kind, row.old, row.new) for row in diff_rows(lines, side_by_side=True)]
+    assert rows[4:8] == [
+        ("same", "a", "a"),
+        ("both", "-- b", "++ c"),
+        ("add", "", "d"),
+        ("head", lines[-2], lines[-2]),
+    ]
+    assert [row[0] for row in rows[:4]] == ["head"] * 4
+    plain = [(row.kind, row.old or row.new) for row in diff_rows(lines, side_by_side=False)]
+    assert plain[5:8] == [("del", "-- b"), ("add", "++ c"), ("add", "d")]
+
+
+def test_a_damaged_workspace_gets_a_page_and_the_list_stays(tmp_path: Path) -> None:
+    storage, name = make_history(tmp_path)
+    head = storage.folder(name).ledger / "refs/heads/main"
+    head.write_text("0" * 40 + "\n")
+    with TestClient(client_app(storage)) as client:
+        answer = client.get(f"/w/{name}")
+        assert answer.status_code in (404, 500)
+        assert "cannot be shown" in answer.text
+        assert "damaged" in client.get("/").text

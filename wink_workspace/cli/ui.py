@@ -1,0 +1,51 @@
+"""The command ``ui``: the history of workspaces in a browser."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from wink_workspace.errors import UsageError
+
+from .context import CommandContext
+
+__all__ = ["ui"]
+
+PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any free one.")]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
+
+
+def ui(context: CommandContext, port: PortOption = 0, open_browser: OpenOption = False) -> None:
+    """Show the history of your workspaces in a browser, live; it changes nothing.
+
+    The page is on this machine only. The link works once; press Enter for another one.
+    """
+    try:
+        from wink_workspace.web import serve_web
+    except ImportError as error:
+        raise UsageError(
+            f"the pages need a library that is missing: {error.name}",
+            hint="Install it: pip install 'wink-workspace[web]'.",
+        ) from error
+
+    def show(link: Callable[[], str]) -> None:
+        if open_browser:
+            webbrowser.open(link())
+        else:
+            context.out.print(link(), markup=False, style="bold")
+        context.err.print(
+            "The link works once, within a minute. Enter: another link. Ctrl-C: end.", style="dim"
+        )
+        if context.can_ask:
+            threading.Thread(target=print_links, args=(link,), daemon=True).start()
+
+    def print_links(link: Callable[[], str]) -> None:
+        for _ in sys.stdin:
+            context.out.print(link(), markup=False, style="bold")
+
+    serve_web(context.storage, redact=context.redact, on_ready=show, port=port)

@@ -1,0 +1,284 @@
+"""The pages as a Starlette application; ``AccessGuard`` is in front of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
+
+from wink_workspace.errors import (
+    EntryMissingError,
+    FileMissingError,
+    LimitExceededError,
+    PathEscapeError,
+    UsageError,
+    WinkError,
+)
+from wink_workspace.filesystem import FileKind
+from wink_workspace.workspace import WorkspaceReader
+
+from .highlighting import code_style
+from .pages import Pages, TimelinePage, diff_rows
+
+__all__ = ["make_app"]
+
+_FOLDER: Final = Path(__file__).parent
+_REPORT: Final = _FOLDER.parent / "report" / "templates"
+_WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
+_LOOK_S: Final = 0.2
+"""How often the heads of a watched workspace are read; a call appears after at most this time."""
+_KEEP_ALIVE_LOOKS: Final = 75
+_MOST_STREAMS: Final = 50
+_NOT_FOUND: Final = (EntryMissingError, FileMissingError, PathEscapeError, UsageError)
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """Whether the server ends; open streams then end, too."""
+
+    is_set: bool = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+
+class _Application:
+    """The answers to requests."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.stopping = _Stopping()
+        self._n_streams = 0
+        self._pages = pages
+        self._templates = Environment(
+            loader=FileSystemLoader([_FOLDER / "templates", _REPORT]),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        names = cast("dict[str, Any]", self._templates.globals)
+        names.update(line=self._pages.line, path_url=_path_url, diff_rows=diff_rows, markup=Markup)
+
+    def routes(self) -> list[Route]:
+        """Every page. Functions that are not coroutines run in threads."""
+        return [
+            Route("/", self.workspaces),
+            Route("/style.css", self.style),
+            Route("/w/{workspace}", self.timeline),
+            Route("/w/{workspace}/rows", self.rows),
+            Route("/w/{workspace}/entry/{entry}", self.entry),
+            Route("/w/{workspace}/go/{path:path}", self.go),
+            Route("/w/{workspace}/files/{entry}", self.files),
+            Route("/w/{workspace}/files/{entry}/{path:path}", self.files),
+            Route("/w/{workspace}/image/{entry}/{path:path}", self.image),
+            Route("/w/{workspace}/compare", self.compare),
+            Route("/w/{workspace}/events", self.events),
+        ]
+
+    def workspaces(self, request: Request) -> Response:
+        query = request.query_params.get("q", "")
+        return self._page("workspaces.html", items=self._pages.workspaces(query), query=query)
+
+    def style(self, _: Request) -> Response:
+        """The style of reports, that of these pages, and the colours of code."""
+        code, dark = code_style("default"), code_style("github-dark")
+        own = (_REPORT / "style.css").read_text() + (_FOLDER / "static/ui.css").read_text()
+        text = f"{own}\n{code}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+        return Response(text, media_type="text/css")
+
+    def timeline(self, request: Request) -> Response:
+        workspace, query = _workspace(request), request.query_params.get("q", "")
+        selected = request.query_params.get("entry", "")
+        with self._pages.reader(workspace) as reader:
+            page = self._pages.timeline(reader, query=query)
+            shown = self._entry(reader, selected, request) if selected else None
+            reported = self._pages.reported(reader)
+        return self._page(
+            "timeline.html",
+            workspace=reader.info.id,
+            source=reported.source,
+            task=self._pages.task(workspace),
+            page=page,
+            query=query,
+            selected=selected,
+            shown=shown,
+        )
+
+    def rows(self, request: Request) -> Response:
+        """The rows after a cursor, without the page around them."""
+        after, query = request.query_params.get("after", ""), request.query_params.get("q", "")
+        with self._pages.reader(_workspace(request)) as reader:
+            page: TimelinePage = self._pages.timeline(reader, after=after, query=query)
+        return self._page(
+            "rows.html", workspace=reader.info.id, page=page, query=query, selected=""
+        )
+
+    def entry(self, request: Request) -> Response:
+        """An entry without the page around it."""
+        with self._pages.reader(_workspace(request)) as reader:
+            shown = self._entry(reader, request.path_params["entry"], request)
+        return self._page("entry.html", workspace=reader.info.id, shown=shown)
+
+    def _entry(self, reader: WorkspaceReader, which: str, request: Request) -> dict[str, Any]:
+        entry, reported = self._pages.entry(reader, which)
+        return {
+            "entry": entry,
+            "reported": reported,
+            "images": self._pages.images(reader, entry),
+            "side_by_side": request.query_params.get("view") == "split",
+        }
+
+    def go(self, request: Request) -> Response:
+        """The file or directory at the entry with a number, for the slider."""
+        workspace, path = _workspace(request), request.path_params["path"]
+        with self._pages.reader(workspace) as reader:
+            entry = self._pages.find(reader, request.query_params.get("n", ""))
+        place = f"/{_path_url(path)}" if path else ""
+        url = f"/w/{reader.info.id}/files/{entry.id}{place}"
+        return RedirectResponse(url, HTTPStatus.SEE_OTHER)
+
+    def files(self, request: Request) -> Response:
+        """A directory or a file as it was after an entry."""
+        path = request.path_params.get("path", "").strip("/")
+        with self._pages.reader(_workspace(request)) as reader:
+            entry = self._pages.find(reader, request.path_params["entry"])
+            reported = self._pages.reported(reader)
+            newest = reader.head.number
+            lines = listing = None
+            is_image, problem = False, ""
+            try:
+                listing = reader.listing(entry, path)
+            except FileMissingError:
+                try:
+                    is_image = bool(self._pages.image(reader, entry.id, path)[1])
+                    lines = [] if is_image else self._pages.file(reader, entry, path)
+                except (FileMissingError, LimitExceededError) as error:
+                    problem = error.message
+            return self._page(
+                "files.html",
+                workspace=reader.info.id,
+                entry=entry,
+                subject=reported.line(entry.subject),
+                newest=newest,
+                path=path,
+                listing=[(name, each.kind is FileKind.DIRECTORY) for name, each in listing or ()],
+                is_directory=listing is not None,
+                lines=lines or [],
+                is_image=is_image,
+                problem=problem,
+            )
+
+    def image(self, request: Request) -> Response:
+        with self._pages.reader(_workspace(request)) as reader:
+            path = request.path_params["path"]
+            content, kind = self._pages.image(reader, request.path_params["entry"], path)
+        if not kind:
+            raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is not an image")
+        return Response(content, media_type=kind)
+
+    def compare(self, request: Request) -> Response:
+        """The differences between two entries or branches."""
+        before, after = (request.query_params.get(name, "") for name in ("from", "to"))
+        with self._pages.reader(_workspace(request)) as reader:
+            branches = list(reader.heads())
+            differences = self._pages.compared(reader, before, after) if before and after else None
+        return self._page(
+            "compare.html",
+            workspace=reader.info.id,
+            branches=branches,
+            before=before,
+            after=after,
+            differences=differences,
+            side_by_side=request.query_params.get("view") == "split",
+        )
+
+    async def events(self, request: Request) -> Response:
+        """A stream with an event for each change of a branch."""
+        workspace = _workspace(request)
+        if self._n_streams >= _MOST_STREAMS:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open")
+        heads = await anyio.to_thread.run_sync(self._heads, workspace)
+        return StreamingResponse(self._changes(workspace, heads), media_type="text/event-stream")
+
+    async def _changes(self, workspace: str, known: dict[str, str]) -> AsyncGenerator[str]:
+        self._n_streams += 1
+        try:
+            yield "retry: 1000\n\n"
+            for n_looks in count(1):
+                await anyio.sleep(_LOOK_S)
+                if self.stopping.is_set:
+                    return
+                present = await anyio.to_thread.run_sync(self._heads, workspace)
+                if present != known:
+                    known = present
+                    yield "event: changed\ndata:\n\n"
+                elif n_looks % _KEEP_ALIVE_LOOKS == 0:
+                    yield ": still here\n\n"
+        except WinkError:  # deleted
+            yield "event: gone\ndata:\n\n"
+        finally:
+            self._n_streams -= 1
+
+    def _heads(self, workspace: str) -> dict[str, str]:
+        with self._pages.reader(workspace) as reader:
+            return reader.heads()
+
+    def _page(self, template: str, *, status: int = HTTPStatus.OK, **values: object) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(values), status)
+
+    async def problem(self, _: Request, error: Exception) -> Response:
+        """A page that says what went wrong, and what to do next."""
+        if isinstance(error, HTTPException):
+            return self._page(
+                "problem.html", status=error.status_code, message=error.detail, hint=""
+            )
+        assert isinstance(error, WinkError)  # noqa: S101 - it handles no other errors
+        status = (
+            HTTPStatus.NOT_FOUND
+            if isinstance(error, _NOT_FOUND)
+            else HTTPStatus.INTERNAL_SERVER_ERROR
+        )
+        return self._page(
+            "problem.html", status=status, message=error.message, hint=error.hint or ""
+        )
+
+
+def make_app(pages: Pages) -> tuple[Starlette, Callable[[], None]]:
+    """The application, and a function that ends its streams."""
+    application = _Application(pages)
+    app = Starlette(
+        routes=application.routes(),
+        exception_handlers={
+            HTTPException: application.problem,
+            WinkError: application.problem,
+        },
+    )
+    app.mount("/static", StaticFiles(directory=_FOLDER / "static"))
+    return app, application.stopping.set
+
+
+def _workspace(request: Request) -> str:
+    name: str = request.path_params["workspace"]
+    if not _WORKSPACE.fullmatch(name):
+        raise HTTPException(HTTPStatus.NOT_FOUND, "no workspace has this id")
+    return name
+
+
+def _path_url(path: str) -> str:
+    return quote(path.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,293 @@
+"""What the pages show, as values for the templates: redacted and bounded text, without markup.
+
+Only ``highlighted`` returns markup: that of a library which escapes the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from wink_workspace.errors import WinkError
+from wink_workspace.ledger import MAIN_BRANCH, LogEntry
+from wink_workspace.report import ReportedHistory
+from wink_workspace.report.reported import ReportedEntry, Text, visible
+from wink_workspace.wording import sized
+from wink_workspace.workspace import RecordedRun, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace.summaries import summary_of
+
+from .highlighting import highlighted
+
+__all__ = [
+    "DiffRow",
+    "FileLine",
+    "Pages",
+    "TimelineItem",
+    "TimelinePage",
+    "WorkspaceItem",
+    "diff_rows",
+    "image_type",
+]
+
+ROWS_PER_PAGE: Final = 200
+_MOST_SEARCHED: Final = 20_000
+_MAX_FILE_BYTES: Final = 1_048_576
+_MAX_IMAGE_BYTES: Final = 16 * 1_048_576
+_MAX_DIFF_CHARS: Final = 200_000
+_IMAGES: Final = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+_WEBP: Final = re.compile(rb"RIFF....WEBP", re.DOTALL)
+_ID: Final = re.compile("[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceItem:
+    """A row of the list of workspaces."""
+
+    id: str
+    task: str
+    source: str
+    state: str
+    changes: str
+    size: str
+    used: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineItem:
+    """A row of a timeline."""
+
+    id: str
+    number: int
+    lanes: str
+    branches: tuple[str, ...]
+    at: str
+    kind: str
+    subject: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """Some rows; ``after`` is the cursor of the next page, ``""`` after the last one."""
+
+    items: Sequence[TimelineItem]
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileLine:
+    """A line of a file: its entry, whether the line before has another one, and its markup."""
+
+    number: int
+    entry: LogEntry | None
+    is_first: bool
+    markup: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """A row of a diff: ``kind`` is ``head``, ``same``, ``add``, ``del`` or ``both``."""
+
+    kind: str
+    old: str
+    new: str
+
+
+class Pages:
+    """The data of the pages. Each call opens the history that it reads.
+
+    Args:
+        storage: The workspaces.
+        redact: Applied to every text.
+    """
+
+    def __init__(self, storage: WorkspaceStorage, redact: Callable[[str], str]) -> None:
+        self._storage = storage
+        self._redact = redact
+
+    def workspaces(self, query: str = "") -> list[WorkspaceItem]:
+        """The workspaces in which *query* occurs, newest first."""
+        found = [summary_of(self._storage, info) for info in self._storage.all()]
+        items = [
+            WorkspaceItem(
+                id=each.info.id,
+                task=self.line(each.task),
+                source=self.line(each.info.source),
+                state=each.state,
+                changes="" if each.n_changes is None else f"{each.n_changes:,}",
+                size=sized(each.size_bytes),
+                used=f"{each.last_used:%Y-%m-%d %H:%M}",
+            )
+            for each in sorted(found, key=lambda each: each.last_used, reverse=True)
+        ]
+        wanted = query.casefold()
+        return [
+            each for each in items if wanted in f"{each.id} {each.task} {each.source}".casefold()
+        ]
+
+    def line(self, text: str) -> str:
+        """*text* redacted, in one line, in which every character can be seen."""
+        return visible(" ".join(self._redact(text).split()))
+
+    def reader(self, workspace: str) -> WorkspaceReader:
+        """The history of a workspace.
+
+        Raises:
+            UsageError: If there is none of this id.
+            LedgerError: If it cannot be read.
+        """
+        return WorkspaceReader(self._storage.folder(workspace))
+
+    def reported(self, reader: WorkspaceReader) -> ReportedHistory:
+        """What reports say of the history."""
+        return ReportedHistory(reader, (), redact=self._redact, title=reader.info.id)
+
+    def task(self, workspace: str) -> str:
+        """The task of the newest run of a workspace; ``""`` if there was none."""
+        run = RecordedRun.newest(self._storage.folder(workspace).of_branch(MAIN_BRANCH))
+        return "" if run is None else self.line(run.about.message or run.about.task)
+
+    def timeline(
+        self, reader: WorkspaceReader, *, after: str = "", query: str = ""
+    ) -> TimelinePage:
+        """The rows after a cursor; with *query*, of those whose subject contains it."""
+        reported, wanted = self.reported(reader), query.casefold()
+        items: list[TimelineItem] = []
+        cursor = after
+        rows = reader.timeline(after=after)
+        for row in islice(rows, _MOST_SEARCHED if wanted else ROWS_PER_PAGE):
+            cursor = row.after
+            subject = reported.line(row.entry.subject)
+            if wanted in subject.casefold():
+                items.append(_item(row.entry, subject, row.lanes, row.branches))
+                if len(items) == ROWS_PER_PAGE:
+                    break
+        return TimelinePage(items, cursor)
+
+    def entry(self, reader: WorkspaceReader, which: str) -> tuple[LogEntry, ReportedEntry]:
+        """An entry of any branch by its id, or of the main branch by its number.
+
+        Raises:
+            EntryMissingError: If there is none.
+        """
+        found = self.find(reader, which)
+        return found, self.reported(reader).entry(found)
+
+    def find(self, reader: WorkspaceReader, which: str) -> LogEntry:
+        """The entry with an id, or a number on the main branch, or the newest one of a branch."""
+        if _ID.fullmatch(which):
+            return reader.entry_of_any_branch(which)
+        heads = reader.heads()
+        if which in heads:
+            return reader.entry_of_any_branch(heads[which])
+        return reader.entry(which)
+
+    def images(self, reader: WorkspaceReader, entry: LogEntry) -> tuple[str, ...]:
+        """The paths with the name of an image that *entry* changed; 20 at most."""
+        if entry.parent is None:
+            return ()
+        names = (path for path in reader.review_of(entry).paths if _has_image_name(path))
+        return tuple(islice(names, 20))
+
+    def image(self, reader: WorkspaceReader, which: str, path: str) -> tuple[bytes, str]:
+        """The content and the type of an image.
+
+        Raises:
+            WinkError: If there is none, or it is too large.
+        """
+        content = reader.content(self.find(reader, which), path, limit_bytes=_MAX_IMAGE_BYTES)
+        return content, image_type(content)
+
+    def compared(self, reader: WorkspaceReader, before: str, after: str) -> Text:
+        """The differences between the files after two entries."""
+        review = reader.review_between(self.find(reader, before), self.find(reader, after))
+        return self.reported(reader).text(*review.head(_MAX_DIFF_CHARS))
+
+    def file(self, reader: WorkspaceReader, entry: LogEntry, path: str) -> list[FileLine]:
+        """The lines of a file, each with the entry that wrote it.
+
+        Raises:
+            WinkError: If it is not a file, or too large.
+        """
+        reported = self.reported(reader)
+        text = reader.content(entry, path, limit_bytes=_MAX_FILE_BYTES).decode("utf-8", "replace")
+        shown = reported.text(text)
+        writers: Sequence[LogEntry | None]
+        try:
+            writers = [line.entry for line in reader.blame(path, at=entry)]
+        except WinkError:  # a link, or too long: shown without writers
+            writers = ()
+        if len(writers) < len(shown.lines):
+            writers = [*writers, *[None] * (len(shown.lines) - len(writers))]
+        lines: list[FileLine] = []
+        last = ""
+        for n, markup in enumerate(highlighted(path, shown.lines)):
+            writer = writers[n]
+            mine = "" if writer is None else writer.id
+            lines.append(FileLine(n + 1, writer, mine != last, markup))
+            last = mine
+        return lines
+
+
+def _item(entry: LogEntry, subject: str, lanes: str, branches: tuple[str, ...]) -> TimelineItem:
+    return TimelineItem(
+        id=entry.id,
+        number=entry.number,
+        lanes=lanes,
+        branches=branches,
+        at=f"{entry.at:%m-%d %H:%M:%S}",
+        kind=entry.tool or entry.kind.value,
+        subject=subject,
+        outcome="" if entry.outcome is None else entry.outcome.value.replace("_", " "),
+    )
+
+
+def diff_rows(lines: Sequence[str], *, side_by_side: bool) -> Iterator[DiffRow]:
+    """The rows of a unified diff; side by side, a removed line is beside the added one."""
+    old: list[str] = []
+    new: list[str] = []
+    in_hunk = False
+    for line in (*lines, ""):
+        sign = line[:1]
+        if in_hunk and sign == "-":
+            old.append(line[1:])
+            continue
+        if in_hunk and sign == "+":
+            new.append(line[1:])
+            continue
+        yield from _changed_rows(old, new, side_by_side=side_by_side)
+        old, new = [], []
+        is_context = in_hunk and sign == " "
+        in_hunk = is_context or sign == "@" or (in_hunk and sign == "\\")
+        if line:
+            text = line[1:] if is_context else line
+            yield DiffRow("same" if is_context else "head", text, text)
+
+
+def _changed_rows(
+    old: Sequence[str], new: Sequence[str], *, side_by_side: bool
+) -> Iterator[DiffRow]:
+    n_beside = min(len(old), len(new)) if side_by_side else 0
+    for left, right in zip(old[:n_beside], new[:n_beside], strict=True):
+        yield DiffRow("both", left, right)
+    yield from (DiffRow("del", line, "") for line in old[n_beside:])
+    yield from (DiffRow("add", "", line) for line in new[n_beside:])
+
+
+def image_type(content: bytes) -> str:
+    """The media type of an image by its first bytes; ``""`` if it is none that is shown."""
+    if _WEBP.match(content):
+        return "image/webp"
+    return next((kind for start, kind in _IMAGES.items() if content.startswith(start)), "")
+
+
+def _has_image_name(path: str) -> bool:
+    return path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))

@@ -1,0 +1,72 @@
+// Keys, the slider, and new entries as they are committed. Without scripts every page works by links.
+"use strict";
+
+const rows = document.getElementById("rows");
+const live = document.getElementById("live");
+
+function links() {
+  return [...document.querySelectorAll(".row a")];
+}
+
+function move(step) {
+  const all = links();
+  if (!all.length) return;
+  const current = all.findIndex((a) => a === document.activeElement || a.hasAttribute("aria-current"));
+  all[Math.max(0, Math.min(all.length - 1, current + step))].focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, textarea, select")) return;
+  const search = document.getElementById("search");
+  const up = document.getElementById("up");
+  if (event.key === "j") move(1);
+  else if (event.key === "k") move(-1);
+  else if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
+  else if (event.key === "u" && up) up.click();
+});
+
+document.addEventListener("htmx:afterOnLoad", (event) => {
+  const shown = document.querySelector("#detail article");
+  if (!shown || event.detail.target.id !== "detail") return;
+  for (const a of links()) {
+    if (a.closest("li").dataset.id === shown.dataset.id) a.setAttribute("aria-current", "true");
+    else a.removeAttribute("aria-current");
+  }
+});
+
+const travel = document.getElementById("travel");
+if (travel) {
+  const slider = travel.querySelector("input[type=range]");
+  slider.addEventListener("input", () => { travel.querySelector("output").value = slider.value; });
+  slider.addEventListener("change", () => travel.submit());
+}
+
+async function addNew() {
+  const answer = await fetch(rows.dataset.rows);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const known = new Map([...rows.querySelectorAll("li.row")].map((row) => [row.dataset.id, row]));
+  let next = rows.firstElementChild;
+  for (const row of page.querySelectorAll("li.row")) {
+    const old = known.get(row.dataset.id);
+    if (old) {
+      // a branch may have moved on, so its name is no longer here
+      const subject = old.querySelector(".subject");
+      subject.replaceWith(document.adoptNode(row.querySelector(".subject")));
+      next = old.nextElementSibling;
+      continue;
+    }
+    const added = document.adoptNode(row);
+    rows.insertBefore(added, next);
+    htmx.process(added);
+  }
+}
+
+if (rows) {
+  const events = new EventSource(rows.dataset.watch);
+  events.onopen = () => { live.textContent = "live"; };
+  events.onerror = () => { live.textContent = "The server does not answer; trying again."; };
+  events.addEventListener("changed", addNew);
+  events.addEventListener("gone", () => { live.textContent = "This workspace was deleted."; events.close(); });
+}
