@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cli_user import CliUser
 from fake_sandbox import FakeBackend, registered
 from model_server import Turn
 
-from wink_workspace.sandbox import SANDBOXES
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox import SANDBOXES, SandboxImage, SandboxImages
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 ASKING = "sandbox = 'fake'\n[environment]\nGREETING = 'hi'\n[budgets]\nturns = 300\n"
@@ -255,3 +258,44 @@ def test_doctor_shows_the_network_list_of_the_project_and_where_each_setting_is_
     (asked.source / "wink-workspace.toml").write_text("mounts = ['/:/mnt']\n")
     findings = json.loads(asked("doctor", asked.source, "--json", fails=1))
     assert (findings[0]["state"], "line 1" in findings[0]["detail"]) == ("missing", True)
+
+
+class NoImages:
+    """Images of a sandbox that has built none."""
+
+    names: tuple[str, ...] = ()
+    built: SandboxImage | None = None
+
+    def find_project(self, *_: object) -> SandboxImage | None:
+        return self.built
+
+
+@pytest.mark.behaviour(980)
+def test_packages_of_the_host_that_cannot_run_inside_are_noted_with_the_remedy(
+    asked: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (asked.source / "wink-workspace.toml").unlink()
+    monkeypatch.setenv("WINK_WORKSPACE_SANDBOX", "fake")
+    binary = asked.source / ".venv/bin/python"
+    binary.parent.mkdir(parents=True)
+    binary.symlink_to("/opt/python/bin/python3")
+    (asked.source / ".venv/pyvenv.cfg").touch()
+    noted = "note: .venv cannot run in the sandbox: its Python is /opt/python/bin/python3"
+    images = NoImages()
+
+    def of_machine(_: Environment) -> SandboxImages:
+        return cast("SandboxImages", images)
+
+    backend = replace(FakeBackend().backend, images=of_machine)
+    unregister = SANDBOXES.register(backend)
+    try:
+        name = asked("new", asked.source).split(":")[0]
+        assert noted in asked.err
+        assert f"wink-workspace image build --source {asked.source}" in asked.err
+        asked("exec", name, "--", "put", "a", "b")
+        assert asked.err.count(noted) == 1
+        images.built = SandboxImage("localhost/p:1", "1", 1, "", str(asked.source), 1.0)
+        asked("new", asked.source)
+        assert "note:" not in asked.err
+    finally:
+        unregister()

@@ -60,6 +60,7 @@ __all__ = [
     "evaluate",
     "execute",
     "list_images",
+    "note_unusable_packages",
     "running_config",
     "sandbox_sections",
     "shell",
@@ -156,9 +157,10 @@ def configured(
     image = settings.base
     if backend.images is not None:
         images = backend.images(context.environment)
-        image = _project_image(context, images) or (
-            images.reference(image) if image in images.names else image
-        )
+        found = _project_image(context, images)
+        if found is None:
+            note_unusable_packages(context)
+        image = found or (images.reference(image) if image in images.names else image)
     return sandbox_config(name, settings, context.environment.variables, image=image)
 
 
@@ -179,6 +181,33 @@ def _project_image(context: CommandContext, images: SandboxImages) -> str | None
         message = f"the image of this project is not built; build it with: {command}"
         context.err.print(printable(message), markup=False, style="yellow")
     return None if found is None else found.reference
+
+
+def note_unusable_packages(context: CommandContext) -> None:
+    """Print one line if the project has packages for this machine that cannot run in the sandbox.
+
+    Nothing is printed if the project has an image of its own, or its sandbox has none.
+    """
+    from wink_workspace.project import unusable_packages
+
+    settings, source = context.settings_for(), context.source
+    name = settings.sandbox or AUTO_SANDBOX
+    backend = (
+        None
+        if name == NO_SANDBOX
+        else SANDBOXES.get(DEFAULT_SANDBOX if name == AUTO_SANDBOX else name)
+    )
+    if source is None or settings.base is not None or settings.recipe is not None:
+        return
+    if backend is None or backend.images is None or not (found := unusable_packages(source)):
+        return
+    if _project_image(context, backend.images(context.environment)) is None:
+        where = shlex.quote(str(source))
+        message = (
+            f"note: {'; '.join(map(str, found))}. For an image with the dependencies:"
+            f" wink-workspace init {where} && wink-workspace image build --source {where}"
+        )
+        context.err.print(printable(message), markup=False, style="yellow")
 
 
 def running_config(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .configs import network_rules, sandbox_config, workspace_config
     from .confirmations import Confirmations
     from .detecting import Detected, detect
+    from .host_packages import UnusablePackages, unusable_packages
     from .notes import notes_section, project_notes
     from .resolving import ProjectSettings, Request, load_settings, own_settings
     from .settings import KEYS, Key, Mount, Secret, Settings, Trust
@@ -37,6 +38,7 @@ __all__ = [
     "Secret",
     "Settings",
     "Trust",
+    "UnusablePackages",
     "detect",
     "load_settings",
     "network_rules",
@@ -46,6 +48,7 @@ __all__ = [
     "parse_size",
     "project_notes",
     "sandbox_config",
+    "unusable_packages",
     "workspace_config",
 ]
 
