@@ -115,6 +115,7 @@ def write_bundle(
     at: datetime,
     since: Collection[str] = (),
     files: str | None = None,
+    only_heads: bool = False,
 ) -> BundleSize:
     """Write the history of *refs* to *file*, in bounded memory.
 
@@ -125,13 +126,14 @@ def write_bundle(
         about: Added to the manifest; must have a JSON form.
         at: The time of the manifest.
         since: Commits that the receiver has; neither they nor what is before them is written.
-        files: The tree of files that the receiver has. The history begins with one commit then.
+        files: The tree of files that the receiver has.
+        only_heads: Write only the newest commit of each ref, at which the history then begins.
 
     Raises:
         LedgerError: If an object cannot be read.
         OSError: If the file cannot be written.
     """
-    plan = _plan(store, refs, since, only_heads=files is not None)
+    plan = _plan(store, refs, since, only_heads=only_heads)
     manifest = {
         "format": _FORMAT,
         "refs": dict(refs),

@@ -351,13 +351,14 @@ class Ledger:
     def adopt(self, refs: Mapping[str, str], boundary: Collection[str]) -> None:
         """Make the refs of a history whose objects were added; the main branch is the last.
 
-        For a new ledger, which no other process knows.
+        No other process may adopt another history at the same time.
 
         Raises:
             LedgerError: If a ref exists, or cannot be written.
         """
         self.store.sync()
-        self.store.repository.set_boundary(boundary)
+        if boundary:
+            self.store.repository.set_boundary(self.store.repository.boundary().union(boundary))
         main = _ref_of(MAIN_BRANCH)
         for ref in sorted(refs, key=lambda ref: ref == main):
             self._refs.move(ref, expected=None, target=refs[ref])

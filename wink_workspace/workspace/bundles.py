@@ -44,7 +44,7 @@ from .path_rules import PathRules
 from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 from .workspace import Workspace
 
-__all__ = ["export_workspace", "import_workspace"]
+__all__ = ["export_workspace", "import_workspace", "manifest_of", "new_workspace"]
 
 _NO_SOURCE: Final = "no-source"
 _NO_NAMELESS_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -91,7 +91,7 @@ def export_workspace(
         if branch is not None:
             main = ledger.heads((MAIN_BRANCH,), discards=False)
             heads[next(iter(main))] = heads.pop(next(iter(heads)))
-        about = _about(folder.info())
+        about = manifest_of(folder.info())
         return write_bundle(ledger.store, output, heads, about=about, at=clock.now())
 
 
@@ -128,21 +128,42 @@ def import_workspace(
     elif mode != "copy":
         raise UsageError(f"a bundle cannot be imported {mode!r}", hint="Use auto, overlay or copy.")
     target = _checked_source(source, storage)
+    with _opened(Path(file)) as opened:
+        return new_workspace(
+            opened,
+            storage,
+            source=target,
+            mode=mode,
+            limits=limits or BundleLimits(),
+            clock=clock,
+        )
+
+
+def new_workspace(
+    file: BinaryIO,
+    storage: WorkspaceStorage,
+    *,
+    source: Path | None = None,
+    mode: WorkspaceMode | None = None,
+    limits: BundleLimits,
+    clock: Clock,
+) -> WorkspaceInfo:
+    """As ``import_workspace``, from an open file; raises as that."""
+    mode = mode or storage.default_mode()
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         Ledger.create(folder.ledger)
         with Ledger(folder.ledger, clock=clock) as ledger:
-            bundle = read_bundle(ledger.store, bundle_file, limits=limits or BundleLimits())
+            bundle = read_bundle(ledger.store, file, limits=limits)
             rules = _rules_in(bundle)
             _adopt(ledger, bundle)
             head = ledger.branch().head
             if mode == "copy" and head is not None:
                 check_out(ledger.store, head, folder, is_new=True)
-        source = target or folder.path / _NO_SOURCE
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode, rules=rules)
+        target = source or folder.path / _NO_SOURCE
+        return WorkspaceInfo(folder.path.name, str(target), clock.now(), mode, rules=rules)
 
-    with _opened(Path(file)) as bundle_file:
-        return storage.add(fill)
+    return storage.add(fill)
 
 
 def _folder_of(which: str | Workspace, storage: WorkspaceStorage | None) -> WorkspaceFolder:
@@ -171,7 +192,8 @@ def _commit_edits(
             opened.discarded()  # records those that the history does not have yet
 
 
-def _about(info: WorkspaceInfo) -> dict[str, object]:
+def manifest_of(info: WorkspaceInfo) -> dict[str, object]:
+    """What a bundle says about its workspace, beside the history."""
     return {
         "id": info.id,
         "source": info.source,
