@@ -43,7 +43,9 @@ def kills(server: Server, directory: Path, work: str, times: int) -> Iterator[No
     yield
     for point, n in passed.items():
         for nth in sampled(n, times if point == "system-call" else 3):
-            assert server.run(directory, work, [point, nth]) == signal.SIGKILL, (point, nth)
+            ended = server.run(directory, work, [point, nth])
+            # The number of system calls of an export differs a little from run to run
+            assert ended == signal.SIGKILL or (point == "system-call" and ended == 0), (point, nth)
             yield
 
 
