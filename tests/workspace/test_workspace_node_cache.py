@@ -11,6 +11,7 @@ from workspace_rig import assert_fsck_clean, calls
 from workspace_support import created, state, write
 
 from wink_workspace.errors import BundleError, UsageError
+from wink_workspace.ledger import BundleLimits
 from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.node_cache import (
     NodeCache,
@@ -135,3 +136,25 @@ def attempt_small(node: NodeCache, workspace: Workspace) -> tuple[int, bytes]:
         write(fork, **{"x.txt": "x"})
         result = pack_result(fork, entry)
     return len(result), result
+
+
+def test_two_forks_are_open_at_once_and_the_fork_of_a_dead_process_is_deleted(
+    tmp_path: Path,
+) -> None:
+    node = NodeCache(tmp_path / "node")
+    with created(tmp_path, {"a.txt": "a"}) as workspace:
+        files, start = workspace.head.files, pack_start(workspace)
+        node.add(files, base_of(workspace))
+        (info,) = node.storage.all()
+        node._adopt(info, files, "work-dead", start, BundleLimits())
+        with (
+            node.start(files, start) as (one, _),
+            NodeCache(tmp_path / "node").start(files, start) as (other, _),
+        ):
+            with one.call("edit"):
+                one.files.write_bytes("a.txt", b"one")
+            assert other.files.read_bytes("a.txt") == b"a"
+            assert len(other.forks()) == 2
+        with Workspace.open(info.id, storage=node.storage) as base:
+            assert base.forks() == ()
+    close_shown()

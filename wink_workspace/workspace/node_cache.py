@@ -14,7 +14,9 @@ each start makes a fork of it. So forks share the objects, and on an overlay the
 Rule 1: a base is complete or absent, and is made by one process at a time.
 Rule 2: a base that is in use is not deleted; the others are deleted from the one that was used
 least recently, until all of them fit into the budget.
-Rule 3: a result is only added to the origin. The caller makes it visible by one new ref, so that a
+Rule 3: a fork is opened, and deleted, under one lock of its base. So a fork that no process has
+open is one whose work is over, or whose process died.
+Rule 4: a result is only added to the origin. The caller makes it visible by one new ref, so that a
 result that arrives twice, or late, is refused there.
 """
 
@@ -212,27 +214,30 @@ class NodeCache:
             LedgerError: If it cannot be written.
         """
         with self._locked(files, shared=True):
-            name = f"work-{secrets.token_hex(6)}"
-            with self._locked(files, suffix=".adopt"):
+            with self._locked(files, suffix=".forks"):
                 info = self._info(files)
                 if info is None:
                     raise UsageError(
                         f"this node has no base with the files {files}",
                         hint="Send the base again, then start.",
                     )
+                self._delete_closed_forks(info)
+                name = f"work-{secrets.token_hex(6)}"
                 entry = self._adopt(info, files, name, start, limits or BundleLimits())
-            os.utime(self._path(files))
-            try:
-                with Workspace.open(
+                fork = Workspace.open(
                     info.id,
                     storage=self.storage,
                     branch=name,
                     config=self.config,
                     clock=self._clock,
-                ) as fork:
+                )
+            os.utime(self._path(files))
+            try:
+                with fork:
                     yield fork, entry
             finally:
-                self._delete_fork(info, name)
+                with self._locked(files, suffix=".forks"):
+                    self._delete_closed_forks(info)
 
     def _adopt(
         self, info: WorkspaceInfo, files: str, name: str, start: bytes, limits: BundleLimits
@@ -248,9 +253,12 @@ class NodeCache:
             ledger.adopt({f"refs/wink/forks/{name}": entry.id}, found.boundary)
             return entry
 
-    def _delete_fork(self, info: WorkspaceInfo, name: str) -> None:
+    def _delete_closed_forks(self, info: WorkspaceInfo) -> None:
+        """Delete the forks that no process has open: their work is over, or its process died."""
         with Workspace.open(info.id, storage=self.storage, config=self.config) as base:
-            base.delete_fork(name)
+            for name in base.forks():
+                with suppress(LedgerBusyError):
+                    base.delete_fork(name)
 
     # The names of bases
 
