@@ -105,6 +105,10 @@ class KillPoint(StrEnum):
     """A base that is no longer used lost its name; its files still exist."""
     OBJECTS_LINKED = "objects-linked"
     """One more file with objects of a base is linked into a ledger."""
+    BUNDLE_OBJECTS_READ = "bundle-objects-read"
+    """The objects of a bundle are in the ledger; no ref leads to them."""
+    BUNDLE_WRITTEN = "bundle-written"
+    """A bundle is complete under a temporary name."""
     SOURCE_INDEXED = "source-indexed"
     """The statuses of a source's files are stored."""
 

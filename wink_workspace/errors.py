@@ -51,6 +51,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- LedgerMovedError              it grew since it was last read
      |    +-- LedgerDamagedError            an object is missing or damaged
      |    +-- EntryMissingError             no such entry, or it is no longer kept
+     |    +-- BundleError                   a bundle that is damaged, newer, or not allowed
      +-- SandboxError                       untrusted code cannot be run, or its sandbox failed
      |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
      |    +-- IsolationError                an isolation layer is missing: nothing was run
@@ -79,6 +80,7 @@ from typing import ClassVar
 __all__ = [
     "BinaryFileError",
     "BudgetExceededError",
+    "BundleError",
     "CallCancelledError",
     "CallRefusedError",
     "CircularDependencyError",
@@ -505,6 +507,13 @@ class EntryMissingError(LedgerError):
 
     code = "entry-missing"
     default_hint = "List the history to find the entry's number."
+
+
+class BundleError(LedgerError):
+    """A bundle cannot be read: it is damaged, newer, or exceeds a limit; nothing was imported."""
+
+    code = "bundle"
+    default_hint = "Export it again, and copy the whole file."
 
 
 class SandboxError(WinkError):

@@ -27,12 +27,17 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - needs the path above
+from workspace_rig import calls, doing, folder, made, picture, storage  # noqa: E402 - needs the path above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
 from wink_workspace.filesystem.disk import change_times  # noqa: E402 - as above
 from wink_workspace.ledger import Ledger, Retention  # noqa: E402 - as above
-from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - as above
+from wink_workspace.workspace import (  # noqa: E402 - as above
+    Workspace,
+    WorkspaceConfig,
+    export_workspace,
+    import_workspace,
+)
 from wink_workspace.workspace.bases import BaseStore  # noqa: E402 - as above
 
 N_ROUNDS = 3
@@ -271,6 +276,19 @@ def work_delete(directory: Path, killer: Killer) -> None:
     """Delete a fork."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.delete_fork("old")
+
+
+def work_export(directory: Path, killer: Killer) -> None:
+    """Write the workspace to a file that exists already."""
+    with calling(killer):
+        which = folder(directory).path.name
+        export_workspace(which, directory / "exported", storage=storage(directory), discards=True)
+
+
+def work_import(directory: Path, killer: Killer) -> None:
+    """Make a workspace of the file, in another storage."""
+    with calling(killer):
+        import_workspace(directory / "bundle", storage=storage(directory / "other"), mode="copy")
 
 
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:

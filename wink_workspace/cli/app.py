@@ -80,6 +80,8 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "merge": "workspaces.merge",
         "sync": "workspaces.sync",
         "mount": "workspaces.mount",
+        "export": "bundles.export",
+        "import": "bundles.import_bundle",
         "recover": "workspaces.recover",
         "gc": "workspaces.gc",
         "rm": "workspaces.remove",

@@ -6,6 +6,7 @@ files as git trees, ``SessionStore`` a session's STATE.
 
 from __future__ import annotations
 
+from .bundles import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
 from .collection import Steps, has_lost_objects, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
@@ -87,6 +88,9 @@ __all__ = [
     "AppliedChange",
     "Branch",
     "BranchWriter",
+    "Bundle",
+    "BundleLimits",
+    "BundleSize",
     "CallTimes",
     "CopyPaths",
     "DirectoryView",
@@ -152,6 +156,7 @@ __all__ = [
     "no_steps",
     "open_user_head",
     "paths_left_behind",
+    "read_bundle",
     "read_entry",
     "repositories_in",
     "run_steps",
@@ -162,4 +167,5 @@ __all__ = [
     "walk",
     "with_paths_from",
     "without_lines",
+    "write_bundle",
 ]

@@ -20,7 +20,7 @@ import math
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -332,6 +332,36 @@ class Ledger:
         refs = self.store.repository.refs(DISCARDED_REFS)
         found = [discarded_at(self.store, ref, commit_id) for ref, commit_id in refs.items()]
         return tuple(sorted(found, key=lambda discarded: discarded.at, reverse=True))
+
+    def heads(self, branches: Collection[str] | None = None, *, discards: bool) -> dict[str, str]:
+        """The newest commit of each branch, and perhaps each discard, by the name of its ref.
+
+        *branches* are the wanted ones, all when omitted.
+
+        Raises:
+            EntryMissingError: If there is no such branch.
+        """
+        names = (MAIN_BRANCH, *self.forks()) if branches is None else branches
+        repository = self.store.repository
+        found = {ref: repository.ref(ref) for ref in map(self._known_ref, names)}
+        if discards:
+            found |= repository.refs(DISCARDED_REFS)
+        return {ref: commit_id for ref, commit_id in found.items() if commit_id is not None}
+
+    def adopt(self, refs: Mapping[str, str], boundary: Collection[str]) -> None:
+        """Make the refs of a history whose objects were added; the main branch is the last.
+
+        No other process may adopt another history at the same time.
+
+        Raises:
+            LedgerError: If a ref exists, or cannot be written.
+        """
+        self.store.sync()
+        if boundary:
+            self.store.repository.set_boundary(self.store.repository.boundary().union(boundary))
+        main = _ref_of(MAIN_BRANCH)
+        for ref in sorted(refs, key=lambda ref: ref == main):
+            self._refs.move(ref, expected=None, target=refs[ref])
 
     def forgotten(self, branch: Branch) -> Forgotten | None:
         """What retention last removed from *branch*, ``None`` if nothing."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
     from .bisecting import Bisection, Verdict, bisect
     from .blame import BlamedLine
+    from .bundles import export_workspace, import_workspace
     from .calls import WorkspaceCall
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import ImportConfig, WorkspaceConfig
@@ -52,6 +53,8 @@ __all__ = [
     "WorkspaceReader",
     "WorkspaceStorage",
     "bisect",
+    "export_workspace",
+    "import_workspace",
 ]
 
 if not TYPE_CHECKING:

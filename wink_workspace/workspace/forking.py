@@ -48,10 +48,13 @@ def require_branch(ledger: Ledger, name: str) -> None:
         raise EntryMissingError(f"there is no fork {name!r}", hint=f"The forks are: {forks}.")
 
 
-def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> None:
+def check_out(
+    store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder, *, is_new: bool = False
+) -> None:
     """Write the files of *entry* into *folder*, unless they exist already.
 
-    They appear all at once or not at all. The caller holds the writer lock of the branch.
+    They appear all at once or not at all. The caller holds the writer lock of the branch. Those of
+    a main branch that is not new were lost, which is logged.
 
     Raises:
         UsageError: If a link is in their place: its target does not belong to the workspace.
@@ -66,7 +69,7 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
         )
     if folder.files.is_dir():
         return
-    if folder.branch == MAIN_BRANCH:
+    if folder.branch == MAIN_BRANCH and not is_new:
         _log.warning("%s is missing; it is written again from the history", folder.files)
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)

@@ -852,6 +852,15 @@ class Workspace(ReadableHistory):
 
     # Forks, merges and apply
 
+    def commit_edits(self) -> None:
+        """Commit edits that no call made, as every call does before it begins.
+
+        Raises:
+            UsageError: If a call is running, or the workspace is closed.
+        """
+        with self._turn():
+            pass
+
     def fork(self, name: str, *, at: int | str | None = None) -> tuple[WorkspacePath, ...]:
         """Begin another branch; ``open`` it by its name.
 
