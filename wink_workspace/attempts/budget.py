@@ -61,7 +61,8 @@ class BudgetPool:
         self._tracker = BudgetTracker(budget, price=lambda _: Decimal(0))
         self._reserved: dict[tuple[int, int], Spending] = {}
         self._largest = Spending()
-        self.on_reserve: Callable[[int, Spending], object] = lambda number, spending: None
+        self._new: dict[tuple[int, int], Spending] = {}
+        self.on_reserve: Callable[[int, Spending], object] = _ignore
         if spent is not None:
             self._tracker.resume(spent.usage, spent.usd)
 
@@ -96,17 +97,23 @@ class BudgetPool:
     def settle(self, number: int, epoch: int, spent: Spending) -> None:
         """A turn ended: *spent* counts instead of what it reserved."""
         self._reserved.pop((number, epoch), None)
-        self._tracker.resume(spent.usage, spent.usd)
+        self._count(number, epoch, spent)
         if spent.usage.total_tokens > self._largest.usage.total_tokens or (
             spent.usd > self._largest.usd
         ):
             self._largest = spent
 
-    def forfeit(self, number: int, epoch: int) -> Spending:
-        """The worker of a turn is lost: what it reserved counts as spent, and is returned."""
-        lost = self._reserved.pop((number, epoch), Spending())
-        self._tracker.resume(lost.usage, lost.usd)
-        return lost
+    def forfeit(self, number: int, epoch: int) -> None:
+        """The worker of a turn is lost: what it reserved counts as spent."""
+        self._count(number, epoch, self._reserved.pop((number, epoch), Spending()))
+
+    def take_spent(self, number: int, epoch: int) -> Spending:
+        """What an attempt spent since the last call of this, for its record."""
+        return self._new.pop((number, epoch), Spending())
+
+    def _count(self, number: int, epoch: int, spent: Spending) -> None:
+        self._tracker.resume(spent.usage, spent.usd)
+        self._new[number, epoch] = self._new.get((number, epoch), Spending()) + spent
 
     def _holds(self, total: Spending) -> bool:
         return all(spent <= limit for spent, limit in self._limits(total))
@@ -122,6 +129,10 @@ class BudgetPool:
             (total.usd, self.budget.max_cost_usd),
         )
         return [(spent, limit) for spent, limit in pairs if limit is not None]
+
+
+def _ignore(number: int, spending: Spending) -> None:
+    del number, spending
 
 
 class TurnBudget:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .collection import Steps, has_lost_objects, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
+from .documents import Document, Documents
 from .effects import Effect, EffectJournal
 from .foreign import ForeignHead, tracked_names
 from .git_discovery import (
@@ -92,6 +93,8 @@ __all__ = [
     "DirectoryView",
     "Discarded",
     "DiskView",
+    "Document",
+    "Documents",
     "Draft",
     "Dropped",
     "DroppedFile",
