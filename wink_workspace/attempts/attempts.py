@@ -349,7 +349,7 @@ class Attempts:
             was_stopped = state.result and state.result["outcome"] == AttemptOutcome.STOPPED
             if state.phase == "running" or was_stopped:
                 spent = state.spent + state.reserved
-                self._write(number, state.waiting(spent=spent))
+                self._write(number, state.waiting(spent=spent, n_starts=0))
         self._queue = []
         self._write_chosen()
         known = {state.branch for state in self._states.values()}
@@ -463,19 +463,19 @@ class Attempts:
         return None
 
     def _accept(self, number: int, state: AttemptState, result: AttemptResult) -> AttemptResult:
-        spent = state.spent + self._settled(number, state)
+        spent = state.spent + self._take_spent(number, state)
         self._write(number, state.ended(result, spent=spent))
         self._leases.pop(number, None)
         return state.ended(result, spent=spent).as_result(number)
 
-    def _settled(self, number: int, state: AttemptState) -> Spending:
+    def _take_spent(self, number: int, state: AttemptState) -> Spending:
         """What the running round of an attempt spent."""
         return self._pool.take_spent(number, state.epoch)
 
     def _lose(self, number: int, reason: str) -> AttemptResult | None:
         state = self._states[number]
         self._pool.forfeit(number, state.epoch)
-        spent = state.spent + self._settled(number, state)
+        spent = state.spent + self._take_spent(number, state)
         self._leases.pop(number, None)
         if state.n_starts < _MAX_STARTS:
             self._write(number, state.waiting(spent=spent))
@@ -506,13 +506,13 @@ class Attempts:
         for number in list(self._leases):
             state = self._states[number]
             self._pool.forfeit(number, state.epoch)
-            spent = state.spent + self._settled(number, state)
+            spent = state.spent + self._take_spent(number, state)
             self._write(number, state.waiting(spent=spent))
         self._leases.clear()
 
     def _note_reservation(self, number: int, wanted: Spending) -> None:
         state = self._states[number]
-        spent = state.spent + self._settled(number, state)
+        spent = state.spent + self._take_spent(number, state)
         self._write(number, state.reserving(spent=spent, reserved=wanted))
 
     # Branches

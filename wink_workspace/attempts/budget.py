@@ -94,7 +94,7 @@ class BudgetPool:
         self._reserved[number, epoch] = wanted
         return Grant.GRANTED
 
-    def settle(self, number: int, epoch: int, spent: Spending) -> None:
+    def end_turn(self, number: int, epoch: int, spent: Spending) -> None:
         """A turn ended: *spent* counts instead of what it reserved."""
         self._reserved.pop((number, epoch), None)
         self._count(number, epoch, spent)
@@ -140,14 +140,14 @@ class TurnBudget:
 
     Args:
         request: Asks for a turn and waits for the answer; see ``BudgetPool.request``.
-        settle: Reports what a turn spent.
+        end_turn: Reports what a turn spent.
     """
 
     def __init__(
-        self, request: Callable[[Spending], str], settle: Callable[[Spending], object]
+        self, request: Callable[[Spending], str], end_turn: Callable[[Spending], object]
     ) -> None:
         self._request = request
-        self._settle = settle
+        self._end_turn = end_turn
         self.spent = Spending()
 
     @contextmanager
@@ -168,7 +168,7 @@ class TurnBudget:
             yield turn
         finally:
             self.spent += turn.spent
-            self._settle(turn.spent)
+            self._end_turn(turn.spent)
 
 
 class Turn:

@@ -39,7 +39,7 @@ class Link(Protocol):
         """Reserve a turn; waits for the answer, see ``BudgetPool.request``."""
         ...
 
-    def settle(self, spent: Spending) -> None:
+    def end_turn(self, spent: Spending) -> None:
         """Report what a turn spent."""
         ...
 
@@ -99,7 +99,7 @@ class AttemptContext:
         self.round = task.round
         self.path = task.path
         self.random = random.Random(f"{seed}/{task.path}/{task.round}")  # noqa: S311 - not for secrets
-        self.budget = TurnBudget(link.request, link.settle)
+        self.budget = TurnBudget(link.request, link.end_turn)
         self.n_children = 0
         self._link = link
 

@@ -185,8 +185,8 @@ class LocalEngine:
                 self._events.append(AttemptEvent(EventKind.ALIVE, task.number, task.epoch))
             case ("request", wanted):
                 worker.wanted = wanted
-            case ("settle", spent):
-                self._budget.settle(task.number, task.epoch, spent)
+            case ("spent", spent):
+                self._budget.end_turn(task.number, task.epoch, spent)
             case (_, result):
                 worker.task = None
                 self._events.append(
@@ -225,8 +225,8 @@ class _PipeLink:
         self._send("request", wanted)
         return self._answers.get()
 
-    def settle(self, spent: Spending) -> None:
-        self._send("settle", spent)
+    def end_turn(self, spent: Spending) -> None:
+        self._send("spent", spent)
 
     def run(self, plan: AttemptPlan) -> None:
         while True:

@@ -93,14 +93,19 @@ class AttemptState:
     reserved: Spending = Spending()  # noqa: RUF009 - likewise
     result: Mapping[str, Any] | None = None
 
-    def waiting(self, *, round_: int | None = None, spent: Spending | None = None) -> AttemptState:
+    def waiting(
+        self,
+        *,
+        round_: int | None = None,
+        spent: Spending | None = None,
+        n_starts: int | None = None,
+    ) -> AttemptState:
         """To be started again, or for another round."""
-        is_new_round = round_ is not None and round_ != self.round
         return replace(
             self,
             phase="waiting",
             round=self.round if round_ is None else round_,
-            n_starts=0 if is_new_round else self.n_starts,
+            n_starts=self.n_starts if n_starts is None else n_starts,
             spent=self.spent if spent is None else spent,
             reserved=Spending(),
         )

@@ -949,13 +949,12 @@ class Workspace(ReadableHistory):
             if merged.tree is None:
                 raise _merge_conflict(reason, merged, ("this branch", branch))
             draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
-            if paths is not None:  # the rest of the branch is not merged
-                if merged.tree == head.files:
-                    return None
-                move.make(draft)
-                return move.entry
-            source = self._merged_base(base, other)
-            move.make(replace(draft, merged=other, base=source))
+            if paths is not None and merged.tree == head.files:
+                return None
+            if paths is None:  # otherwise the rest of the branch is not merged
+                source = self._merged_base(base, other)
+                draft = replace(draft, merged=other, base=source)
+            move.make(draft)
         return move.entry
 
     def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
