@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -65,7 +66,7 @@ def test_subscribers_get_the_start_and_the_output_before_the_record() -> None:
 
 def test_output_events_are_bounded() -> None:
     events: list[ToolOutput] = []
-    output = OutputLines("c1", str, events.append)
+    output = OutputLines("c1", str, events.append, thread=threading.get_ident())
     output("stdout", b"x" * 100_000)
     output("stdout", b"y" * 100_000 + b"\n" + b"z\n" * 1_000)
     assert all(len(event.lines) <= 50 for event in events)

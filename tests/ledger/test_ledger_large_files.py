@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+import warnings
 from itertools import count, islice
 from pathlib import Path
 
@@ -257,3 +258,13 @@ def test_a_kill_at_any_step_loses_no_version(tmp_path) -> None:
     with reopened(tmp_path) as ledger:
         assert versions(ledger) == expected
     assert_clean(tmp_path)
+
+
+def test_pieces_that_nobody_reads_leave_no_file_open(ledger) -> None:
+    blob = ledger.store.loose.write("blob", b"content")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pieces = ledger.store.chunks(blob)
+        del pieces
+    assert caught == []
+    assert b"".join(ledger.store.chunks(blob)) == b"content"

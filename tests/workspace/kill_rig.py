@@ -103,6 +103,10 @@ def copied(template: Path, target: Path) -> Path:
     if info.mode == "in_place":
         info = replace(info, inode=source.stat().st_ino)
     copy.write_info(info)
+    if copy.upper.is_dir():  # makes the base again: its copy is not the checkout that it was
+        with reopened(target):
+            pass
+        close_shown()
     return target
 
 

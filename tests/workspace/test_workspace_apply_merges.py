@@ -280,3 +280,19 @@ def test_branch_reverts_a_change_that_was_applied_committed_and_undone(tmp_path:
         workspace.undo()
         workspace.apply("branch", branch="undone")
         assert git(source, "ls-tree", "--name-only", "undone").split() == ["a", "b"]
+
+
+def test_the_trees_that_a_refused_sync_recorded_can_be_read_by_another_branch(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = committed(tmp_path)
+        with fork(workspace, tmp_path, "one") as one, fork(workspace, tmp_path, "two") as two:
+            write(two, **{"new.txt": "new\n"})
+            write(one, **{"own.txt": "own\n"})
+            one.apply()
+            one.files.write_text("a.txt", with_lines(l2="ours"))
+            (source / "a.txt").write_text(with_lines(l2="theirs"))
+            with pytest.raises(ConflictError):
+                one.sync()
+            assert two.apply().paths == ("new.txt",)

@@ -295,7 +295,9 @@ class LooseObjects:
             with suppress(FileNotFoundError):
                 return self.deltas.chunks(object_id)
             return None
-        return _read_chunks(file, object_id)
+        pieces = _read_chunks(file, object_id)
+        next(pieces)  # enters its block, which closes the file also if nobody reads a piece
+        return pieces
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
@@ -501,6 +503,7 @@ def _parse_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]
 
 def _read_chunks(file: BinaryIO, object_id: str) -> Iterator[bytes]:
     with file:
+        yield b""  # for ``chunks``
         digest = git_hash()
         pieces = _decompress(file, object_id)
         start = next(pieces, b"")

@@ -20,9 +20,8 @@ __all__ = ["with_workspace_paths"]
 
 _Arguments = str | Mapping[str, object]
 
-_MAY_BE_ABSOLUTE: Final = re.compile(
-    r'"(?:/|\\/|\\u002[fF])'
-)  # a string in JSON that begins with /
+# A string in JSON that begins with /
+_MAY_BE_ABSOLUTE: Final = re.compile(r'"(?:/|\\/|\\u002[fF])')
 
 
 def with_workspace_paths(

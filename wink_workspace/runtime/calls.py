@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -281,6 +282,8 @@ class CallBoundary(Boundary):
         self.tool_result: ToolResult[Any] = _NOTHING
         self.ending: BaseException | None = None
         self._reduced: tuple[object, ...] = ()
+        self._output: OutputLines | None = None
+        self._thread = threading.get_ident()
         self.event: ToolInvoked
         self._scope = scope
         self._heartbeat = heartbeat
@@ -330,16 +333,20 @@ class CallBoundary(Boundary):
 
     def notify_start(self, params: object) -> None:
         """Notify subscribers, if there are any, that the body begins."""
-        if not self._session.dispatcher.has_subscribers:
+        if not self._session.dispatcher.subscriptions:
             return
         subject = call_subject(params, self._redaction.text)
         self._session.notify(
             ToolStarted(call_id=self.call_id, tool=self.tool, subject=subject, depth=self._depth)
         )
 
-    def output(self) -> OutputLines:
-        """Notifies subscribers of the output of a command."""
-        return OutputLines(self.call_id, self._redaction.text, self._session.notify)
+    def notify_output(self, stream: str, data: bytes) -> None:
+        """Notify subscribers of a piece of a command's output."""
+        if self._output is None:
+            self._output = OutputLines(
+                self.call_id, self._redaction.text, self._session.notify, thread=self._thread
+            )
+        self._output(stream, data)
 
     # Policies
 

@@ -233,7 +233,7 @@ class ToolExecutor:
                 resources=resources,
                 heartbeat=self._heartbeat,
                 cancellation=boundary.cancellation,
-                on_output=boundary.output(),
+                on_output=boundary.notify_output,
             )
             if self._deadline is not None or self._budget_tracker is not None:
                 self._check_limits()

@@ -31,6 +31,9 @@ class Dispatcher:
     Args:
         reduce: Called with each event before any subscriber; a session passes its own.
         lock: Held while an event is reduced and delivered; a session passes its own.
+
+    Attributes:
+        subscriptions: The subscribers, beside reducers; only ``subscribe`` changes it.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Dispatcher:
     ) -> None:
         self._reduce = reduce
         self._lock = lock if lock is not None else threading.RLock()
-        self._subscriptions: dict[object, tuple[type[object], Callable[[object], object]]] = {}
+        self.subscriptions: dict[object, tuple[type[object], Callable[[object], object]]] = {}
         self._pending: deque[object] = deque()
         self._delivering = False
 
@@ -55,11 +58,11 @@ class Dispatcher:
         """
         key = object()
         with self._lock:
-            self._subscriptions[key] = (event_type, cast("Callable[[object], object]", subscriber))
+            self.subscriptions[key] = (event_type, cast("Callable[[object], object]", subscriber))
 
         def unsubscribe() -> None:
             with self._lock:
-                self._subscriptions.pop(key, None)
+                self.subscriptions.pop(key, None)
 
         return unsubscribe
 
@@ -75,11 +78,6 @@ class Dispatcher:
                 self._reduce(event)
             self.notify(event)
 
-    @property
-    def has_subscribers(self) -> bool:
-        """Whether there are subscribers, beside reducers, to notify."""
-        return bool(self._subscriptions)
-
     def notify(self, event: object) -> None:
         """Notify the subscribers without running reducers."""
         with self._lock:
@@ -90,7 +88,7 @@ class Dispatcher:
                 self._delivering = True
                 while self._pending:
                     present = self._pending.popleft()
-                    if self._subscriptions:
+                    if self.subscriptions:
                         self._deliver(present)
             finally:
                 self._delivering = False
@@ -98,8 +96,8 @@ class Dispatcher:
 
     def _deliver(self, event: object) -> None:
         interruption: BaseException | None = None
-        for key, (event_type, subscriber) in tuple(self._subscriptions.items()):
-            if key not in self._subscriptions or not isinstance(event, event_type):
+        for key, (event_type, subscriber) in tuple(self.subscriptions.items()):
+            if key not in self.subscriptions or not isinstance(event, event_type):
                 continue
             try:
                 subscriber(event)

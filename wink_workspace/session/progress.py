@@ -42,7 +42,8 @@ class ToolOutput:
 def call_subject(params: object, redact: Callable[[str], str] = str) -> str:
     """What a call with these parameters works on: its command, file or pattern, in one line.
 
-    *redact* is applied before the text is cut.
+    *params* is the parameters of a tool or a ``dict``; other objects without these attributes have
+    no subject. *redact* is applied before the text is cut.
     """
     for name in _SUBJECT_FIELDS:
         value: object = (
@@ -66,17 +67,23 @@ class OutputLines:
     Args:
         call_id: The call.
         redact: Applied to each part.
-        notify: Gets the events, on the thread of the call only: output that arrives on another
-            thread is left out, because a subscriber may wait for the session.
+        notify: Gets the events.
+        thread: The identifier of the thread of the call. Output that arrives on another one is
+            left out, because a subscriber may wait for the session.
     """
 
     def __init__(
-        self, call_id: str, redact: Callable[[str], str], notify: Callable[[object], None]
+        self,
+        call_id: str,
+        redact: Callable[[str], str],
+        notify: Callable[[object], None],
+        *,
+        thread: int,
     ) -> None:
         self._call_id = call_id
         self._redact = redact
         self._notify = notify
-        self._thread = threading.get_ident()
+        self._thread = thread
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self._pending: dict[str, str] = {}
 

@@ -230,6 +230,7 @@ class SourceUpdate:
                 source = capture_all(tree, self._store, known=self._base)
             base = self._changes(trees, branch).base_for(source)
             foreign = self._without_applied(base, source)
+            self._store.sync()  # before the trees are recorded
             trees.add(branch, AppliedChange(foreign, source))
         return SourceState(base, source, foreign)
 
@@ -406,11 +407,11 @@ class _OpenSource:
 
     def write(self, before: str, after: str, branch: str, applied: AppliedChange) -> None:
         """Move the source from *before* to *after*, and record what *branch* applied."""
+        self._store.sync()  # before the trees are recorded
         if before == after:
             self._trees.add(branch, applied)
             return
         self._modes.save()
-        self._store.sync()
         self._effects.begin(before)
         self._trees.begin(before, after)
         try:
