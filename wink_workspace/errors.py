@@ -18,6 +18,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
      +-- CallCancelledError                 the caller cancelled the call
+     +-- AttemptStoppedError                the run of an attempt was stopped
      +-- CallRefusedError                   a policy refused a program's own call
      +-- ResourceError
      |    +-- UnboundResourceError (LookupError)
@@ -78,6 +79,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 __all__ = [
+    "AttemptStoppedError",
     "BinaryFileError",
     "BudgetExceededError",
     "BundleError",
@@ -271,6 +273,13 @@ class BudgetExceededError(WinkError):
 
     code = "budget"
     default_hint = "Raise the budget, or do less in one run."
+
+
+class AttemptStoppedError(WinkError):
+    """The run that an attempt belongs to was stopped, so no further call begins."""
+
+    code = "attempt-stopped"
+    default_hint = "Let it end the attempt; what is committed is kept on its branch."
 
 
 class CallCancelledError(WinkError):

@@ -10,6 +10,7 @@ from .bundles import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
 from .collection import Steps, has_lost_objects, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
+from .documents import Document, Documents
 from .effects import Effect, EffectJournal
 from .foreign import ForeignHead, tracked_names
 from .git_discovery import (
@@ -96,6 +97,8 @@ __all__ = [
     "DirectoryView",
     "Discarded",
     "DiskView",
+    "Document",
+    "Documents",
     "Draft",
     "Dropped",
     "DroppedFile",

@@ -5,6 +5,7 @@
     refs/heads/main                 the main branch; plain `git log` reads it
     refs/wink/forks/<name>          the forks
     refs/wink/discarded/<time>-...  the discards
+    refs/wink/documents/<kind>/...  documents that are not history, see ``documents``
     wink/lines/<branch>/            the writer lock and pending mark of a branch
     wink/open/                      new objects, see ``open_packs``
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
@@ -48,6 +49,7 @@ from .collection import (
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import is_disk_full, ledger_failures
+from .documents import Documents
 from .history import BRANCH_FILES, MAIN_BRANCH, Branch, LogEntry
 from .leases import DeletionLock, MaintenanceLease
 from .lock import SharedLock, WriterLock
@@ -326,6 +328,10 @@ class Ledger:
                     _delete_branch_files(directory)
             finally:
                 lock.release()
+
+    def documents(self, kind: str) -> Documents:
+        """The documents of one kind."""
+        return Documents(self.store, self._refs, kind)
 
     def discarded(self) -> tuple[Discarded, ...]:
         """The discards that are still kept, newest first."""

@@ -46,6 +46,7 @@ from .collection import (
 from .commits import parse_commit
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
+from .documents import DOCUMENT_REFS
 from .history import MAIN_BRANCH, Branch, LogEntry, lost_ref, read_entry
 from .leases import DeletionLock
 from .objects import ObjectStore
@@ -279,7 +280,7 @@ def looking_for_too_old(
     """
     oldest = now - timedelta(days=retention.max_age_days)
     refs = store.repository.refs()
-    heads = {refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
+    heads = {refs[name] for name in refs if not name.startswith((DISCARDED_REFS, DOCUMENT_REFS))}
     ends = store.repository.boundary()
     if ends:
         return any(read_entry(store, end).at < oldest for end in ends - heads)
@@ -337,6 +338,8 @@ def _candidates(store: ObjectStore) -> Generator[None, None, dict[str, _Candidat
     found: dict[str, _Candidate] = {}
     for ref, commit_id in store.repository.refs().items():
         yield
+        if ref.startswith(DOCUMENT_REFS):  # not history
+            continue
         if ref.startswith(DISCARDED_REFS):
             discarded = discarded_at(store, ref, commit_id)
             found[ref] = _Candidate(

@@ -43,6 +43,7 @@ from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     Discarded,
+    Documents,
     Draft,
     EntryKind,
     Ledger,
@@ -861,7 +862,9 @@ class Workspace(ReadableHistory):
         with self._turn():
             pass
 
-    def fork(self, name: str, *, at: int | str | None = None) -> tuple[WorkspacePath, ...]:
+    def fork(
+        self, name: str, *, at: int | str | None = None, of: str = ""
+    ) -> tuple[WorkspacePath, ...]:
         """Begin another branch; ``open`` it by its name.
 
         Services that run here are started for the fork, too, with its first command.
@@ -873,14 +876,19 @@ class Workspace(ReadableHistory):
             name: The name of the branch.
             at: The entry at which it begins, by default the newest. The derived paths are always
                 the present ones.
+            of: The branch with that entry, by default this one. What it has not committed is not
+                part of it.
 
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
-            EntryMissingError: If there is no such entry.
+            EntryMissingError: If there is no such entry or branch.
         """
         with self._turn():
             self._ledger.check_new_fork(name)
-            entry = self.head if at is None else self.entry(at)
+            branch = self._ledger.branch(of) if of else self._branch
+            entry = branch.head if at is None else branch.find(at)
+            if entry is None:
+                raise EntryMissingError(f"the branch {of!r} has no entry")
             left: tuple[WorkspacePath, ...] = ()
             if self._opened.derived is not None:  # before another process can open the fork
                 left = self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
@@ -913,7 +921,7 @@ class Workspace(ReadableHistory):
         finally:
             self.delete_fork(name)
 
-    def merge(self, branch: str) -> LogEntry | None:
+    def merge(self, branch: str, *, paths: Sequence[str] | None = None) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
 
         Returns ``None`` if everything is merged already.
@@ -923,9 +931,11 @@ class Workspace(ReadableHistory):
 
         Args:
             branch: The main branch, or the name of a fork.
+            paths: Only these, each with everything below it; the others can be merged later.
 
         Raises:
             EntryMissingError: If there is no such fork.
+            FileMissingError: If the other branch did not change one of *paths*.
             ConflictError: If both changed the same lines; nothing was changed.
             UsageError: If it is this branch itself, or the workspace is in place.
         """
@@ -940,19 +950,102 @@ class Workspace(ReadableHistory):
             if other is None or (base is not None and base.id == other.id):
                 return None
             base = base or self._imported()
-            merged = merge_trees(
-                store,
-                base=base.files,
-                ours=head.files,
-                theirs=with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER]),
-            )
+            theirs = with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
+            if paths is not None:
+                theirs = self._changed_paths_only(base.files, theirs, paths, branch)
+            merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
             reason = f"merge of {branch}, entry {other.number}"
             if merged.tree is None:
                 raise _merge_conflict(reason, merged, ("this branch", branch))
             draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
-            source = self._merged_base(base, other)
-            move.make(replace(draft, merged=other, base=source))
+            if paths is not None and merged.tree == head.files:
+                return None
+            if paths is None:  # otherwise the rest of the branch is not merged
+                source = self._merged_base(base, other)
+                draft = replace(draft, merged=other, base=source)
+            move.make(draft)
         return move.entry
+
+    def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
+        """The root *base* with the state of *paths* in the root *theirs*."""
+        store, wanted = self._ledger.store, [parse_path(path) for path in paths]
+        changes = list(diff(store, base, theirs))
+        for path in wanted:
+            if not any(change.path.is_below(path) for change in changes):
+                raise FileMissingError(
+                    f"{path} was not changed in {branch}", hint="Show the diff of the branch."
+                )
+        return with_paths_from(store, base, theirs, wanted)
+
+    def compare(self, one: str, other: str) -> ChangeSet:
+        """The changes from the newest entry of the branch *one* to that of *other*.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+        """
+        heads: list[LogEntry] = []
+        for branch in (one, other):
+            require_branch(self._ledger, branch)
+            head = self._ledger.branch(branch).head
+            heads.append(head or self._imported())
+        return self._changeset(heads[0].files, heads[1].files, include_ignored=True)
+
+    def head_of(self, branch: str) -> LogEntry:
+        """The newest entry of a branch.
+
+        Raises:
+            EntryMissingError: If there is no such fork, or it has no entry.
+        """
+        require_branch(self._ledger, branch)
+        head = self._ledger.branch(branch).head
+        if head is None:
+            raise EntryMissingError(f"the branch {branch!r} has no entry")
+        return head
+
+    def documents(self, kind: str) -> Documents:
+        """JSON documents in the ledger that belong to the workspace and not to its history."""
+        self._check_open()
+        return self._ledger.documents(kind)
+
+    @property
+    def folder(self) -> WorkspaceFolder:
+        """Where it is stored; another process opens a branch of it with ``Workspace(folder)``."""
+        return self._folder.of_branch(MAIN_BRANCH)
+
+    def discard_fork(self, name: str, *, reason: str, since: str = "") -> None:
+        """Delete a fork; keep what it changed as a discard, which can be restored.
+
+        Args:
+            name: The fork.
+            reason: Why, in a few words.
+            since: The id of the entry from which changes count, by default where it began.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If another process has it open.
+        """
+        self._check_open()
+        require_branch(self._ledger, name)
+        branch = self._ledger.branch(name)
+        kept = (
+            branch.kept(since)
+            if since
+            else merge_base(self._ledger.store, self.head, self.head_of(name))
+        )
+
+        def keep() -> None:
+            head = branch.refresh()
+            if head is None or (kept is not None and head.files == kept.files):
+                return
+            self._writer.discard(
+                head.files,
+                reason=reason,
+                call_id=name,
+                at=self._clock.now(),
+                found_after=None if kept is None else (kept.number, kept.files),
+            )
+
+        self._delete_fork(name, first=keep)
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
         """The base of this branch after a merge: what both branches synced."""
@@ -1017,10 +1110,14 @@ class Workspace(ReadableHistory):
         if name == MAIN_BRANCH:
             raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
         require_branch(self._ledger, name)
+        self._delete_fork(name, first=lambda: None)
+
+    def _delete_fork(self, name: str, *, first: Callable[[], object]) -> None:
         branch_dir = self._folder.of_branch(name).branch_dir
         deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
 
         def delete_files() -> None:
+            first()
             delete_tree(deleted)
             with suppress(FileNotFoundError):  # it was never opened
                 branch_dir.rename(deleted)  # all at once: missing files would look like deletions

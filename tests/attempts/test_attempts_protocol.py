@@ -1,0 +1,149 @@
+"""Late, doubled and lost results, with an engine that the test drives."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attempt_functions as do
+import pytest
+
+from wink_workspace.attempts import (
+    AttemptEvent,
+    AttemptPlan,
+    AttemptResult,
+    Attempts,
+    AttemptTask,
+    BudgetPool,
+    EventKind,
+)
+from wink_workspace.attempts.budget import Grant, Spending
+from wink_workspace.attempts.context import run_task
+from wink_workspace.clock import Budget, ManualClock, TokenUsage
+from wink_workspace.errors import LedgerMovedError
+from wink_workspace.workspace import Workspace
+
+
+class NoLink:
+    should_stop = False
+
+    def request(self, wanted: Spending) -> str:
+        return Grant.GRANTED
+
+    def end_turn(self, spent: Spending) -> None:
+        pass
+
+
+class DrivenEngine:
+    """Calls ``on_poll`` with the tasks that were submitted."""
+
+    def __init__(self, on_poll: Callable[[DrivenEngine], Sequence[AttemptEvent]]) -> None:
+        self.on_poll = on_poll
+        self.tasks: list[AttemptTask] = []
+        self.is_closed = False
+
+    def prepare(self, plan: AttemptPlan, budget: BudgetPool) -> int:
+        self.plan = plan
+        return 4
+
+    def submit(self, task: AttemptTask) -> None:
+        self.tasks.append(task)
+
+    def poll(self, timeout_s: float) -> Sequence[AttemptEvent]:
+        return () if self.is_closed else self.on_poll(self)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def ended(self, task: AttemptTask) -> AttemptEvent:
+        result = pickle.loads(pickle.dumps(run_task(self.plan, task, NoLink())))
+        assert isinstance(result, AttemptResult)
+        return AttemptEvent(EventKind.ENDED, task.number, task.epoch, result=result)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    source = tmp_path / "source"
+    for name, text in do.PACKAGE.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    with Workspace.temporary(source) as opened:
+        yield opened
+
+
+@pytest.mark.behaviour(909)
+def test_a_worker_that_wakes_after_its_lease_is_refused_and_its_work_is_a_discard(
+    workspace: Workspace,
+) -> None:
+    clock = ManualClock()
+
+    def on_poll(engine: DrivenEngine) -> Sequence[AttemptEvent]:
+        if len(engine.tasks) == 1:
+            clock.advance(61)  # no sign of life: the lease expires
+            engine.late = Workspace(workspace.folder, branch=engine.tasks[0].branch)
+            return ()
+        late, new = engine.tasks
+        if not engine.late_ended:
+            with engine.late as fork, fork.call("late") as call:
+                fork.files.write_bytes("late.txt", b"late")
+                call.result("")
+            engine.late_ended = True
+            return [engine.ended(late)]
+        return [engine.ended(new), engine.ended(new)]
+
+    engine = DrivenEngine(on_poll)
+    engine.late_ended = False
+    attempts = Attempts(workspace, n=1, engine=engine, lease_s=60, clock=clock)
+    (result,) = attempts.run(do.solve)
+    assert (result.epoch, result.branch) == (2, engine.tasks[1].branch)
+    assert workspace.forks() == (result.branch,)
+    assert [found.reason for found in workspace.discarded()] == ["late attempt"]
+    attempts.keep(result)
+    assert not workspace.files.exists("late.txt")
+    workspace.restore_discarded(workspace.discarded()[0].discard)
+    assert workspace.files.read_bytes("late.txt") == b"late"
+
+
+def test_a_result_that_is_delivered_twice_is_accepted_once(workspace: Workspace) -> None:
+    def on_poll(engine: DrivenEngine) -> Sequence[AttemptEvent]:
+        events = [engine.ended(task) for task in engine.tasks]
+        engine.tasks = []
+        return [*events, *events]
+
+    attempts = Attempts(workspace, n=2, engine=DrivenEngine(on_poll))
+    assert [result.number for result in attempts.run(do.solve)] == [1, 2]
+    assert len(workspace.forks()) == 2
+
+
+def test_a_document_is_changed_by_compare_and_swap_and_survives_maintenance(
+    workspace: Workspace,
+) -> None:
+    documents = workspace.documents("test")
+    at = workspace.head.at
+    first = documents.write("a", {"n": 1}, expected=None, at=at)
+    second = documents.write("a", {"n": 1}, expected=first, at=at)
+    assert first.id != second.id
+    for expected in (None, first):
+        with pytest.raises(LedgerMovedError):
+            documents.write("a", {"n": 2}, expected=expected, at=at)
+    workspace.maintain()
+    assert documents.read_all()["a"].content == {"n": 1}
+    documents.delete("a")
+    assert documents.read_all() == {}
+
+
+@pytest.mark.behaviour(910)
+def test_turns_wait_for_what_others_reserved() -> None:
+    pool = BudgetPool(Budget(max_total_tokens=100))
+    turn = Spending(TokenUsage(60))
+    assert pool.request(1, 1, turn) == Grant.GRANTED
+    assert pool.request(2, 1, turn) == Grant.WAIT
+    pool.end_turn(1, 1, Spending(TokenUsage(30)))
+    assert pool.request(2, 1, turn) == Grant.GRANTED
+    assert pool.request(1, 1, Spending()) == Grant.WAIT
+    pool.forfeit(2, 1)
+    assert pool.spent.usage.total_tokens == 90
+    assert pool.request(1, 1, turn) == Grant.GRANTED
+    pool.end_turn(1, 1, turn)
+    assert pool.request(1, 1, turn) == Grant.SPENT

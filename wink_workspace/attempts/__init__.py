@@ -1,0 +1,64 @@
+"""Attempts: many tries at a task, each in a fork of a workspace; the best one is merged.
+
+``Attempts`` coordinates; an ``Engine`` runs the attempts; a strategy chooses what runs next.
+Importing this package loads nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .attempts import Attempts
+    from .budget import BudgetPool, TurnBudget
+    from .context import AttemptContext
+    from .local_engine import LocalEngine
+    from .protocol import (
+        AttemptEvent,
+        AttemptOutcome,
+        AttemptPlan,
+        AttemptResult,
+        AttemptTask,
+        Cost,
+        Engine,
+        EventKind,
+        Score,
+    )
+    from .scoring import CommandScore
+    from .strategies import (
+        Stop,
+        Strategy,
+        best_of_n,
+        first_passing,
+        successive_halving,
+        tree_search,
+    )
+
+__all__ = [
+    "AttemptContext",
+    "AttemptEvent",
+    "AttemptOutcome",
+    "AttemptPlan",
+    "AttemptResult",
+    "AttemptTask",
+    "Attempts",
+    "BudgetPool",
+    "CommandScore",
+    "Cost",
+    "Engine",
+    "EventKind",
+    "LocalEngine",
+    "Score",
+    "Stop",
+    "Strategy",
+    "TurnBudget",
+    "best_of_n",
+    "first_passing",
+    "successive_halving",
+    "tree_search",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)
