@@ -49,7 +49,7 @@ def workers_of(pid: int) -> list[int]:
     return []
 
 
-@pytest.mark.behaviour(911)
+@pytest.mark.behaviour(169)
 @pytest.mark.parametrize("n_kills", [8, pytest.param(300, marks=pytest.mark.soak)])
 def test_a_run_that_is_killed_at_random_times_has_the_same_result(
     tmp_path: Path, n_kills: int

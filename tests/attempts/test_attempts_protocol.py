@@ -72,7 +72,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield opened
 
 
-@pytest.mark.behaviour(909)
+@pytest.mark.behaviour(167)
 def test_a_worker_that_wakes_after_its_lease_is_refused_and_its_work_is_a_discard(
     workspace: Workspace,
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_document_is_changed_by_compare_and_swap_and_survives_maintenance(
     assert documents.read_all() == {}
 
 
-@pytest.mark.behaviour(910)
+@pytest.mark.behaviour(168)
 def test_turns_wait_for_what_others_reserved() -> None:
     pool = BudgetPool(Budget(max_total_tokens=100))
     turn = Spending(TokenUsage(60))

@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield opened
 
 
-@pytest.mark.behaviour(900)
+@pytest.mark.behaviour(158)
 def test_the_best_of_32_attempts_is_kept_as_one_entry_that_undo_takes_back(
     workspace: Workspace,
 ) -> None:
@@ -55,7 +55,7 @@ def test_the_best_of_32_attempts_is_kept_as_one_entry_that_undo_takes_back(
     assert Attempts.run_ids(workspace) == ()
 
 
-@pytest.mark.behaviour(901)
+@pytest.mark.behaviour(159)
 def test_an_attempt_whose_worker_dies_continues_from_its_last_entry(workspace: Workspace) -> None:
     attempts = Attempts(workspace, n=1, engine=LocalEngine(workers=1))
     (result,) = attempts.run(do.die_once)
@@ -68,7 +68,7 @@ def test_an_attempt_whose_worker_dies_continues_from_its_last_entry(workspace: W
     assert workspace.discarded()
 
 
-@pytest.mark.behaviour(902)
+@pytest.mark.behaviour(160)
 def test_an_attempt_whose_worker_always_dies_fails(workspace: Workspace) -> None:
     attempts = Attempts(workspace, n=1, engine=LocalEngine(workers=1))
     (result,) = attempts.run(do.always_die)
@@ -76,7 +76,7 @@ def test_an_attempt_whose_worker_always_dies_fails(workspace: Workspace) -> None
     assert "exit code -9" in result.error
 
 
-@pytest.mark.behaviour(903)
+@pytest.mark.behaviour(161)
 def test_a_budget_ends_all_attempts_after_at_most_one_turn_more(workspace: Workspace) -> None:
     attempts = Attempts(workspace, n=4, budget=Budget(max_total_tokens=1_050))
     results = list(attempts.run(do.spend))
@@ -87,7 +87,7 @@ def test_a_budget_ends_all_attempts_after_at_most_one_turn_more(workspace: Works
     assert 1_500 <= again.spent.usage.total_tokens <= 1_600
 
 
-@pytest.mark.behaviour(904)
+@pytest.mark.behaviour(162)
 def test_a_stopped_attempt_ends_between_two_calls(workspace: Workspace) -> None:
     attempts = Attempts(workspace, n=2, engine=LocalEngine(workers=2))
     results = {r.number: r for r in attempts.run(do.call_forever, stop=lambda found: bool(found))}
@@ -98,7 +98,7 @@ def test_a_stopped_attempt_ends_between_two_calls(workspace: Workspace) -> None:
             assert stopped.files.read_bytes("n") == stopped.files.read_bytes("same")
 
 
-@pytest.mark.behaviour(905)
+@pytest.mark.behaviour(163)
 def test_keeping_two_attempts_merges_or_shows_the_conflict_and_changes_nothing(
     workspace: Workspace,
 ) -> None:
@@ -117,7 +117,7 @@ def test_keeping_two_attempts_merges_or_shows_the_conflict_and_changes_nothing(
     assert "+three by 2" in attempts.diff(1, 2).review().text()
 
 
-@pytest.mark.behaviour(906)
+@pytest.mark.behaviour(164)
 def test_only_the_chosen_paths_of_an_attempt_are_kept(workspace: Workspace) -> None:
     attempts = Attempts(workspace, n=1)
     list(attempts.run(do.solve))
@@ -153,7 +153,7 @@ def test_a_run_can_be_awaited(workspace: Workspace) -> None:
     assert set(asyncio.run(main())) & set(do.PASSING)
 
 
-@pytest.mark.behaviour(907)
+@pytest.mark.behaviour(165)
 @pytest.mark.parametrize(
     ("scorer", "error"),
     [
@@ -177,7 +177,7 @@ def test_a_scorer_that_prints_a_gibibyte_scores(workspace: Workspace) -> None:
     assert result.score is not None
 
 
-@pytest.mark.behaviour(908)
+@pytest.mark.behaviour(166)
 def test_bad_arguments_are_one_clear_error(workspace: Workspace) -> None:
     for n in (0, -1, 10_001):
         with pytest.raises(UsageError, match="attempts were asked for"):

@@ -270,7 +270,7 @@ class NoImages:
         return self.built
 
 
-@pytest.mark.behaviour(980)
+@pytest.mark.behaviour(152)
 def test_packages_of_the_host_that_cannot_run_inside_are_noted_with_the_remedy(
     asked: CliUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,7 @@ def test_a_forged_bundle_without_a_fault_is_read(tmp_path: Path) -> None:
 NAMES = (b".git", b"..", b".", b"a/b", b".GIT", b"%zz", b"git~1", b"%2Egit", b"x" * 2_000)
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_no_ledger_stores_is_refused(tmp_path: Path, name: bytes) -> None:
     forger = Forger()
@@ -174,7 +174,7 @@ def _lying_size(forger: Forger) -> None:
     forger.entry(forger.empty)
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 @pytest.mark.parametrize(
     ("forge", "error"),
     [
@@ -203,7 +203,7 @@ def test_a_history_that_no_workspace_writes_is_refused(
         read(tmp_path, forger.bundle())
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 def test_a_few_objects_that_name_very_many_files_are_refused(tmp_path: Path) -> None:
     forger = Forger()
     blob = forger.add("blob", b"x" * 100)

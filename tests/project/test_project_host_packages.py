@@ -31,7 +31,7 @@ def reasons(project: ProjectRig) -> list[str]:
     return [str(each) for each in unusable_packages(project.source)]
 
 
-@pytest.mark.behaviour(980)
+@pytest.mark.behaviour(152)
 @pytest.mark.parametrize(
     "python", ["/home/me/.pyenv/versions/3.12/bin/python", "/usr/bin/python3.99", "/opt/x"]
 )

@@ -79,7 +79,7 @@ def described(reader: WorkspaceReader) -> list[tuple[object, ...]]:
     return [(e.id, e.number, e.kind, e.subject, e.files, e.session) for e in reader.log()]
 
 
-@pytest.mark.behaviour(920)
+@pytest.mark.behaviour(153)
 @pytest.mark.parametrize("mode", ["copy", "auto"])
 def test_an_imported_workspace_has_the_history_forks_discards_and_files(
     exported: Path, tmp_path: Path, mode: str
@@ -110,7 +110,7 @@ def test_an_imported_workspace_has_the_history_forks_discards_and_files(
     close_shown()
 
 
-@pytest.mark.behaviour(920)
+@pytest.mark.behaviour(153)
 def test_plain_git_clones_a_bundle_and_finds_no_fault(exported: Path, tmp_path: Path) -> None:
     subprocess.run(
         ["git", "clone", "-q", "--bare", exported / "w.bundle", tmp_path / "clone"],
@@ -200,7 +200,7 @@ def refused(data: bytes, tmp_path: Path, **limits: int) -> BundleError:
     return caught.value
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 def test_a_bundle_with_any_byte_changed_or_cut_off_is_refused(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n" * 200}) as workspace:
         write(workspace, **{"a.txt": "a\n" * 199 + "b\n"})
@@ -213,7 +213,7 @@ def test_a_bundle_with_any_byte_changed_or_cut_off_is_refused(tmp_path: Path) ->
     refused(data + b"more", tmp_path)
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 def test_a_newer_format_is_named_and_another_git_bundle_is_not_imported(
     exported: Path, tmp_path: Path
 ) -> None:
@@ -226,7 +226,7 @@ def test_a_newer_format_is_named_and_another_git_bundle_is_not_imported(
     assert "not a bundle" in str(refused(b"\x7fELF", tmp_path))
 
 
-@pytest.mark.behaviour(921)
+@pytest.mark.behaviour(154)
 @pytest.mark.parametrize(
     "limits",
     [{"most_objects": 20}, {"most_bytes": 10_000}, {"most_files": 4}, {"most_entry_bytes": 999}],

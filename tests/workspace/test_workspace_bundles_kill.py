@@ -49,7 +49,7 @@ def kills(server: Server, directory: Path, work: str, times: int) -> Iterator[No
             yield
 
 
-@pytest.mark.behaviour(922)
+@pytest.mark.behaviour(155)
 def test_a_killed_import_leaves_no_workspace_and_can_be_repeated(
     server: Server, directory: Path
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_killed_import_leaves_no_workspace_and_can_be_repeated(
     import_workspace(directory / "bundle", storage=other, mode="copy")
 
 
-@pytest.mark.behaviour(922)
+@pytest.mark.behaviour(155)
 def test_a_killed_export_leaves_the_older_file_or_a_complete_one(
     server: Server, directory: Path
 ) -> None:

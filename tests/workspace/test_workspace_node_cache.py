@@ -44,7 +44,7 @@ def attempt(node: NodeCache, workspace: Workspace, text: str) -> tuple[int, byte
     return len(start) + len(result), result
 
 
-@pytest.mark.behaviour(923)
+@pytest.mark.behaviour(156)
 def test_a_second_fork_of_the_same_files_sends_less_than_20_kib(tmp_path: Path) -> None:
     node = NodeCache(tmp_path / "node")
     with created(tmp_path, MANY) as workspace:
@@ -90,7 +90,7 @@ def test_a_later_entry_with_the_same_files_needs_no_other_base(tmp_path: Path) -
             assert fork.files.read_bytes("a.txt") == b"a"
 
 
-@pytest.mark.behaviour(924)
+@pytest.mark.behaviour(157)
 def test_bases_that_were_used_least_recently_are_deleted_above_the_budget(tmp_path: Path) -> None:
     node = NodeCache(tmp_path / "node", budget_bytes=1)
     with created(tmp_path, {"a.txt": "a"}) as workspace:
