@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def assert_complete(storage: WorkspaceStorage) -> None:
         assert [result.number for result in attempts.results] == list(range(1, 9))
         assert {result.outcome for result in attempts.results} == {AttemptOutcome.FINISHED}
         assert [result.number for result in attempts.results if result.passed] == [5]
+        wait_for_orphans(workspace)
         assert sorted(workspace.forks()) == sorted(each.branch for each in attempts.results)
         assert attempts.best is not None
         for result in attempts.results:
@@ -90,3 +92,13 @@ def assert_complete(storage: WorkspaceStorage) -> None:
                 assert calls == ["note", "edit"]
         attempts.keep(attempts.best)
         assert b"a + b" in workspace.files.read_bytes("calc/core.py")
+
+
+def wait_for_orphans(workspace: Workspace) -> None:
+    """Wait until the workers of killed coordinators, which end by themselves, left no fork."""
+    for _ in range(300):
+        workspace.delete_leftover_forks()
+        if not any(name.startswith("temporary-") for name in workspace.forks()):
+            return
+        time.sleep(0.1)
+    pytest.fail("a worker whose coordinator was killed did not end within 30 s")

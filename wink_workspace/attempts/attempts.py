@@ -305,6 +305,7 @@ class Attempts:
             self._engine.close()
             late = [self._handle(event) for event in self._engine.poll(0)]
             self._interrupt_rest()
+            self._workspace.delete_leftover_forks()  # of workers that died while they scored
         yield from (result for result in late if result is not None)
 
     resume = run

@@ -896,6 +896,13 @@ class Workspace(ReadableHistory):
             self._ledger.fork(name, entry)
         return left
 
+    def delete_leftover_forks(self) -> None:
+        """Delete the temporary forks of processes that were killed."""
+        self._check_open()
+        for leftover in leftover_forks(self.forks()):
+            with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
+                self.delete_fork(leftover)
+
     @contextmanager
     def temporary_fork(self, *, at: int | str | None = None) -> Generator[Workspace]:
         """Open a fork that is deleted at the end of the block, with everything in it.
@@ -906,12 +913,8 @@ class Workspace(ReadableHistory):
         Args:
             at: The entry at which it begins, by default the newest.
         """
-        self._check_open()
-        forks = self.forks()
-        for leftover in leftover_forks(forks):
-            with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
-                self.delete_fork(leftover)
-        name = new_temporary_name(forks)
+        self.delete_leftover_forks()
+        name = new_temporary_name(self.forks())
         self.fork(name, at=at)
         try:
             with Workspace(
