@@ -81,7 +81,8 @@ def assert_complete(storage: WorkspaceStorage) -> None:
         (run_id,) = Attempts.run_ids(workspace)
         attempts = Attempts.open(workspace, run_id)
         assert [result.number for result in attempts.results] == list(range(1, 9))
-        assert {result.outcome for result in attempts.results} == {AttemptOutcome.FINISHED}
+        others = [each for each in attempts.results if each.outcome is not AttemptOutcome.FINISHED]
+        assert others == []
         assert [result.number for result in attempts.results if result.passed] == [5]
         wait_for_orphans(workspace)
         assert sorted(workspace.forks()) == sorted(each.branch for each in attempts.results)

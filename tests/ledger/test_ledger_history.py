@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -670,3 +672,29 @@ def test_a_sync_that_fails_after_the_ref_moved_does_not_fail_the_commit(tmp_path
         monkeypatch.setattr(os, "fsync", fsync)
         entry = imported(writer, {"a": b"1"})
         assert ledger.branch().head == entry == writer.head
+
+
+def test_refs_can_be_listed_while_another_process_deletes_forks(ledger: Ledger) -> None:
+    """A reader sees each ref or not, and never reports damage."""
+    with ledger.write() as writer:
+        head = imported(writer, {"a": b"1"})
+    ledger.fork("stays", head)
+    directory = ledger.store.repository.directory
+    script = (
+        "import itertools, os, pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[1], 'refs/wink/forks')\n"
+        "print('ready', flush=True)\n"
+        "for n in itertools.count():\n"
+        "    path = folder / f'fork-{n % 20}'\n"
+        "    path.write_text(sys.argv[2] + chr(10))\n"
+        "    path.unlink()\n"
+    )
+    command = [sys.executable, "-c", script, str(directory), head.id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            for _ in range(300):
+                assert "stays" in ledger.forks()
+        finally:
+            process.kill()

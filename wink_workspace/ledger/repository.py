@@ -446,7 +446,9 @@ class GitRepository:
         """The commit id of every ref below *prefix*, by name."""
         with _failures("refs cannot be read"):
             names = sorted(name for name in self._git.references if name.startswith(prefix))
-            return {name: str(self._git.references[name].target) for name in names}
+        found = {name: self.ref(name) for name in names}
+        # Without those that another process deleted meanwhile
+        return {name: commit_id for name, commit_id in found.items() if commit_id is not None}
 
     def delete_ref(self, name: str) -> None:
         """Delete a ref, loose or packed; its commit stays."""
