@@ -72,6 +72,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
+        process.stdout.close()
 
 
 @pytest.fixture
