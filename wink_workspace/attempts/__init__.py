@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         EventKind,
         Score,
     )
+    from .reading import AttemptPhase, AttemptStatus, RunStatus, read_run, read_runs
     from .scoring import CommandScore
     from .strategies import (
         Stop,
@@ -40,8 +41,10 @@ __all__ = [
     "AttemptContext",
     "AttemptEvent",
     "AttemptOutcome",
+    "AttemptPhase",
     "AttemptPlan",
     "AttemptResult",
+    "AttemptStatus",
     "AttemptTask",
     "Attempts",
     "BudgetPool",
@@ -50,12 +53,15 @@ __all__ = [
     "Engine",
     "EventKind",
     "LocalEngine",
+    "RunStatus",
     "Score",
     "Stop",
     "Strategy",
     "TurnBudget",
     "best_of_n",
     "first_passing",
+    "read_run",
+    "read_runs",
     "successive_halving",
     "tree_search",
 ]

@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Budget, Clock
 from wink_workspace.errors import (
@@ -42,12 +43,12 @@ from .protocol import (
     Engine,
     EventKind,
 )
+from .reading import RUNS_KIND, RunStatus, count_calls, run_status
 from .run_state import AttemptState, RunState
 from .strategies import Stop, Strategy, best_of_n, rank
 
 __all__ = ["Attempts"]
 
-_KIND: Final = "attempts"
 _MAX_N: Final = 10_000
 _MAX_STARTS: Final = 5
 """A worker of an attempt may die this often before the attempt counts as failed."""
@@ -76,6 +77,7 @@ class Attempts:
         score_timeout_s: A scorer that takes longer makes the attempt fail.
         restart: Begin an attempt whose worker died again, instead of continuing it from its last
             entry; what it had done is kept as a discard.
+        about: JSON that is stored with the run; ``RunStatus.about`` has it again.
         clock: The time, for leases.
 
     Attributes:
@@ -97,6 +99,7 @@ class Attempts:
         lease_s: float = 60.0,
         score_timeout_s: float = 3_600.0,
         restart: bool = False,
+        about: Mapping[str, Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if not 1 <= n <= _MAX_N:
@@ -118,7 +121,15 @@ class Attempts:
         self._lease_s, self._score_timeout_s = lease_s, score_timeout_s
         self._restart, self._clock = restart, clock
         self._is_new = True
-        self._run = RunState(n=n, seed=seed, origin="", budget=budget or Budget())
+        self._run = RunState(
+            n=n,
+            seed=seed,
+            begun_at=clock.now(),
+            branch=workspace.branch_name,
+            origin="",
+            budget=budget or Budget(),
+            about=about or {},
+        )
         self._run_document: Document | None = None
         self._states: dict[int, AttemptState] = {}
         self._documents: dict[int, Document] = {}
@@ -157,7 +168,7 @@ class Attempts:
             UsageError: If there is no such run.
             LedgerDamagedError: If its state cannot be read.
         """
-        found = workspace.documents(f"{_KIND}/{run_id}").read_all() if run_id.isalnum() else {}
+        found = workspace.documents(f"{RUNS_KIND}/{run_id}").read_all() if run_id.isalnum() else {}
         if "run" not in found:
             runs = ", ".join(cls.run_ids(workspace)) or "none"
             raise UsageError(f"there is no run {run_id!r}", hint=f"The runs are: {runs}.")
@@ -177,7 +188,7 @@ class Attempts:
     @staticmethod
     def run_ids(workspace: Workspace) -> tuple[str, ...]:
         """The runs of a workspace that were not removed, sorted."""
-        names = (name.split("/") for name in workspace.documents(_KIND).read_all())
+        names = (name.split("/") for name in workspace.documents(RUNS_KIND).read_all())
         return tuple(sorted({parts[0] for parts in names}))
 
     def _load(self, run_id: str, found: dict[str, Document], budget: Budget | None) -> None:
@@ -210,6 +221,13 @@ class Attempts:
     def spent(self) -> Spending:
         """What all attempts together spent, with what lost workers had reserved."""
         return self._pool.spent
+
+    @property
+    def status(self) -> RunStatus:
+        """Every attempt as it is now."""
+        return run_status(
+            self.run_id, self._run, self._states, partial(count_calls, self._workspace)
+        )
 
     def _result(self, number: int) -> AttemptResult | None:
         state = self._states[number]
@@ -266,7 +284,7 @@ class Attempts:
         """
         for name in self._own_branches():
             self._workspace.delete_fork(name)
-        documents = self._workspace.documents(f"{_KIND}/{self.run_id}")
+        documents = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}")
         names = documents.read_all()
         for name in sorted(names, key=lambda each: each == "run"):  # the run last: it can be found
             documents.delete(name)
@@ -342,7 +360,7 @@ class Attempts:
 
     def _begin(self) -> None:
         """Write the state of a new run, or take over that of a dead coordinator."""
-        self._workspace.documents(f"{_KIND}/{self.run_id}").delete_stale_locks()
+        self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").delete_stale_locks()
         if self._is_new:
             self._write_run()
             self._is_new = False
@@ -359,12 +377,12 @@ class Attempts:
                 self._retire(name, "replaced attempt")
 
     def _write_run(self) -> None:
-        self._run_document = self._workspace.documents(f"{_KIND}/{self.run_id}").write(
+        self._run_document = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
             "run", self._run.content(), expected=self._run_document, at=self._clock.now()
         )
 
     def _write(self, number: int, state: AttemptState) -> None:
-        self._documents[number] = self._workspace.documents(f"{_KIND}/{self.run_id}").write(
+        self._documents[number] = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
             str(number),
             state.content(),
             expected=self._documents.get(number),
@@ -427,10 +445,14 @@ class Attempts:
             self._workspace.fork(branch, of=self._states[parent].branch)
         else:
             self._workspace.fork(branch, at=self._run.origin)
-        since = self._workspace.head_of(branch).id
-        self._write(number, state.running(epoch=epoch, branch=branch, parent=parent))
+        since = self._workspace.head_of(branch)
+        begins_at = state.begins_at if goes_on else since.number
+        self._write(
+            number,
+            state.running(epoch=epoch, branch=branch, parent=parent, begins_at=begins_at),
+        )
         if previous:
-            self._retire(previous, "replaced attempt", since=since if goes_on else "")
+            self._retire(previous, "replaced attempt", since=since.id if goes_on else "")
         self._leases[number] = self._clock.monotonic_s() + self._lease_s
         task = AttemptTask(number=number, epoch=epoch, round=state.round, branch=branch, path=path)
         self._engine.submit(task)
@@ -465,9 +487,10 @@ class Attempts:
 
     def _accept(self, number: int, state: AttemptState, result: AttemptResult) -> AttemptResult:
         spent = state.spent + self._take_spent(number, state)
-        self._write(number, state.ended(result, spent=spent))
+        ended = state.ended(result, spent=spent, n_calls=count_calls(self._workspace, state))
+        self._write(number, ended)
         self._leases.pop(number, None)
-        return state.ended(result, spent=spent).as_result(number)
+        return ended.as_result(number)
 
     def _take_spent(self, number: int, state: AttemptState) -> Spending:
         """What the running round of an attempt spent."""
@@ -492,7 +515,7 @@ class Attempts:
             round=state.round,
             error=f"it was started {_MAX_STARTS} times; at last, {reason}",
         )
-        ended = state.ended(failed, spent=spent)
+        ended = state.ended(failed, spent=spent, n_calls=count_calls(self._workspace, state))
         self._write(number, ended)
         return ended.as_result(number)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 
@@ -22,12 +23,18 @@ Phase = Literal["waiting", "running", "ended"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What belongs to the whole run; ``chosen`` has numbers, each with the round to run."""
+    """What belongs to the whole run; ``chosen`` has numbers, each with the round to run.
+
+    ``about`` is JSON that belongs to the program that began the run.
+    """
 
     n: int
     seed: int
+    begun_at: datetime
+    branch: str
     origin: str
     budget: Budget
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
     chosen: tuple[tuple[int, int], ...] = ()
 
     def with_budget(self, budget: Budget) -> RunState:
@@ -51,8 +58,11 @@ class RunState:
             "version": _VERSION,
             "n": self.n,
             "seed": self.seed,
+            "begun_at": self.begun_at.isoformat(),
+            "branch": self.branch,
             "origin": self.origin,
             "budget": budget,
+            "about": dict(self.about),
             "chosen": [list(each) for each in self.chosen],
         }
 
@@ -67,8 +77,11 @@ class RunState:
             return cls(
                 n=content["n"],
                 seed=content["seed"],
+                begun_at=datetime.fromisoformat(content["begun_at"]),
+                branch=content["branch"],
                 origin=content["origin"],
                 budget=Budget(**budget),
+                about=content["about"],
                 chosen=tuple((number, round_) for number, round_ in content["chosen"]),
             )
         except (KeyError, TypeError, ValueError, InvalidOperation) as error:
@@ -80,7 +93,8 @@ class AttemptState:
     """One attempt; ``result`` is that of its last round that ended, as JSON.
 
     ``n_starts`` counts the workers of the present round. ``reserved`` counts as spent if the
-    coordinator dies.
+    coordinator dies. ``begins_at`` is the number of the entry at which its first start began, and
+    ``n_calls`` counts the calls after it, once it has ended.
     """
 
     phase: Phase = "waiting"
@@ -89,6 +103,8 @@ class AttemptState:
     n_starts: int = 0
     branch: str = ""
     parent: int = 0
+    begins_at: int = 0
+    n_calls: int = 0
     spent: Spending = Spending()  # noqa: RUF009 - frozen, so it may be shared
     reserved: Spending = Spending()  # noqa: RUF009 - likewise
     result: Mapping[str, Any] | None = None
@@ -110,7 +126,7 @@ class AttemptState:
             reserved=Spending(),
         )
 
-    def running(self, *, epoch: int, branch: str, parent: int) -> AttemptState:
+    def running(self, *, epoch: int, branch: str, parent: int, begins_at: int) -> AttemptState:
         """Given to a worker."""
         return replace(
             self,
@@ -118,6 +134,7 @@ class AttemptState:
             epoch=epoch,
             branch=branch,
             parent=parent,
+            begins_at=begins_at,
             n_starts=self.n_starts + 1,
         )
 
@@ -125,7 +142,7 @@ class AttemptState:
         """In a turn that reserved this."""
         return replace(self, spent=spent, reserved=reserved)
 
-    def ended(self, result: AttemptResult, *, spent: Spending) -> AttemptState:
+    def ended(self, result: AttemptResult, *, spent: Spending, n_calls: int) -> AttemptState:
         """With the accepted result of its present round."""
         before_s = 0.0 if self.result is None else float(self.result["duration_s"])
         content = {
@@ -137,7 +154,13 @@ class AttemptState:
             "duration_s": before_s + result.cost.duration_s,
         }
         return replace(
-            self, phase="ended", n_starts=0, spent=spent, reserved=Spending(), result=content
+            self,
+            phase="ended",
+            n_starts=0,
+            n_calls=n_calls,
+            spent=spent,
+            reserved=Spending(),
+            result=content,
         )
 
     def as_result(self, number: int) -> AttemptResult:
@@ -167,6 +190,8 @@ class AttemptState:
             "n_starts": self.n_starts,
             "branch": self.branch,
             "parent": self.parent,
+            "begins_at": self.begins_at,
+            "n_calls": self.n_calls,
             "spent": _spending_content(self.spent),
             "reserved": _spending_content(self.reserved),
             "result": None if self.result is None else dict(self.result),
@@ -184,6 +209,8 @@ class AttemptState:
                 n_starts=content["n_starts"],
                 branch=content["branch"],
                 parent=content["parent"],
+                begins_at=content["begins_at"],
+                n_calls=content["n_calls"],
                 spent=_parse_spending(content["spent"]),
                 reserved=_parse_spending(content["reserved"]),
                 result=content["result"],

@@ -7,8 +7,9 @@ only, so a run that is resumed continues in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from .protocol import AttemptResult
+from .protocol import AttemptResult, Score
 
 __all__ = [
     "Stop",
@@ -29,7 +30,18 @@ Stop = Callable[[Sequence[AttemptResult]], bool]
 """Whether the run may stop, given the results so far; asked after each one."""
 
 
-def rank(result: AttemptResult) -> tuple[bool, float, int]:
+class Ranked(Protocol):
+    """A result, or the status of an attempt."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def score(self) -> Score | None: ...
+    @property
+    def passed(self) -> bool: ...
+
+
+def rank(result: Ranked) -> tuple[bool, float, int]:
     """The best result has the highest rank: passed, then score, then the lowest number."""
     value = float("-inf") if result.score is None else result.score.value
     return result.passed, value, -result.number

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import ImportConfig, WorkspaceConfig
     from .importing import Imported
-    from .reading import WorkspaceReader
+    from .reading import ReadableHistory, WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
     from .selecting import FileHunks, Hunk, Selection
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
@@ -39,6 +39,7 @@ __all__ = [
     "Imported",
     "LeftOut",
     "PathChange",
+    "ReadableHistory",
     "RecordedRun",
     "RunAbout",
     "Selection",

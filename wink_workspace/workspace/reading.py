@@ -27,6 +27,7 @@ from wink_workspace.ledger import (
     MAIN_BRANCH,
     Branch,
     Discarded,
+    Documents,
     Forgotten,
     Ledger,
     LogEntry,
@@ -49,7 +50,7 @@ from wink_workspace.session import ToolInvoked
 from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
 from .changeset import ChangeSet
-from .forking import forks_of, imported_entry
+from .forking import forks_of, imported_entry, require_branch
 from .source_rules import open_source_filter, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
 from .timeline import TimelineRow, timeline
@@ -304,6 +305,27 @@ class ReadableHistory:
             LedgerError: If an entry cannot be read.
         """
         return timeline(self._ledger.store, self.heads(), after=after)
+
+    def head_of(self, branch: str) -> LogEntry:
+        """The newest entry of a branch.
+
+        Raises:
+            EntryMissingError: If there is no such fork, or it has no entry.
+        """
+        require_branch(self._ledger, branch)
+        head = self._ledger.branch(branch).head
+        if head is None:
+            raise EntryMissingError(f"the branch {branch!r} has no entry")
+        return head
+
+    def log_of(self, branch: str) -> Iterator[LogEntry]:
+        """The entries of a branch, newest first; raises as ``head_of``."""
+        require_branch(self._ledger, branch)
+        return self._ledger.branch(branch).log()
+
+    def documents(self, kind: str) -> Documents:
+        """JSON documents in the ledger that belong to the workspace and not to its history."""
+        return self._ledger.documents(kind)
 
     def heads(self) -> dict[str, str]:
         """The id of the newest entry of every branch, the main branch first."""

@@ -993,22 +993,10 @@ class Workspace(ReadableHistory):
             heads.append(head or self._imported())
         return self._changeset(heads[0].files, heads[1].files, include_ignored=True)
 
-    def head_of(self, branch: str) -> LogEntry:
-        """The newest entry of a branch.
-
-        Raises:
-            EntryMissingError: If there is no such fork, or it has no entry.
-        """
-        require_branch(self._ledger, branch)
-        head = self._ledger.branch(branch).head
-        if head is None:
-            raise EntryMissingError(f"the branch {branch!r} has no entry")
-        return head
-
     def documents(self, kind: str) -> Documents:
-        """JSON documents in the ledger that belong to the workspace and not to its history."""
+        """As in ``ReadableHistory``; they can be written here."""
         self._check_open()
-        return self._ledger.documents(kind)
+        return super().documents(kind)
 
     @property
     def folder(self) -> WorkspaceFolder:
