@@ -10,7 +10,8 @@ that file; any other link has the type ``"link"`` and is not followed.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO
 
 from fsspec import AbstractFileSystem
@@ -18,6 +19,7 @@ from fsspec.utils import tokenize
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
+    FileChangedError,
     FileExpectedError,
     FilesystemError,
     PathExistsError,
@@ -45,11 +47,22 @@ class MemoryFsspec(AbstractFileSystem):
 
     def __init__(self, filesystem: Filesystem, **storage_options: Any) -> None:
         super().__init__(**storage_options)
-        self._files = filesystem
+        self._filesystem = filesystem
+
+    @property
+    def _files(self) -> Filesystem:
+        """The files to read."""
+        return self._filesystem
+
+    @contextmanager
+    def _changing(self, what: str, path: str) -> Generator[Filesystem]:
+        """The files to change, for the change *what* of *path*; a subclass may commit it."""
+        del what, path
+        yield self._files
 
     @property
     def _fs_token(self) -> str:
-        return tokenize(id(self._files))
+        return tokenize(id(self._filesystem))
 
     def __reduce__(self) -> Any:
         raise TypeError("the files are shared with a workspace and cannot be pickled")
@@ -108,7 +121,7 @@ class MemoryFsspec(AbstractFileSystem):
             return self._files.open(target)
         if mode == "r+b":
             content = self._files.read_bytes(target)
-            return _Writer(self._files, target, "overwrite", autocommit, content)
+            return _Writer(self._changing, target, "overwrite", autocommit, content)
         kind = mode.removesuffix("b").removesuffix("+")
         if kind not in _WRITE_MODES:
             raise UsageError(f"unknown mode {mode!r}", hint="Use rb, wb, xb, ab or r+b.")
@@ -116,39 +129,46 @@ class MemoryFsspec(AbstractFileSystem):
             raise PathExistsError(f"{path} exists already")
         if self.isdir(path):
             raise FileExpectedError(f"{path} is a directory")
-        return _Writer(self._files, target, _WRITE_MODES[kind], autocommit)
+        return _Writer(self._changing, target, _WRITE_MODES[kind], autocommit)
 
     def pipe_file(self, path: str, value: bytes, mode: WriteMode = "overwrite", **_: Any) -> None:
         """Write a whole file."""
-        self._files.write_bytes(self._workspace_path(path), value, mode=mode)
+        target = self._workspace_path(path)
+        with self._changing("write", target) as files:
+            files.write_bytes(target, value, mode=mode)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy a file with its executable bit, a link, or a directory without its entries."""
         source, target = self._workspace_path(path1), self._workspace_path(path2)
-        found = self.info(source)
-        if found["type"] == "directory":
-            self._files.mkdir(target)
-        elif found["type"] == "link":
-            self._files.symlink(target, found["destination"])
-        else:
-            self._files.write_bytes(target, self._files.read_bytes(source))
-            self._files.set_executable(target, self._files.stat(source).executable)
+        with self._changing("copy", source) as files:
+            found = self.info(source)
+            if found["type"] == "directory":
+                files.mkdir(target)
+            elif found["type"] == "link":
+                files.symlink(target, found["destination"])
+            else:
+                files.write_bytes(target, files.read_bytes(source))
+                files.set_executable(target, files.stat(source).executable)
 
     # Directories and deleting
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Create a directory that does not exist."""
-        self._files.mkdir(self._workspace_path(path), parents=create_parents, exist_ok=False)
+        target = self._workspace_path(path)
+        with self._changing("make directory", target) as files:
+            files.mkdir(target, parents=create_parents, exist_ok=False)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Create a directory and its missing parents."""
-        self._files.mkdir(self._workspace_path(path), exist_ok=exist_ok)
+        target = self._workspace_path(path)
+        with self._changing("make directory", target) as files:
+            files.mkdir(target, exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
         """Delete an empty directory."""
         if not self.isdir(path):
             raise DirectoryExpectedError(f"{path} is not a directory")
-        self._files.delete(self._workspace_path(path))
+        self._rm(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Delete files, links and directories; of the root, only the entries."""
@@ -157,7 +177,9 @@ class MemoryFsspec(AbstractFileSystem):
                 self._rm(target)
 
     def _rm(self, path: str) -> None:
-        self._files.delete(self._workspace_path(path))
+        target = self._workspace_path(path)
+        with self._changing("delete", target) as files:
+            files.delete(target)
 
 
 class _Writer(io.BytesIO):
@@ -165,17 +187,18 @@ class _Writer(io.BytesIO):
 
     def __init__(
         self,
-        files: Filesystem,
+        changing: Callable[[str, str], AbstractContextManager[Filesystem]],
         path: str,
         mode: WriteMode,
         autocommit: bool,
         content: bytes = b"",
     ) -> None:
         super().__init__(content)
-        self._files = files
+        self._changing = changing
         self._path = path
         self._mode: WriteMode = mode
         self._autocommit = autocommit
+        self._before = content
         self._written = b""
 
     def close(self) -> None:
@@ -189,7 +212,13 @@ class _Writer(io.BytesIO):
 
     def commit(self) -> None:
         """Write the file to the workspace."""
-        self._files.write_bytes(self._path, self._written, mode=self._mode)
+        with self._changing("write", self._path) as files:
+            if self._before and files.read_bytes(self._path) != self._before:
+                raise FileChangedError(
+                    f"{self._path} changed since it was opened", hint="Open it again."
+                )
+            files.write_bytes(self._path, self._written, mode=self._mode)
 
     def discard(self) -> None:
-        """Do nothing: the file was not written yet."""
+        """Never write the file, also if it is closed later."""
+        self._autocommit = False

@@ -206,7 +206,7 @@ class DirectorySource(Protocol):
         """Replaces the entries in fingerprints."""
         ...
 
-    def load(self) -> Map[str, Node]:
+    def load(self) -> Mapping[str, Node]:
         """List the entries."""
         ...
 
@@ -231,7 +231,7 @@ class RemoteDirectory(Directory):
     def children(self) -> Map[str, Node]:
         """The entries, listed at their first use."""
         if self._loaded is None:
-            self._loaded = self._source.load()
+            self._loaded = Map(self._source.load())
         return self._loaded
 
 

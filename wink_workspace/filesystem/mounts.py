@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from importlib import import_module  # noqa: TID251 - fsspec has no types
 from typing import BinaryIO, Literal, Protocol, cast
 
-from immutables import Map
-
 from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError, UsageError
 
 from .host_tree import HostTree
@@ -295,11 +293,10 @@ class _UrlPath:
         with _as_mount_error(f"cannot read {self.path} of {self.url}"):
             return self.filesystem.open(self.path)
 
-    def load(self) -> Map[str, Node]:
+    def load(self) -> Mapping[str, Node]:
         with _as_mount_error(f"cannot list {self.path} of {self.url}"):
             infos = self.filesystem.ls(self.path)
-        children = {_last_name(info): self._child(info) for info in infos if self._is_child(info)}
-        return Map(children)
+        return {_last_name(info): self._child(info) for info in infos if self._is_child(info)}
 
     def file_node(self, info: dict[str, object]) -> File:
         """The file that *info* describes; it is loaded now if its size is not known."""
@@ -363,11 +360,11 @@ class _HostPath:
         with _as_mount_error(f"cannot read {self.path} in {self.tree.path}"):
             return self.tree.open(self.path)
 
-    def load(self) -> Map[str, Node]:
+    def load(self) -> Mapping[str, Node]:
         with _as_mount_error(f"cannot list {self.path} in {self.tree.path}"):
             names = self.tree.names(self.path)
             nodes = {name: self._child(self.path / name) for name in names}
-        return Map({name: node for name, node in nodes.items() if node is not None})
+        return {name: node for name, node in nodes.items() if node is not None}
 
     def _child(self, path: WorkspacePath) -> Node | None:
         entry = self.tree.stat(path)

@@ -21,7 +21,14 @@ from wink_workspace.errors import (
     LedgerError,
     LimitExceededError,
 )
-from wink_workspace.filesystem import Diff, FileChange, FileKind, WorkspacePath, parse_path
+from wink_workspace.filesystem import (
+    Diff,
+    FileChange,
+    FileKind,
+    Filesystem,
+    WorkspacePath,
+    parse_path,
+)
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_BRANCH,
@@ -50,6 +57,7 @@ from wink_workspace.session import ToolInvoked
 from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
 from .changeset import ChangeSet
+from .entry_files import files_after
 from .forking import forks_of, imported_entry, require_branch
 from .source_rules import open_source_filter, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
@@ -178,6 +186,16 @@ class ReadableHistory:
                 f"{path} has {size_bytes:,} bytes; {limit_bytes:,} are shown at most"
             )
         return store.read(found.id)
+
+    def files_at(self, which: LogEntry | int | str | None = None) -> Filesystem:
+        """The files after an entry, by default the newest, read-only; each part is read on demand.
+
+        Raises:
+            EntryMissingError: If there is no such entry.
+        """
+        if not isinstance(which, LogEntry):
+            which = self.head if which is None else self.entry(which)
+        return files_after(self._ledger.store, which)
 
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
@@ -407,6 +425,11 @@ class WorkspaceReader(ReadableHistory):
         trace: TracebackType | None,
     ) -> None:
         self._ledger.close()
+
+    def refresh(self) -> LogEntry:
+        """Read again which entry is the newest; raises as ``head``."""
+        self._branch.refresh()
+        return self.head
 
     def fork(self, name: str, *, at: int | str | None = None) -> None:
         """Begin another branch at an entry, by default at the newest.

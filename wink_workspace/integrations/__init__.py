@@ -1,0 +1,1 @@
+"""Our transactions in other frameworks; one module for each, loaded on use."""
