@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLIENTS := $(VENV)/clients
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
-.PHONY: demo test images check bench bench-libgit2 bench-peers soak matrix clean
+.PHONY: demo test images check clients bench bench-libgit2 bench-peers soak matrix clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo --build
@@ -28,6 +29,9 @@ check: $(READY)  ## style, words, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
+clients: $(READY) $(CLIENTS)/.ready  ## Claude Code and Codex with a scripted provider; needs root
+	$(BIN)/pytest -q -p no:benchmark -m clients tests
+
 bench: $(READY)  ## writes benchmarks/out/latest.json
 	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"
 
@@ -45,6 +49,12 @@ matrix:  ## the suite on every supported Python that is installed
 
 $(READY): pyproject.toml scripts/setup tests/mcp_server/node/package-lock.json
 	scripts/setup $(PYTHON) $(VENV)
+	touch $@
+
+$(CLIENTS)/.ready: tests/clients/package-lock.json $(READY)
+	mkdir -p $(CLIENTS)
+	cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)
+	npm ci --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund --silent
 	touch $@
 
 clean:

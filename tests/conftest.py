@@ -66,9 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests; ``make soak`` selects them by their mark."""
-    if "soak" in config.getoption("markexpr"):
-        return
-    long = [item for item in items if item.get_closest_marker("soak")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
+    """Deselect tests that only ``make soak`` and ``make clients`` run, which name their mark."""
+    not_asked = {"soak", "clients"} - set(re.findall(r"\w+", config.getoption("markexpr")))
+    left_out = [item for item in items if any(map(item.get_closest_marker, not_asked))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

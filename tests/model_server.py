@@ -2,7 +2,8 @@
 
 It answers the n-th request with the n-th step, whatever the request says. Answers are streamed in
 small pieces: ``/v1/messages`` as Anthropic, ``/v1/responses`` and ``/v1/chat/completions`` as
-OpenAI. The decoded requests are kept in order.
+OpenAI. The decoded requests are kept in order. It needs only the standard library, so that it also
+runs where wink_workspace is not installed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wink_workspace.environment import Environment
+if TYPE_CHECKING:
+    from wink_workspace.environment import Environment
 
 KEY = "test-key-0123456789abcdef"
 
@@ -28,6 +30,8 @@ class Call:
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
     id: str = ""
+    namespace: str = ""
+    """In OpenAI's Responses API, the group of tools that *name* belongs to."""
 
     @property
     def text(self) -> str:
@@ -83,14 +87,22 @@ Step = Turn | HttpFailure | DroppedTurn | HangingTurn
 
 
 class ModelServer:
-    """The server; a context manager."""
+    """The server; a context manager.
 
-    def __init__(self, *steps: Step) -> None:
+    Args:
+        steps: The answers.
+        aside: The answer to requests that offer no tools, if these are not to take a step. Agent
+            programs ask in such requests for the title of a conversation, for example.
+    """
+
+    def __init__(self, *steps: Step, aside: Turn | None = None) -> None:
         self.steps = list(steps)
+        self.aside = aside
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.ended = threading.Event()
         self._lock = threading.Lock()
+        self._n_taken = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=lambda: self._server.serve_forever(0.02))
@@ -121,6 +133,8 @@ class ModelServer:
 
     @property
     def environment(self) -> Environment:
+        from wink_workspace.environment import Environment
+
         return Environment(variables=self.variables)
 
     def take(self, asked: dict[str, Any], headers: dict[str, str]) -> tuple[int, Step]:
@@ -128,9 +142,12 @@ class ModelServer:
             self.requests.append(asked)
             self.headers.append(headers)
             number = len(self.requests)
-            if number > len(self.steps):
+            if self.aside is not None and not asked.get("tools"):
+                return number, self.aside
+            if self._n_taken == len(self.steps):
                 return number, HttpFailure(400, "invalid_request_error", "no step is left")
-            return number, self.steps[number - 1]
+            self._n_taken += 1
+            return number, self.steps[self._n_taken - 1]
 
 
 def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
@@ -142,8 +159,11 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            wire = _WIRES.get(self.path.partition("?")[0])
+            if wire is None:
+                self.send_error(404)
+                return
             number, step = server.take(asked, {k.lower(): v for k, v in self.headers.items()})
-            wire = _WIRES[self.path.partition("?")[0]]
             if isinstance(step, HttpFailure):
                 self._fail(wire, step)
                 return
@@ -377,6 +397,8 @@ def _function_call(
         "id": f"fc_{number}_{n}", "type": "function_call", "status": "in_progress",
         "call_id": call.id or f"call_{number}_{n}", "name": call.name, "arguments": "",
     }  # fmt: skip
+    if call.namespace:
+        item["namespace"] = call.namespace
     yield _typed("response.output_item.added", output_index=at, item=item)
     for piece in _pieces(call.text):
         yield _typed(

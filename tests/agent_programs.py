@@ -1,0 +1,284 @@
+"""Runs agent programs of others, Claude Code and Codex, against a scripted provider on loopback.
+
+``claude_code`` and ``codex`` describe an invocation: arguments, variables, and files below a home of
+its own. They read and start nothing, so an invocation can run here, with ``AgentRun.of``, or
+anywhere else where its binary, its files and its provider are, such as in a container. The binaries
+are native programs that need no Node.js. ``model_server`` is the provider.
+
+No program gets a variable, a setting or a key of the user. Telemetry, updates and error reports are
+turned off in each; where they run there is loopback only (see ``loopback``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_server import KEY, Call
+
+NODE_MODULES = Path(sys.prefix, "clients", "node_modules")
+"""Where ``make clients`` installs the programs."""
+
+TIMEOUT_S = 120.0
+
+_TOKEN = "WINK_WORKSPACE_TOKEN"
+
+
+@dataclass(frozen=True)
+class Server:
+    """An MCP server that the program starts."""
+
+    command: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HttpServer:
+    """An MCP server over HTTP; its token is in the program's variable ``WINK_WORKSPACE_TOKEN``."""
+
+    url: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How to run one task with a program.
+
+    Attributes:
+        arguments: What comes after the name of the binary.
+        variables: All variables of its environment, except ``HOME``, ``TMPDIR`` and ``PATH``.
+        files: Their text by path relative to ``HOME``.
+    """
+
+    arguments: Sequence[str]
+    variables: Mapping[str, str]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class ClaudeCode:
+    """``@anthropic-ai/claude-code``."""
+
+    name = "claude-code"
+
+    @staticmethod
+    def binary() -> Path:
+        return _native("@anthropic-ai/claude-code-linux-*/claude")
+
+    @staticmethod
+    def call(server: str, tool: str, **arguments: Any) -> Call:
+        """A call of the tool of an MCP server, as the program expects it from a model."""
+        return Call(f"mcp__{server}__{tool}", arguments)
+
+    @staticmethod
+    def invocation(
+        task: str,
+        *,
+        provider_url: str,
+        servers: Mapping[str, Server | HttpServer] | None = None,
+        own_tools: Sequence[str] = (),
+        more: Sequence[str] = (),
+    ) -> Invocation:
+        """Run *task* with the tools of *servers* and *own_tools*; print events as JSON lines."""
+        servers = servers or {}
+        config = {"mcpServers": {name: _json(server) for name, server in servers.items()}}
+        allowed = [*own_tools, *(f"mcp__{name}" for name in servers)]
+        return Invocation(
+            arguments=[
+                *("-p", task, "--output-format", "stream-json", "--verbose"),
+                *("--model", "claude-scripted", "--no-session-persistence"),
+                *("--strict-mcp-config", "--mcp-config", json.dumps(config)),
+                *("--tools", ",".join(own_tools), "--allowedTools", ",".join(allowed)),
+                *more,
+            ],
+            variables={
+                "ANTHROPIC_BASE_URL": provider_url,
+                "ANTHROPIC_API_KEY": KEY,
+                "ENABLE_TOOL_SEARCH": "false",  # send the model each tool at once
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "DISABLE_TELEMETRY": "1",
+                "DISABLE_ERROR_REPORTING": "1",
+                "DISABLE_AUTOUPDATER": "1",
+                **_tokens(servers),
+            },
+        )
+
+    @staticmethod
+    def tools(request: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """The tools that a request to the provider offers, by the name that a model sees."""
+        return {tool["name"]: tool for tool in request["tools"] if "name" in tool}
+
+    @staticmethod
+    def results(request: Mapping[str, Any]) -> list[str]:
+        """The results of calls in a request to the provider, as a model reads them."""
+        blocks = [
+            block
+            for message in request["messages"]
+            if isinstance(message["content"], list)
+            for block in message["content"]
+            if block["type"] == "tool_result"
+        ]
+        return [_joined(block["content"]) for block in blocks]
+
+
+class Codex:
+    """``@openai/codex``."""
+
+    name = "codex"
+
+    @staticmethod
+    def binary() -> Path:
+        return _native("@openai/codex-linux-*/vendor/*/bin/codex")
+
+    @staticmethod
+    def call(server: str, tool: str, **arguments: Any) -> Call:
+        """A call of the tool of an MCP server, as the program expects it from a model."""
+        return Call(tool, arguments, namespace=f"mcp__{server}")
+
+    @staticmethod
+    def invocation(
+        task: str,
+        *,
+        provider_url: str,
+        servers: Mapping[str, Server | HttpServer] | None = None,
+        more: Sequence[str] = (),
+    ) -> Invocation:
+        """Run *task* with the tools of *servers*; print events as JSON lines.
+
+        Its own tools run in its own sandbox, read-only, and cannot be turned off.
+        """
+        tables: dict[str, dict[str, Any]] = {
+            "": {
+                "model": "scripted",
+                "model_provider": "scripted",
+                "approval_policy": "never",
+                "sandbox_mode": "read-only",
+                "check_for_update_on_startup": False,
+            },
+            "model_providers.scripted": {
+                "name": "scripted",
+                "base_url": f"{provider_url}/v1",
+                "wire_api": "responses",
+                "env_key": "OPENAI_API_KEY",
+                "request_max_retries": 0,
+                "stream_max_retries": 0,
+            },
+            "analytics": {"enabled": False},
+            "otel": {"exporter": "none", "trace_exporter": "none", "metrics_exporter": "none"},
+        }
+        servers = servers or {}
+        for name, server in servers.items():
+            wanted = {"required": True, "default_tools_approval_mode": "approve"}
+            if isinstance(server, HttpServer):
+                address = {"url": server.url, "bearer_token_env_var": _TOKEN}
+                tables[f"mcp_servers.{name}"] = {**address, **wanted}
+                continue
+            program, *arguments = server.command
+            tables[f"mcp_servers.{name}"] = {"command": program, "args": arguments, **wanted}
+            tables[f"mcp_servers.{name}.env"] = dict(server.variables)
+        return Invocation(
+            arguments=["exec", "--json", "--skip-git-repo-check", *more, task],
+            variables={"OPENAI_API_KEY": KEY, **_tokens(servers)},
+            files={".codex/config.toml": _toml(tables)},
+        )
+
+    @staticmethod
+    def tools(request: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """The tools that a request to the provider offers; those of a namespace as ``space__name``."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for tool in request["tools"]:
+            if tool["type"] == "namespace":
+                found |= {f"{tool['name']}__{each['name']}": each for each in tool["tools"]}
+            elif "name" in tool:
+                found[tool["name"]] = tool
+        return found
+
+    @staticmethod
+    def results(request: Mapping[str, Any]) -> list[str]:
+        """The results of calls in a request to the provider, as a model reads them."""
+        return [
+            _joined(item["output"])
+            for item in request["input"]
+            if item["type"] == "function_call_output"
+        ]
+
+
+AgentProgram = type[ClaudeCode] | type[Codex]
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """How a program ended, and what it printed."""
+
+    code: int
+    output: str
+    errors: str
+
+    @classmethod
+    def of(cls, binary: Path, invocation: Invocation, *, directory: Path, home: Path) -> AgentRun:
+        """Run a program here, in *directory*; *home* is created if it is missing.
+
+        Raises:
+            TimeoutExpired: If it has not ended after two minutes.
+        """
+        temporary = home / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        for name, text in invocation.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(text)
+        own = {"HOME": str(home), "TMPDIR": str(temporary), "PATH": os.environ["PATH"]}
+        done = subprocess.run(
+            [str(binary), *invocation.arguments],
+            cwd=directory,
+            env={**own, **invocation.variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        return cls(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of the output."""
+        return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+
+
+def _native(pattern: str) -> Path:
+    found = sorted(NODE_MODULES.glob(pattern))
+    if not found:
+        raise FileNotFoundError(f'no {pattern} in {NODE_MODULES}: run "make clients" once')
+    return found[0]
+
+
+def _tokens(servers: Mapping[str, Server | HttpServer]) -> dict[str, str]:
+    tokens = {each.token for each in servers.values() if isinstance(each, HttpServer)}
+    return {_TOKEN: tokens.pop()} if tokens else {}
+
+
+def _json(server: Server | HttpServer) -> dict[str, Any]:
+    if isinstance(server, HttpServer):
+        headers = {"Authorization": f"Bearer ${{{_TOKEN}}}"}
+        return {"type": "http", "url": server.url, "headers": headers}
+    command, *arguments = server.command
+    return {"command": command, "args": arguments, "env": dict(server.variables)}
+
+
+def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of strings, booleans, numbers and lists; JSON writes all of these as TOML does."""
+    parts: list[str] = []
+    for name, values in tables.items():
+        parts += [f"[{name}]"] if name else []
+        parts += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _joined(content: str | Sequence[Mapping[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content)

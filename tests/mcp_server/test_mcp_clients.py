@@ -1,0 +1,159 @@
+"""Claude Code and Codex work in a workspace through the MCP server. Run by ``make clients``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_programs import AgentProgram, AgentRun, ClaudeCode, Codex, HttpServer, Server
+from mcp_harness import started
+from model_server import Call, ModelServer, Turn
+
+from wink_workspace.mcp_server import Catalog
+
+pytestmark = pytest.mark.clients
+
+WINK = Path(sys.executable).with_name("wink-workspace")
+OPTIONS = ("--workspace-tools", "--sandbox", "none")
+TOKEN = "t0ken-of-the-tests"
+NUMBERED = "     1\tdef greet():\n     2\t    return 'helo \"you\"'"
+PROGRAMS: list[AgentProgram] = [ClaudeCode, Codex]
+
+
+@dataclass
+class Client:
+    """A project, and a program that works on it in a home of its own."""
+
+    program: AgentProgram
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.project = self.root / "project"
+        self.project.mkdir()
+        self.app = self.project / "app.py"
+        self.app.write_text("def greet():\n    return 'helo \"you\"'\n")
+
+    def call(self, tool: str, **arguments: Any) -> Call:
+        return self.program.call("wink", tool, **arguments)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"XDG_STATE_HOME": str(self.root / "state"), "HOME": str(self.root / "home")}
+
+    def run(
+        self, *steps: Turn, options: tuple[str, ...] = (), server: HttpServer | None = None
+    ) -> list[dict[str, Any]]:
+        """Let the program work through *steps*; its requests to the provider.
+
+        Its MCP server is *server*, or one that it starts with *options*.
+        """
+        own = Server([str(WINK), "mcp", "--repo", ".", *OPTIONS, *options], self.variables)
+        with ModelServer(*steps, aside=Turn("A title")) as provider:
+            done = AgentRun.of(
+                self.program.binary(),
+                self.program.invocation(
+                    "Fix the typo.", provider_url=provider.url, servers={"wink": server or own}
+                ),
+                directory=self.project,
+                home=self.root / "home",
+            )
+        assert done.code == 0, done.output + done.errors
+        return [request for request in provider.requests if request.get("tools")]
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Client:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a network namespace with loopback only")
+    return Client(request.param, tmp_path)
+
+
+def test_client_offers_the_model_every_tool_of_the_server(client: Client) -> None:
+    (request,) = client.run(Turn("Hello."))
+
+    names = {tool.name for tool in Catalog(operations=True).tools}
+    offered = client.program.tools(request).keys()
+    assert {f"mcp__wink__{name}" for name in names} <= offered
+    if client.program is ClaudeCode:  # whose own tools can be turned off
+        assert all(name.startswith("mcp__wink__") for name in offered)
+
+
+def test_client_hands_the_model_numbered_lines_and_diffs_as_text(client: Client) -> None:
+    *_, last = client.run(
+        Turn(calls=(client.call("read_file", file_path="app.py"),)),
+        Turn(
+            calls=(
+                client.call("edit_file", file_path="app.py", old_string="helo", new_string="hi"),
+            )
+        ),
+        Turn("Done."),
+    )
+
+    read, edited = client.program.results(last)
+    assert NUMBERED in read
+    assert "\n-    return 'helo \"you\"'\n+    return 'hi \"you\"'" in edited
+
+
+def test_client_hands_the_model_escaped_json_if_the_server_sends_structured_content(
+    client: Client,
+) -> None:
+    """So text alone is the default."""
+    *_, last = client.run(
+        Turn(calls=(client.call("read_file", file_path="app.py"),)),
+        Turn("Done."),
+        options=("--structured",),
+    )
+
+    (read,) = client.program.results(last)
+    assert NUMBERED not in read
+    assert r""""lines":["def greet():","    return 'helo \"you\"'"]""" in read
+
+
+def test_client_reads_through_a_server_over_http_with_a_token(client: Client) -> None:
+    command = [str(WINK), "mcp", "--repo", str(client.project), *OPTIONS, "--http", "127.0.0.1:0"]
+    path = {"PATH": os.environ["PATH"], "WINK_WORKSPACE_TOKEN": TOKEN}
+    with started(command, {**client.variables, **path}) as server:
+        *_, last = client.run(
+            Turn(calls=(client.call("read_file", file_path="app.py"),)),
+            Turn("Done."),
+            server=HttpServer(server.url, TOKEN),
+        )
+
+    assert NUMBERED in client.program.results(last)[0]
+
+
+def test_client_accepts_absolute_paths_below_its_directory(client: Client) -> None:
+    *_, last = client.run(
+        Turn(calls=(client.call("read_file", file_path=str(client.app)),)), Turn("Done.")
+    )
+
+    assert NUMBERED in client.program.results(last)[0]
+
+
+def test_client_reports_a_failed_call_to_the_model_with_what_to_do_next(client: Client) -> None:
+    *_, last = client.run(
+        Turn(calls=(client.call("write_file", file_path="app.py", content="x"),)), Turn("Done.")
+    )
+
+    assert "read" in client.program.results(last)[0].lower()
+    assert client.app.read_text() == "def greet():\n    return 'helo \"you\"'\n"
+
+
+def test_source_changes_only_when_the_model_applies_its_changes(client: Client) -> None:
+    before = client.app.read_text()
+    edit = client.call("edit_file", file_path="app.py", old_string="helo", new_string="hi")
+    read = client.call("read_file", file_path="app.py")
+    client.run(Turn(calls=(read,)), Turn(calls=(edit,)), Turn("Done."))
+    assert client.app.read_text() == before
+
+    client.run(
+        Turn(calls=(read,)),
+        Turn(calls=(edit,)),
+        Turn(calls=(client.call("workspace_apply"),)),
+        Turn("Done."),
+    )
+    assert client.app.read_text() == before.replace("helo", "hi")
