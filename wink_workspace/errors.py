@@ -15,6 +15,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- ParseError                    data that does not fit its type; lists every problem
      |    +-- SchemaError                   a type that has no JSON Schema
      |    +-- ProgramError                  a program that a sandbox cannot run
+     |    +-- MissingExtraError (ImportError)  an extra of this package is not installed
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
      +-- CallCancelledError                 the caller cancelled the call
@@ -109,6 +110,7 @@ __all__ = [
     "LedgerMovedError",
     "LimitExceededError",
     "LinkError",
+    "MissingExtraError",
     "MountError",
     "OverridesError",
     "ParseError",
@@ -259,6 +261,20 @@ class ProgramError(UsageError):
             " interpreter, as in `sh FILE`.",
         )
         self.is_missing = is_missing
+
+
+class MissingExtraError(UsageError, ImportError):
+    """A feature needs a library that an extra of this package installs."""
+
+    code = "extra-missing"
+
+    @classmethod
+    def of(cls, feature: str, extra: str, library: str | None) -> MissingExtraError:
+        """The error for *feature*, such as "the MCP server", which lacks *library*."""
+        return cls(
+            f"{feature} needs a library that is missing: {library}",
+            hint=f"Install it: pip install 'wink-workspace[{extra}]'.",
+        )
 
 
 class DeadlineExceededError(WinkError, TimeoutError):

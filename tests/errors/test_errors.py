@@ -28,6 +28,7 @@ CLASSES = [
 
 BUILT_INS = {
     "UsageError": ValueError,
+    "MissingExtraError": ImportError,
     "DeadlineExceededError": TimeoutError,
     "UnboundResourceError": LookupError,
     "FileMissingError": FileNotFoundError,

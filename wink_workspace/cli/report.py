@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import MissingExtraError
 
 from .context import CommandContext, WorkspaceArgument, split_name
 from .project import for_workspace
@@ -20,10 +20,7 @@ def report(context: CommandContext, workspace: WorkspaceArgument) -> None:
     try:
         from wink_workspace.report import ReportedHistory, write_page
     except ImportError as error:
-        raise UsageError(
-            f"reports need a library that is missing: {error.name}",
-            hint="Install it: pip install 'wink-workspace[report]'.",
-        ) from error
+        raise MissingExtraError.of("the report", "report", error.name) from error
     from wink_workspace.project import Settings
     from wink_workspace.workspace import RecordedRun
 

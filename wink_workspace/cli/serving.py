@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import MissingExtraError, UsageError
 from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
 
 from .context import TOKEN_VARIABLE, CommandContext, split_name
@@ -84,10 +84,7 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
         from wink_workspace.mcp_server import Catalog, serve_http, serve_stdio
         from wink_workspace.mcp_server.hosting import WorkspaceProvider
     except ImportError as error:
-        raise UsageError(
-            f"the MCP server needs a library that is missing: {error.name}",
-            hint="Install it: pip install 'wink-workspace[mcp]'.",
-        ) from error
+        raise MissingExtraError.of("the MCP server", "mcp", error.name) from error
     if options.workspace is not None and (
         options.repo is not None or options.temporary or options.in_place
     ):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import MissingExtraError
 
 from .context import CommandContext
 
@@ -28,10 +28,7 @@ def ui(context: CommandContext, port: PortOption = 0, open_browser: OpenOption =
     try:
         from wink_workspace.web import serve_web
     except ImportError as error:
-        raise UsageError(
-            f"the pages need a library that is missing: {error.name}",
-            hint="Install it: pip install 'wink-workspace[web]'.",
-        ) from error
+        raise MissingExtraError.of("the web interface", "web", error.name) from error
 
     def show(link: Callable[[], str]) -> None:
         if open_browser:

@@ -17,7 +17,7 @@ from wink_workspace.adapters.core import ProviderAdapter
 from wink_workspace.adapters.messages import ModelRequest, ModelTurn
 from wink_workspace.clock import SYSTEM_CLOCK, Deadline, WaitingClock
 from wink_workspace.environment import Environment
-from wink_workspace.errors import PromptEvaluationError, UsageError
+from wink_workspace.errors import MissingExtraError, PromptEvaluationError
 
 from .connection import Connection
 from .retrying import Failure, RetryLimits, back_off_s
@@ -69,8 +69,8 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         options: See ``ProviderAdapter``.
 
     Raises:
-        UsageError: If the provider is unknown, its key is not set, or the extra ``models`` is
-            not installed.
+        UsageError: If the provider is unknown or its key is not set; ``MissingExtraError`` if the
+            extra ``models`` is not installed.
     """
 
     def __init__(
@@ -97,10 +97,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         try:
             from .providers import resolve_model
         except ImportError as error:
-            raise UsageError(
-                f"the library for models is not installed: {error.name}",
-                hint="Install it: pip install 'wink-workspace[models]'",
-            ) from error
+            raise MissingExtraError.of("a model", "models", error.name) from error
         self._model = resolve_model(model, environment)
         self.provider_name = self._model.system
         self._connection = Connection(self._model)

@@ -1,0 +1,28 @@
+"""Frameworks trace nothing, report nothing and download nothing in the tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from integrations_forbidden import FORBIDDEN
+
+os.environ.update(
+    {
+        "INSPECT_DISABLE_TELEMETRY": "1",
+        "LANGSMITH_TRACING": "false",
+        "LANGCHAIN_TRACING_V2": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise importing litellm downloads prices
+        "LOGFIRE_SEND_TO_LOGFIRE": "false",
+        "MSWEA_SILENT_STARTUP": "1",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    }
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expect the cases that isolation forbids to fail."""
+    for item in items:
+        for case, reason in FORBIDDEN.items():
+            if case in item.nodeid:
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
