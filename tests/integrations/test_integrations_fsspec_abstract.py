@@ -11,6 +11,9 @@ from fsspec.tests import abstract
 from wink_workspace.integrations.fsspec import WinkFileSystem
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
+# The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
+pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixture")
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> WinkFileSystem:
