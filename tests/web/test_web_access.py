@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.web.access import AccessGuard
@@ -138,3 +141,146 @@ def test_nothing_is_answered_before_the_address_is_known(
 ) -> None:
     guard.address = ""
     assert browser.get("/x").status_code == 421
+
+
+# Forms
+
+
+@pytest.fixture
+def writing(clock: ManualClock) -> TestClient:
+    """A browser that has opened the link of a server that may write."""
+
+    async def echo(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(f"done {request.scope['form']}")
+
+    routes = [Route("/x", echo, methods=["POST"])]
+    guard = AccessGuard(Starlette(routes=routes), clock, form_token="form-token")
+    guard.address = ADDRESS
+    client = TestClient(
+        guard, base_url=LOCATION, client=("127.0.0.1", 9), headers={"origin": LOCATION}
+    )
+    client.get(guard.link(), follow_redirects=False)
+    return client
+
+
+@pytest.mark.behaviour(174)
+def test_a_form_with_the_token_is_passed_on(writing: TestClient) -> None:
+    answer = writing.post("/x", data={"token": "form-token", "name": "ä\x00<b>"})
+    assert answer.text == f"done { ({'token': ['form-token'], 'name': ['ä' + chr(0) + '<b>']}) }"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": ""}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": f"{LOCATION}/"}, 403),
+        ({"origin": "http://127.9.8.7"}, 403),
+        ({"origin": f"https://{ADDRESS}"}, 403),
+        ({"host": "localhost:4321"}, 421),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"cookie": ""}, 401),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded; charset=utf-7"}, 415),
+        ({"content-length": "-1"}, 411),
+        ({"content-length": "1e3"}, 411),
+        ({"content-length": "9" * 30}, 411),
+        ({"content-length": "1048577"}, 413),
+        ({"transfer-encoding": "chunked"}, 411),
+    ],
+)
+@pytest.mark.behaviour(174)
+def test_forms_of_other_pages_and_strange_forms_are_refused(
+    writing: TestClient, headers: dict[str, str], status: int
+) -> None:
+    answer = writing.post("/x", data={"token": "form-token"}, headers=headers)
+    assert answer.status_code == status
+    assert "done" not in answer.text
+
+
+@pytest.mark.parametrize("body", ["", "token=", "token=wrong", "token=%C3%A9", "name=x", "token=é"])
+@pytest.mark.behaviour(174)
+def test_a_form_without_the_token_is_refused(writing: TestClient, body: str) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = writing.post("/x", content=body.encode(), headers=headers)
+    assert answer.status_code in (400, 403)
+    assert "done" not in answer.text
+
+
+def test_a_form_with_very_many_fields_is_refused(writing: TestClient) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    body = b"token=form-token" + b"&a=" * 50_000
+    assert writing.post("/x", content=body, headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1", "unknown"])
+@pytest.mark.behaviour(174)
+def test_a_form_from_another_machine_is_refused(writing: TestClient, host: str) -> None:
+    elsewhere = TestClient(
+        writing.app, base_url=LOCATION, client=(host, 9), headers={"origin": LOCATION}
+    )
+    elsewhere.cookies = writing.cookies
+    answer = elsewhere.post("/x", data={"token": "form-token"})
+    assert (answer.status_code, "this machine" in answer.text) == (403, True)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_a_server_that_may_write_accepts_no_other_method(writing: TestClient, method: str) -> None:
+    assert writing.request(method, "/x", data={"token": "form-token"}).status_code == 405
+    assert writing.get("/x").status_code == 405
+
+
+def test_a_form_that_is_longer_or_slower_than_it_says_is_refused(
+    writing: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "wink_workspace.web.access._FORM_TIMEOUT_S", 0.01
+    )  # the real one takes ten seconds
+    cookie = f"wink-workspace={writing.cookies['wink-workspace']}"
+    headers = {
+        "host": ADDRESS,
+        "origin": LOCATION,
+        "cookie": cookie,
+        "content-type": "application/x-www-form-urlencoded",
+        "content-length": "5",
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/x",
+        "query_string": b"",
+        "client": ("127.0.0.1", 9),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+
+    async def answered(receive: Receive) -> int:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await writing.app(dict(scope), receive, send)
+        return int(sent[0]["status"])
+
+    async def endless() -> Message:
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+
+    async def slow() -> Message:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    assert anyio.run(answered, endless) == 413
+    assert anyio.run(answered, slow) == 408
+    assert anyio.run(answered, gone) == 400
+
+
+def test_the_link_is_used_by_get_only(guard: AccessGuard, stranger: TestClient) -> None:
+    link = guard.link()
+    assert stranger.head(link).status_code == 401
+    assert stranger.get(link).status_code == 303

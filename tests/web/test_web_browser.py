@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect, sync_playwright
 from web_support import NAME, edit, make_history
 
-from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         pytest.skip("chromium is not installed; scripts/setup installs it")
     root = tmp_path_factory.mktemp("site")
     storage, name = make_history(root)
-    command = [Path(sys.prefix, "bin", "wink-workspace"), "ui"]
+    command = [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), "XDG_STATE_HOME": f"{root}/state"}
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
@@ -149,6 +149,52 @@ def test_a_slider_goes_back_in_time_and_an_image_is_shown(site: Site, page: Page
     assert page.locator("main img").evaluate("image => image.naturalWidth") == 1
 
 
+@pytest.mark.behaviour(172)
+def test_a_person_undoes_a_call_after_seeing_what_changes(site: Site, page: Page) -> None:
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        edit(workspace, "undone.txt", "to be undone\n", "for the undo")
+    opened(site)
+    page.get_by_role("button", name="Undo…").click()
+    expect(page.locator("pre.diff")).to_contain_text("-to be undone")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page.locator("#detail h2")).to_contain_text("undo of entry")
+    with WorkspaceReader(site.storage.folder(site.workspace)) as reader:
+        assert page.locator("pre.diff").inner_text().replace("\n", "") == (
+            reader.review_of(reader.head).text().replace("\n", "")
+        )
+
+
+@pytest.mark.behaviour(173)
+@pytest.mark.parametrize("scripts", ["held-back", "as-usual"])
+def test_a_cleared_box_is_not_applied_though_the_scripts_ran_later(
+    site: Site, page: Page, scripts: str
+) -> None:
+    """The box is cleared before any script of the page has run."""
+    wanted, cleared = f"{scripts}-wanted.txt", f"{scripts}-cleared.txt"
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        edit(workspace, wanted, "wanted\n", wanted)
+        edit(workspace, cleared, "cleared\n", cleared)
+    held: list[Route] = []
+    opened(site)
+    if scripts == "held-back":
+        page.route("**/static/*.js", lambda route: held.append(route))
+    page.get_by_role("button", name="Apply…", exact=True).click(no_wait_after=True)
+    file = page.locator("fieldset", has_text=cleared)
+    file.locator("input.whole").uncheck()
+    expect(file.locator(".hunks")).to_be_hidden()
+    assert bool(held) is (scripts == "held-back")
+    for route in held:
+        route.continue_()
+    page.unroute_all(behavior="wait")
+    page.wait_for_load_state("load")
+    expect(file.locator("input.whole")).not_to_be_checked()
+    page.get_by_role("button", name="Apply the chosen changes").click()
+    expect(page.locator("h1")).to_contain_text("applied")
+    source = Path(site.storage.folder(site.workspace).info().source)
+    assert (source / wanted).exists()
+    assert not (source / cleared).exists()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_fit_three_widths_and_have_no_serious_barrier(
     site: Site, page: Page, scheme: str, tmp_path: Path
@@ -170,12 +216,24 @@ def test_pages_fit_three_widths_and_have_no_serious_barrier(
         for width, height in SIZES:
             page.set_viewport_size({"width": width, "height": height})
             page.goto(site.address + place)
-            overflow = "document => document.scrollWidth - document.clientWidth"
-            assert page.locator("html").evaluate(overflow) <= 0, (name, width)
-            shown = Path(os.environ.get("SCREENSHOTS") or tmp_path)
-            page.screenshot(path=shown / f"{name}-{width}-{scheme}.png")
+            shoot(page, name, width, scheme, tmp_path)
         found = axe(page)
         assert found == [], f"{name}: {found}"
+    for button, name in (("Undo…", "preview"), ("Apply…", "apply")):
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            opened(site)
+            page.get_by_role("button", name=button, exact=True).click()
+            shoot(page, name, width, scheme, tmp_path)
+        assert axe(page) == [], name
+
+
+def shoot(page: Page, name: str, width: int, scheme: str, tmp_path: Path) -> None:
+    """Take a screenshot of a page, which must not be wider than the window."""
+    overflow = "document => document.scrollWidth - document.clientWidth"
+    assert page.locator("html").evaluate(overflow) <= 0, (name, width)
+    shown = Path(os.environ.get("SCREENSHOTS") or tmp_path)
+    page.screenshot(path=shown / f"{name}-{width}-{scheme}.png")
 
 
 def axe(page: Page) -> list[str]:

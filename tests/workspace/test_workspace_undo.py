@@ -12,6 +12,7 @@ from workspace_rig import assert_same, calls, doing, folder, made, picture, reop
 
 from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError, ReducerError
 from wink_workspace.ledger import LARGE_BYTES, EntryKind
+from wink_workspace.prompt import ToolResult
 from wink_workspace.sections import Plan
 from wink_workspace.session import (
     Append,
@@ -273,3 +274,38 @@ def test_every_call_that_lets_a_large_file_grow_can_be_undone(tmp_path: Path) ->
             workspace.undo()
             assert log.stat().st_size == size
         assert log.read_bytes() == large
+
+
+@pytest.mark.parametrize("move", ["undo", "redo", "restore", "merge"])
+def test_a_move_does_what_its_preview_shows_or_nothing(tmp_path: Path, move: str) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        workspace.fork("other", at=1)
+        with reopened(tmp_path, branch="other") as other, other.call("write") as call:
+            call.files.write_text("other.txt", "other\n")
+        with workspace.call("write") as call:
+            call.files.write_text("a.txt", "two\n")
+        if move == "redo":
+            workspace.undo()
+        given = {"restore": ("1",), "merge": ("other",)}.get(move, ())
+        outdated = getattr(workspace, f"preview_{move}")(*given)
+        workspace.files.write_text("later.txt", "later\n")
+        n_entries = len(list(workspace.log()))
+        with pytest.raises(ConflictError, match="since its changes were shown"):
+            getattr(workspace, move)(*given, previewed=outdated)
+        assert [entry.kind for entry in workspace.log()][:-n_entries] == [EntryKind.EXTERNAL]
+        previewed = getattr(workspace, f"preview_{move}")(*given)
+        shown = previewed.changes.text()
+        entry = getattr(workspace, move)(*given, previewed=previewed)
+        assert (entry.subject, entry.files) == (previewed.subject, previewed.files)
+        assert workspace.review_of(entry).text() == shown
+        assert shown
+
+
+def test_a_preview_names_the_effects_outside_that_an_undo_leaves(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        with workspace.call("write") as call:
+            call.files.write_text("a.txt", "two\n")
+            call.tool_result = ToolResult.ok("done", outside_effects=("mail to a@b",))
+        assert workspace.preview_undo().stays == ("mail to a@b",)
+        workspace.undo()
+        assert workspace.preview_redo().stays == ()

@@ -21,7 +21,6 @@ from .display import diff_line, printable
 from .preview import change_line
 
 if TYPE_CHECKING:
-    from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.workspace import ChangeSet, FileHunks, Hunk, Selection
 
 __all__ = ["NextStep", "ask_next_step", "choose", "choose_parts"]
@@ -137,7 +136,7 @@ def choose(
     from wink_workspace.workspace import FileHunks, Selection
 
     described = {change.path: change for change in changes.changes()}
-    chosen: dict[WorkspacePath, bytes | None] = {}
+    chosen: list[tuple[FileHunks, dict[int, Hunk] | None]] = []
     choosing = _Choosing(console, edit, ask or _ask)
     for file in FileHunks.of(changes):
         path = file.change.path
@@ -149,13 +148,10 @@ def choose(
             choosing.ask_about(file)
         except _QuitError:
             is_last = True
-        if choosing.is_whole:
-            chosen[path] = None
-        elif choosing.hunks:
-            chosen[path] = file.content(choosing.hunks)
+        chosen.append((file, None if choosing.is_whole else choosing.hunks))
         if is_last:
             break
-    return Selection(chosen)
+    return Selection.of(chosen)
 
 
 class _Choosing:
@@ -163,7 +159,7 @@ class _Choosing:
 
     Attributes:
         hunks: The chosen hunks of the present file, by index.
-        is_whole: Whether the whole change of the present file is chosen.
+        is_whole: Whether the present file, which has no hunks, is chosen.
     """
 
     def __init__(
@@ -191,7 +187,6 @@ class _Choosing:
                 is_decided = self._ask_hunk(n, hunk, f"({n + 1}/{len(file.hunks)}) {name}: apply")
             elif is_decided:
                 self.hunks[n] = hunk
-        self.is_whole = all(self.hunks.get(n) is hunk for n, hunk in enumerate(file.hunks))
 
     def _ask_hunk(self, n: int, hunk: Hunk, question: str) -> bool | None:
         """Decide on one hunk; returns the decision on all later ones of the file, if any."""

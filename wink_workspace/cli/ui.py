@@ -1,4 +1,4 @@
-"""The command ``ui``: the history of workspaces in a browser."""
+"""The command ``ui``: workspaces in a browser."""
 
 from __future__ import annotations
 
@@ -17,13 +17,22 @@ from .context import CommandContext
 __all__ = ["ui"]
 
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any free one.")]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Let the pages undo, restore, fork, merge and apply.")
+]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
 
 
-def ui(context: CommandContext, port: PortOption = 0, open_browser: OpenOption = False) -> None:
-    """Show the history of your workspaces in a browser, live; it changes nothing.
+def ui(
+    context: CommandContext,
+    port: PortOption = 0,
+    open_browser: OpenOption = False,
+    write: WriteOption = False,
+) -> None:
+    """Show the history of your workspaces in a browser, live.
 
-    The page is on this machine only. The link works once; press Enter for another one.
+    The pages change something only with --write, and show it first. They are on this machine only.
+    The link works once; press Enter for another one.
     """
     try:
         from wink_workspace.web import serve_web
@@ -45,4 +54,10 @@ def ui(context: CommandContext, port: PortOption = 0, open_browser: OpenOption =
         for _ in sys.stdin:
             context.out.print(link(), markup=False, style="bold")
 
-    serve_web(context.storage, redact=context.redact, on_ready=show, port=port)
+    serve_web(
+        context.storage,
+        redact=context.redact,
+        on_ready=show,
+        open_workspace=context.open if write else None,
+        port=port,
+    )

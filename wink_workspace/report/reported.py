@@ -20,7 +20,8 @@ from wink_workspace import serde
 from wink_workspace.adapters import ModelTurn
 from wink_workspace.clock import TokenUsage
 from wink_workspace.ledger import LogEntry
-from wink_workspace.workspace import RecordedRun, WorkspaceReader
+from wink_workspace.workspace import RecordedRun
+from wink_workspace.workspace.reading import ReadableHistory
 
 __all__ = ["ReportedEntry", "ReportedHistory", "ReportedRun", "Text", "visible"]
 
@@ -90,7 +91,7 @@ class ReportedHistory:
 
     def __init__(
         self,
-        history: WorkspaceReader,
+        history: ReadableHistory,
         runs: Sequence[RecordedRun],
         *,
         redact: Callable[[str], str],

@@ -1,7 +1,8 @@
-"""The history of workspaces as pages in a browser, served on this machine only.
+"""Workspaces as pages in a browser, served on this machine only.
 
 ``serve_web`` serves a list of workspaces, the timeline of each one, its entries, and its files at
-any entry. The pages only read; another process may have a workspace open.
+any entry. Another process may have a workspace open. The pages change something only if the caller
+allows it, and only what they showed first.
 
 The package imports ``starlette``, ``uvicorn``, ``jinja2`` and ``pygments``, of the extra ``web``.
 """

@@ -4,7 +4,8 @@ Rule 1: ``Host`` is the address and port of the server, so that another name tha
 address reaches nothing. An ``Origin``, where a browser sends one, is the server's own.
 Rule 2: the link has a token that works once and for one minute. It gives the browser a cookie that
 scripts cannot read, and that no request from another site carries.
-Rule 3: only GET and HEAD are answered, and a request has no body.
+Rule 3: GET and HEAD are answered, without a body. POST is answered only by a server that may write:
+with its exact ``Origin``, from this machine, with a short form that has the token of its pages.
 Rule 4: every answer forbids scripts and requests other than the server's own, frames, and storage
 in caches.
 """
@@ -12,12 +13,15 @@ in caches.
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import secrets
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qs
 
+import anyio
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,14 +31,18 @@ __all__ = ["AccessGuard"]
 
 TOKEN_LIFETIME_S: Final = 60.0
 _COOKIE: Final = "wink-workspace"
-_SINGLE_HEADERS: Final = ("host", "origin", "content-length")
+_SINGLE_HEADERS: Final = ("host", "origin", "content-length", "content-type")
+_FORM_TYPE: Final = "application/x-www-form-urlencoded"
+_MAX_FORM_BYTES: Final = 1_048_576
+_MAX_FORM_FIELDS: Final = 50_000
+_FORM_TIMEOUT_S: Final = 10.0
 _SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without a referrer, browsers send forms with no origin
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
@@ -46,14 +54,17 @@ class AccessGuard:
     Args:
         app: The pages.
         clock: The time, for the token.
+        form_token: The token that each form has; ``""`` if the server only reads. The fields of an
+            accepted form are in ``scope["form"]``.
 
     Attributes:
         address: ``HOST:PORT`` of the server; requests are refused before it is set.
     """
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, *, form_token: str = "") -> None:
         self._app = app
         self._clock = clock
+        self._form_token = form_token
         self._session = secrets.token_urlsafe(32)
         self._token = secrets.token_urlsafe(32)
         self._token_until_s = 0.0
@@ -79,6 +90,8 @@ class AccessGuard:
             await send(message)
 
         answer = self._answer(Request(scope))
+        if answer is None and scope["method"] == "POST":
+            answer = await self._read_form(Request(scope, receive))
         await (answer or self._app)(scope, receive, send_protected)
 
     def _answer(self, request: Request) -> Response | None:
@@ -92,11 +105,15 @@ class AccessGuard:
             return _refusal(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return _refusal(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
-        if request.method not in ("GET", "HEAD"):
+        if request.method == "POST" and self._form_token:
+            refused = self._refused_form(request)
+            if refused is not None:
+                return refused
+        elif request.method not in ("GET", "HEAD"):
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
-        if request.url.path == "/" and "token" in request.query_params:
+        if request.method == "GET" and request.url.path == "/" and "token" in request.query_params:
             return self._signed_in(request.query_params["token"])
         if not _equal(request.cookies.get(_COOKIE, ""), self._session):
             return _refusal(
@@ -104,6 +121,48 @@ class AccessGuard:
                 "Open the link that `wink-workspace ui` printed. It works once and for one minute; "
                 "press Enter there for a new one.",
             )
+        return None
+
+    def _refused_form(self, request: Request) -> Response | None:
+        """The answer to a form that is refused before it is read."""
+        headers = request.headers
+        if headers.get("origin") != f"http://{self.address}":
+            return _refusal(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
+        if request.client is None or not _is_loopback(request.client.host):
+            return _refusal(HTTPStatus.FORBIDDEN, "changes are possible from this machine only")
+        if headers.get("content-type") != _FORM_TYPE:
+            return _refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "only forms are accepted")
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or len(length) > len(str(_MAX_FORM_BYTES)):
+            return _refusal(HTTPStatus.LENGTH_REQUIRED, "the length of the form is not given")
+        if int(length) > _MAX_FORM_BYTES or "transfer-encoding" in headers:
+            return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the form is too large")
+        return None
+
+    async def _read_form(self, request: Request) -> Response | None:
+        """Read the form of *request* into its scope; the answer, if it is refused."""
+        body = b""
+        try:
+            with anyio.fail_after(_FORM_TIMEOUT_S):
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > _MAX_FORM_BYTES:
+                        return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too large")
+            form = parse_qs(
+                body.decode("ascii"),
+                keep_blank_values=True,
+                errors="surrogateescape",
+                max_num_fields=_MAX_FORM_FIELDS,
+            )
+        except TimeoutError:
+            return _refusal(HTTPStatus.REQUEST_TIMEOUT, "the form did not arrive in time")
+        except (ValueError, ClientDisconnect):
+            return _refusal(HTTPStatus.BAD_REQUEST, "the form cannot be read")
+        if not _equal(form.get("token", [""])[0], self._form_token):
+            return _refusal(
+                HTTPStatus.FORBIDDEN, "This form is of another server. Open its page again."
+            )
+        request.scope["form"] = form
         return None
 
     def _signed_in(self, token: str) -> Response:
@@ -121,7 +180,14 @@ class AccessGuard:
 
 
 def _equal(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _refusal(status: HTTPStatus, message: str, **headers: str) -> Response:

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from wink_workspace.errors import (
+    ConflictError,
     EntryMissingError,
     FileMissingError,
     LimitExceededError,
@@ -31,8 +32,10 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind
+from wink_workspace.wording import counted
 from wink_workspace.workspace import WorkspaceReader
 
+from .actions import Actions, Form
 from .highlighting import code_style
 from .pages import Pages, TimelinePage, diff_rows
 
@@ -61,8 +64,9 @@ class _Stopping:
 class _Application:
     """The answers to requests."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, actions: Actions | None, form_token: str) -> None:
         self.stopping = _Stopping()
+        self._actions = actions
         self._n_streams = 0
         self._pages = pages
         self._templates = Environment(
@@ -74,6 +78,7 @@ class _Application:
         )
         names = cast("dict[str, Any]", self._templates.globals)
         names.update(line=self._pages.line, path_url=_path_url, diff_rows=diff_rows, markup=Markup)
+        names.update(form_token=form_token, counted=counted)
 
     def routes(self) -> list[Route]:
         """Every page. Functions that are not coroutines run in threads."""
@@ -89,6 +94,40 @@ class _Application:
             Route("/w/{workspace}/image/{entry}/{path:path}", self.image),
             Route("/w/{workspace}/compare", self.compare),
             Route("/w/{workspace}/events", self.events),
+            *(self._action_routes(self._actions) if self._actions else ()),
+        ]
+
+    def _action_routes(self, actions: Actions) -> list[Route]:
+        """What forms are sent to; ``AccessGuard`` has checked and parsed them."""
+
+        def preview(request: Request) -> Response:
+            workspace = _workspace(request)
+            shown = actions.preview(workspace, _form(request))
+            return self._page("move.html", workspace=workspace, shown=shown)
+
+        def move(request: Request) -> Response:
+            workspace = _workspace(request)
+            entry = actions.move(workspace, _form(request))
+            return RedirectResponse(f"/w/{workspace}?entry={entry.id}", HTTPStatus.SEE_OTHER)
+
+        def fork(request: Request) -> Response:
+            workspace = _workspace(request)
+            actions.fork(workspace, _form(request))
+            return RedirectResponse(f"/w/{workspace}", HTTPStatus.SEE_OTHER)
+
+        def choose(request: Request) -> Response:
+            workspace = _workspace(request)
+            shown = actions.apply_page(workspace, _form(request))
+            return self._page("apply.html", workspace=workspace, shown=shown)
+
+        def apply(request: Request) -> Response:
+            workspace = _workspace(request)
+            done = actions.apply(workspace, _form(request))
+            return self._page("applied.html", workspace=workspace, done=done)
+
+        return [
+            Route(f"/w/{{workspace}}/{each.__name__}", each, methods=["POST"])
+            for each in (preview, move, fork, choose, apply)
         ]
 
     def workspaces(self, request: Request) -> Response:
@@ -108,6 +147,7 @@ class _Application:
         with self._pages.reader(workspace) as reader:
             page = self._pages.timeline(reader, query=query)
             shown = self._entry(reader, selected, request) if selected else None
+            branches = list(reader.heads())
             reported = self._pages.reported(reader)
         return self._page(
             "timeline.html",
@@ -118,6 +158,7 @@ class _Application:
             query=query,
             selected=selected,
             shown=shown,
+            branches=branches,
         )
 
     def rows(self, request: Request) -> Response:
@@ -133,7 +174,8 @@ class _Application:
         """An entry without the page around it."""
         with self._pages.reader(_workspace(request)) as reader:
             shown = self._entry(reader, request.path_params["entry"], request)
-        return self._page("entry.html", workspace=reader.info.id, shown=shown)
+            branches = list(reader.heads())
+        return self._page("entry.html", workspace=reader.info.id, shown=shown, branches=branches)
 
     def _entry(self, reader: WorkspaceReader, which: str, request: Request) -> dict[str, Any]:
         entry, reported = self._pages.entry(reader, which)
@@ -242,26 +284,39 @@ class _Application:
     def _page(self, template: str, *, status: int = HTTPStatus.OK, **values: object) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
 
-    async def problem(self, _: Request, error: Exception) -> Response:
+    async def problem(self, request: Request, error: Exception) -> Response:
         """A page that says what went wrong, and what to do next."""
+        is_form = request.method == "POST"
+        given = request.path_params.get("workspace", "")
+        shown = {
+            "is_form": is_form,
+            "workspace": given if _WORKSPACE.fullmatch(given) else "",
+            "details": error.details if isinstance(error, ConflictError) else "",
+        }
         if isinstance(error, HTTPException):
-            return self._page(
-                "problem.html", status=error.status_code, message=error.detail, hint=""
-            )
-        assert isinstance(error, WinkError)  # noqa: S101 - it handles no other errors
-        status = (
-            HTTPStatus.NOT_FOUND
-            if isinstance(error, _NOT_FOUND)
-            else HTTPStatus.INTERNAL_SERVER_ERROR
-        )
-        return self._page(
-            "problem.html", status=status, message=error.message, hint=error.hint or ""
-        )
+            status, message, hint = error.status_code, error.detail, ""
+        else:
+            assert isinstance(error, WinkError)  # noqa: S101 - it handles no other errors
+            message, hint = error.message, error.hint or ""
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            if isinstance(error, _NOT_FOUND):
+                status = HTTPStatus.NOT_FOUND
+            if is_form:
+                status = HTTPStatus.CONFLICT
+        return self._page("problem.html", status=status, message=message, hint=hint, **shown)
 
 
-def make_app(pages: Pages) -> tuple[Starlette, Callable[[], None]]:
-    """The application, and a function that ends its streams."""
-    application = _Application(pages)
+def make_app(
+    pages: Pages, *, actions: Actions | None = None, form_token: str = ""
+) -> tuple[Starlette, Callable[[], None]]:
+    """The application, and a function that ends its streams.
+
+    Args:
+        pages: The data of the pages.
+        actions: Makes the changes that forms ask for; without it the pages only read.
+        form_token: The token of the forms, as for ``AccessGuard``.
+    """
+    application = _Application(pages, actions, form_token)
     app = Starlette(
         routes=application.routes(),
         exception_handlers={
@@ -278,6 +333,11 @@ def _workspace(request: Request) -> str:
     if not _WORKSPACE.fullmatch(name):
         raise HTTPException(HTTPStatus.NOT_FOUND, "no workspace has this id")
     return name
+
+
+def _form(request: Request) -> Form:
+    form: Form = request.scope["form"]
+    return form
 
 
 def _path_url(path: str) -> str:

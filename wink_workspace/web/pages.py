@@ -17,6 +17,7 @@ from wink_workspace.report import ReportedHistory
 from wink_workspace.report.reported import ReportedEntry, Text, visible
 from wink_workspace.wording import sized
 from wink_workspace.workspace import RecordedRun, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace.reading import ReadableHistory
 from wink_workspace.workspace.summaries import summary_of
 
 from .highlighting import highlighted
@@ -137,16 +138,16 @@ class Pages:
         """*text* redacted, in one line, in which every character can be seen."""
         return visible(" ".join(self._redact(text).split()))
 
-    def reader(self, workspace: str) -> WorkspaceReader:
+    def reader(self, workspace: str, branch: str = MAIN_BRANCH) -> WorkspaceReader:
         """The history of a workspace.
 
         Raises:
             UsageError: If there is none of this id.
             LedgerError: If it cannot be read.
         """
-        return WorkspaceReader(self._storage.folder(workspace))
+        return WorkspaceReader(self._storage.folder(workspace), branch=branch)
 
-    def reported(self, reader: WorkspaceReader) -> ReportedHistory:
+    def reported(self, reader: ReadableHistory) -> ReportedHistory:
         """What reports say of the history."""
         return ReportedHistory(reader, (), redact=self._redact, title=reader.info.id)
 

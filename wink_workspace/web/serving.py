@@ -13,9 +13,10 @@ import anyio
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.http_server import WebServer, listen
 from wink_workspace.sandbox.network import own_loopback_address
-from wink_workspace.workspace import WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 from .access import AccessGuard
+from .actions import Actions
 from .app import make_app
 from .pages import Pages
 
@@ -30,6 +31,7 @@ def serve_web(
     *,
     redact: Callable[[str], str],
     on_ready: Callable[[Callable[[], str]], None],
+    open_workspace: Callable[[str], Workspace] | None = None,
     port: int = 0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
@@ -42,24 +44,30 @@ def serve_web(
         storage: The workspaces.
         redact: Applied to every text that is shown.
         on_ready: Called when requests are accepted, with a function that makes a new link.
+        open_workspace: Opens the branch ``WORKSPACE/BRANCH``, so that the pages can change it; by
+            default they only read.
         port: The port; 0 for any free port.
         clock: The time.
 
     Raises:
         UsageError: If it cannot listen on the port.
     """
-    anyio.run(_serve, storage, redact, on_ready, port, clock)
+    anyio.run(_serve, storage, redact, on_ready, open_workspace, port, clock)
 
 
 async def _serve(
     storage: WorkspaceStorage,
     redact: Callable[[str], str],
     on_ready: Callable[[Callable[[], str]], None],
+    open_workspace: Callable[[str], Workspace] | None,
     port: int,
     clock: Clock,
 ) -> None:
-    app, stop = make_app(Pages(storage, redact))
-    guard = AccessGuard(app, clock)
+    pages = Pages(storage, redact)
+    actions = None if open_workspace is None else Actions(pages, open_workspace)
+    form_token = "" if actions is None else secrets.token_urlsafe(32)
+    app, stop = make_app(pages, actions=actions, form_token=form_token)
+    guard = AccessGuard(app, clock, form_token=form_token)
     with contextlib.closing(listen(own_loopback_address(secrets.token_hex()), port)) as listening:
         guard.address = ":".join(map(str, listening.getsockname()[:2]))
         server = WebServer(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import ImportConfig, WorkspaceConfig
     from .importing import Imported
+    from .moves import MovePreview
     from .reading import ReadableHistory, WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
     from .selecting import FileHunks, Hunk, Selection
@@ -38,6 +39,7 @@ __all__ = [
     "ImportConfig",
     "Imported",
     "LeftOut",
+    "MovePreview",
     "PathChange",
     "ReadableHistory",
     "RecordedRun",

@@ -9,11 +9,12 @@ has no body of foreign code: Ctrl-C is deferred from the first step to the last,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import Filesystem
+from wink_workspace.filesystem import Diff, Filesystem
 from wink_workspace.ledger import Draft, LogEntry, SessionStore
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import Boundary, PendingCall, Transaction
@@ -22,7 +23,26 @@ from wink_workspace.session import Session, SliceKind
 from .histories import FilesHistory
 from .ledger_journal import LedgerJournal
 
-__all__ = ["HistoryMove"]
+__all__ = ["HistoryMove", "MovePreview"]
+
+
+@dataclass(frozen=True, slots=True)
+class MovePreview:
+    """What a move would change; contents are read while the workspace is open.
+
+    Attributes:
+        after: The id of the newest entry, on which it is based.
+        files: The root of the files after the move.
+        subject: The line of the entry that it would make.
+        changes: The changes of files.
+        stays: For an undo, the effects outside of the workspace that it does not take back.
+    """
+
+    after: str
+    files: str
+    subject: str
+    changes: Diff
+    stays: tuple[str, ...] = ()
 
 
 class HistoryMove(Boundary):

@@ -100,9 +100,12 @@ class ReadableHistory:
 
     def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
         """The effects outside of the workspace that the entry of an undo did not take back."""
-        if undo.target is None:
+        return self._effects_outside(undo.target)
+
+    def _effects_outside(self, number: int | None) -> tuple[str, ...]:
+        if number is None:
             return ()
-        event = self.record(self.entry(undo.target)).event
+        event = self.record(self.entry(number)).event
         return event.outside_effects if isinstance(event, ToolInvoked) else ()
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
@@ -353,6 +356,20 @@ class ReadableHistory:
             for branch in branches
             if branch.head is not None
         }
+
+    def branch_of(self, entry: LogEntry) -> str:
+        """The first branch that has *entry*, the main branch first; reads every newer entry.
+
+        Raises:
+            EntryMissingError: If no branch has it.
+        """
+        for name in (MAIN_BRANCH, *self.forks()):
+            for found in self._ledger.branch(name).log():
+                if found.id == entry.id:
+                    return name
+                if found.number <= entry.number:
+                    break
+        raise EntryMissingError(f"no branch has entry {entry.number}, {entry.id}")
 
     def _imported(self) -> LogEntry:
         return imported_entry(self._ledger)

@@ -10,7 +10,7 @@ Rule 3: an edit may change what a hunk adds, not the lines that it replaces.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Final
@@ -161,6 +161,22 @@ class Selection:
     """
 
     contents: Mapping[WorkspacePath, bytes | None]
+
+    @classmethod
+    def of(cls, chosen: Iterable[tuple[FileHunks, Mapping[int, Hunk] | None]]) -> Selection:
+        """The selection of the hunks of each file, by their index; ``None`` for its whole change.
+
+        A file without chosen hunks is not selected.
+        """
+        contents: dict[WorkspacePath, bytes | None] = {}
+        for file, hunks in chosen:
+            if hunks is None or (
+                hunks and all(hunks.get(n) is hunk for n, hunk in enumerate(file.hunks))
+            ):
+                contents[file.change.path] = None
+            elif hunks:
+                contents[file.change.path] = file.content(hunks)
+        return cls(contents)
 
     def __bool__(self) -> bool:
         return bool(self.contents)

@@ -61,6 +61,7 @@ from wink_workspace.ledger import (
     merge_base,
     merge_trees,
     no_steps,
+    tree_diff,
     with_paths_from,
 )
 from wink_workspace.processes import OwnProcess
@@ -91,7 +92,7 @@ from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
-from .moves import HistoryMove
+from .moves import HistoryMove, MovePreview
 from .opened_files import OpenedFiles, check_owner, open_copy, open_in_place, open_overlay
 from .overlay_branches import import_overlay, trees_of_bases
 from .reading import ReadableHistory
@@ -652,23 +653,33 @@ class Workspace(ReadableHistory):
 
     # Moves in the history
 
-    def undo(self) -> LogEntry:
+    def undo(self, *, previewed: MovePreview | None = None) -> LogEntry:
         """Undo the newest call that is in force and changed something; the new entry.
 
         A call that only read is skipped: what policies remember of it does not count. Later
         edits, by the user or by calls, stay: files are merged three-way.
 
+        Args:
+            previewed: The result of ``preview_undo``; nothing else is done.
+
         Raises:
             EntryMissingError: If there is nothing to undo.
-            ConflictError: If a later edit overlaps; nothing was changed.
+            ConflictError: If a later edit overlaps, or the workspace changed since the preview;
+                nothing was changed.
         """
-        return self._revert(EntryKind.UNDO, lambda: self._writer.to_undo(self._changed_something))
+        return self._move(self._undo, previewed)
 
-    def redo(self) -> LogEntry:
-        """Undo the newest undo; raises as ``undo``."""
-        return self._revert(EntryKind.REDO, self._writer.to_redo)
+    def redo(self, *, previewed: MovePreview | None = None) -> LogEntry:
+        """Undo the newest undo; takes and raises as ``undo``."""
+        return self._move(self._redo, previewed)
 
-    def restore(self, which: int | str, *, paths: Sequence[str] | None = None) -> LogEntry:
+    def restore(
+        self,
+        which: int | str,
+        *,
+        paths: Sequence[str] | None = None,
+        previewed: MovePreview | None = None,
+    ) -> LogEntry:
         """Restore the files, or only *paths*, as they were after an entry.
 
         Without *paths*, STATE is restored, too. Nothing is lost: it is one more entry.
@@ -676,26 +687,72 @@ class Workspace(ReadableHistory):
         Raises:
             EntryMissingError: If there is no such entry.
             FileMissingError: If one of *paths* is neither in the workspace nor in that entry.
+            ConflictError: If the workspace changed since *previewed*.
         """
+        return self._move(partial(self._restored, which, paths), previewed)
+
+    def preview_undo(self) -> MovePreview:
+        """What ``undo`` would change; raises as it does. Read it before the workspace is closed."""
+        return self._previewed(self._undo)
+
+    def preview_redo(self) -> MovePreview:
+        """What ``redo`` would change; as ``preview_undo``."""
+        return self._previewed(self._redo)
+
+    def preview_restore(
+        self, which: int | str, *, paths: Sequence[str] | None = None
+    ) -> MovePreview:
+        """What ``restore`` would change; as ``preview_undo``."""
+        return self._previewed(partial(self._restored, which, paths))
+
+    def _move(self, plan: Callable[[], Draft], previewed: MovePreview | None) -> LogEntry:
         with self._turn() as move:
-            entry = self._writer.find(which)
-            head = self.head
-            root, session, base = entry.files, entry.session, entry.base
-            if paths is not None:
-                store = self._ledger.store
-                wanted = [parse_path(path) for path in paths]
-                for path in wanted:
-                    if not any(entry_at(store, files, path) for files in (root, head.files)):
-                        raise FileMissingError(
-                            f"{path} is neither in the workspace nor in entry {entry.number}"
-                        )
-                root = with_paths_from(store, head.files, entry.files, wanted)
-                session, base = self._present_state(), head.base
-            draft = self._draft(
-                EntryKind.RESTORE, f"restore of entry {entry.number}", root, session
-            )
-            move.make(replace(draft, base=base, target=entry.number))
+            draft = plan()
+            self._check_previewed(draft, previewed)
+            move.make(draft)
         return move.entry
+
+    def _previewed(self, plan: Callable[[], Draft]) -> MovePreview:
+        with self._turn():
+            return self._preview_of(plan())
+
+    def _preview_of(self, draft: Draft) -> MovePreview:
+        store, head = self._ledger.store, self.head
+        changes = tree_diff(store, diff(store, head.files, draft.files))
+        is_undo = draft.kind is EntryKind.UNDO
+        stays = self._effects_outside(draft.target) if is_undo else ()
+        return MovePreview(head.id, draft.files, draft.subject, changes, stays)
+
+    def _check_previewed(self, draft: Draft | None, previewed: MovePreview | None) -> None:
+        if previewed is not None and (
+            draft is None or (self.head.id, draft.files) != (previewed.after, previewed.files)
+        ):
+            raise ConflictError(
+                f"the workspace {self.info.id} changed since its changes were shown",
+                hint="Look at them again, then continue.",
+            )
+
+    def _undo(self) -> Draft:
+        return self._reverting(EntryKind.UNDO, self._writer.to_undo(self._changed_something))
+
+    def _redo(self) -> Draft:
+        return self._reverting(EntryKind.REDO, self._writer.to_redo())
+
+    def _restored(self, which: int | str, paths: Sequence[str] | None) -> Draft:
+        entry, head = self._writer.find(which), self.head
+        root, session, base = entry.files, entry.session, entry.base
+        if paths is not None:
+            store = self._ledger.store
+            wanted = [parse_path(path) for path in paths]
+            for path in wanted:
+                if not any(entry_at(store, files, path) for files in (root, head.files)):
+                    raise FileMissingError(
+                        f"{path} is neither in the workspace nor in entry {entry.number}"
+                    )
+            root = with_paths_from(store, head.files, entry.files, wanted)
+            session, base = self._present_state(), head.base
+        draft = self._draft(EntryKind.RESTORE, f"restore of entry {entry.number}", root, session)
+        return replace(draft, base=base, target=entry.number)
 
     def discarded(self) -> tuple[Discarded, ...]:
         """What rollbacks, recoveries and undos discarded in this workspace, newest first.
@@ -748,36 +805,31 @@ class Workspace(ReadableHistory):
         }
         return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
 
-    def _revert(self, kind: EntryKind, choose: Callable[[], Revertible | None]) -> LogEntry:
-        with self._turn() as move:
-            chosen = choose()
-            if chosen is None:
-                raise EntryMissingError(
-                    f"there is nothing to {kind}", hint="List the history to see its entries."
-                )
-            entry = chosen.entry
-            reverted = self._writer.reverted(entry, session=self._present_state())
-            if reverted.files.tree is None:
-                raise ConflictError(
-                    f"the {kind} of entry {entry.number} conflicts with later edits: "
-                    + "; ".join(str(conflict) for conflict in reverted.files.conflicts),
-                    conflicts=reverted.files.conflicts,
-                    sides=("now", f"after the {kind}"),
-                )
-            target = entry.number if kind is EntryKind.UNDO else entry.target
-            what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
-            reason = f"{kind} of entry {target}: {what}"
-            before = self._writer.before(entry)
-            draft = self._draft(kind, reason, reverted.files.tree, reverted.session.tree)
-            move.make(
-                replace(
-                    draft,
-                    target=target,
-                    continue_at=chosen.continue_at,
-                    base=None if entry.base == before.base else before.base,
-                )
+    def _reverting(self, kind: EntryKind, chosen: Revertible | None) -> Draft:
+        """The entry that reverts *chosen*; raises as ``undo``."""
+        if chosen is None:
+            raise EntryMissingError(
+                f"there is nothing to {kind}", hint="List the history to see its entries."
             )
-        return move.entry
+        entry = chosen.entry
+        reverted = self._writer.reverted(entry, session=self._present_state())
+        if reverted.files.tree is None:
+            raise ConflictError(
+                f"the {kind} of entry {entry.number} conflicts with later edits: "
+                + "; ".join(str(conflict) for conflict in reverted.files.conflicts),
+                conflicts=reverted.files.conflicts,
+                sides=("now", f"after the {kind}"),
+            )
+        target = entry.number if kind is EntryKind.UNDO else entry.target
+        what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
+        reason = f"{kind} of entry {target}: {what}"
+        before = self._writer.before(entry)
+        return replace(
+            self._draft(kind, reason, reverted.files.tree, reverted.session.tree),
+            target=target,
+            continue_at=chosen.continue_at,
+            base=None if entry.base == before.base else before.base,
+        )
 
     def _turn(self, *, needs_room: bool = True) -> HistoryMove:
         """The boundary of a move; without a move, it commits external edits and locks the session.
@@ -924,7 +976,13 @@ class Workspace(ReadableHistory):
         finally:
             self.delete_fork(name)
 
-    def merge(self, branch: str, *, paths: Sequence[str] | None = None) -> LogEntry | None:
+    def merge(
+        self,
+        branch: str,
+        *,
+        paths: Sequence[str] | None = None,
+        previewed: MovePreview | None = None,
+    ) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
 
         Returns ``None`` if everything is merged already.
@@ -935,39 +993,57 @@ class Workspace(ReadableHistory):
         Args:
             branch: The main branch, or the name of a fork.
             paths: Only these, each with everything below it; the others can be merged later.
+            previewed: The result of ``preview_merge``; nothing else is done.
 
         Raises:
             EntryMissingError: If there is no such fork.
             FileMissingError: If the other branch did not change one of *paths*.
-            ConflictError: If both changed the same lines; nothing was changed.
+            ConflictError: If both changed the same lines, or one of the branches changed since
+                the preview; nothing was changed.
             UsageError: If it is this branch itself, or the workspace is in place.
         """
+        with self._turn() as move:
+            draft = self._merged(branch, paths)
+            self._check_previewed(draft, previewed)
+            if draft is None:
+                return None
+            move.make(draft)
+        return move.entry
+
+    def preview_merge(
+        self, branch: str, *, paths: Sequence[str] | None = None
+    ) -> MovePreview | None:
+        """What ``merge`` would change; ``None`` if everything is merged already.
+
+        Raises as ``merge``. Read it before the workspace is closed.
+        """
+        with self._turn():
+            draft = self._merged(branch, paths)
+            return None if draft is None else self._preview_of(draft)
+
+    def _merged(self, branch: str, paths: Sequence[str] | None) -> Draft | None:
+        """The entry that merges *branch*; ``None`` if there is nothing to merge."""
         self._refuse_in_place("merged into", f"Apply the fork instead, with branch={branch!r}.")
         require_branch(self._ledger, branch)
         if branch == self._folder.branch:
             raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
-        with self._turn() as move:
-            store, head = self._ledger.store, self.head
-            other = self._ledger.branch(branch).head
-            base = other and merge_base(store, head, other)
-            if other is None or (base is not None and base.id == other.id):
-                return None
-            base = base or self._imported()
-            theirs = with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
-            if paths is not None:
-                theirs = self._changed_paths_only(base.files, theirs, paths, branch)
-            merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
-            reason = f"merge of {branch}, entry {other.number}"
-            if merged.tree is None:
-                raise _merge_conflict(reason, merged, ("this branch", branch))
-            draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
-            if paths is not None and merged.tree == head.files:
-                return None
-            if paths is None:  # otherwise the rest of the branch is not merged
-                source = self._merged_base(base, other)
-                draft = replace(draft, merged=other, base=source)
-            move.make(draft)
-        return move.entry
+        store, head = self._ledger.store, self.head
+        other = self._ledger.branch(branch).head
+        base = other and merge_base(store, head, other)
+        if other is None or (base is not None and base.id == other.id):
+            return None
+        base = base or self._imported()
+        theirs = with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
+        if paths is not None:
+            theirs = self._changed_paths_only(base.files, theirs, paths, branch)
+        merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
+        reason = f"merge of {branch}, entry {other.number}"
+        if merged.tree is None:
+            raise _merge_conflict(reason, merged, ("this branch", branch))
+        draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
+        if paths is None:  # otherwise the rest of the branch is not merged
+            return replace(draft, merged=other, base=self._merged_base(base, other))
+        return None if merged.tree == head.files else draft
 
     def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
         """The root *base* with the state of *paths* in the root *theirs*."""
