@@ -59,6 +59,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- IsolationError                an isolation layer is missing: nothing was run
      |    +-- ServiceError                  a service ended, or was not ready in time
      |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
+     +-- McpServerError                     a foreign MCP server failed, or was refused
      +-- ConflictError                      later edits are in the way; nothing was changed
      |    +-- FileChangedError              ... in a file, since it was last read or written
      +-- PromptError
@@ -110,6 +111,7 @@ __all__ = [
     "LedgerMovedError",
     "LimitExceededError",
     "LinkError",
+    "McpServerError",
     "MissingExtraError",
     "MountError",
     "OverridesError",
@@ -626,6 +628,13 @@ class Conflict:
         if self.n_more_hunks:
             lines.append(f"and {self.n_more_hunks} more in {self.path}")
         return "\n".join(lines)
+
+
+class McpServerError(WinkError):
+    """A foreign MCP server does not start or answer, or what it sent is refused."""
+
+    code = "mcp-server"
+    default_hint = "Check the command or the URL of the server, or continue without it."
 
 
 class ConflictError(WinkError):

@@ -17,7 +17,7 @@ from wink_workspace.adapters import (
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import PromptEvaluationError, UsageError
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.prompt import Prompt
+from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
 from wink_workspace.sections import VfsToolsSection
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
@@ -97,6 +97,29 @@ def test_calls_of_the_last_turn_without_an_answer_stay_open(tmp_path: Path) -> N
             script.write('{"tool_calls": [{"name": "ls", "id": "c"}, {"name": "ls", "id": "d"}]}\n')
         *_, last = run.conversation(workspace)
         assert isinstance(last, AssistantMessage), "no word stands between a call and its answer"
+
+
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_a_call_with_an_effect_outside_is_not_made_again(tmp_path: Path, is_outside: bool) -> None:
+    """Another call that Ctrl-C interrupted is made again when the run is resumed."""
+
+    def act(params: None, *, context: ToolContext) -> ToolResult[None]:
+        if is_outside:
+            context.outside_effect("sent something")
+        raise KeyboardInterrupt
+
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("task", "m", "none", 1))
+        tool = Tool[None, None](name="act", description="Acts.", handler=act)
+        section = MarkdownSection[None](title="T", template="", tools=[tool])
+        prompt = Prompt[None](ns="t", key="k", sections=[section])
+        turn = ModelTurn(tool_calls=[ToolCall.of("act", {}, id="a")])
+        with pytest.raises(KeyboardInterrupt):
+            adapter = ScriptRecorder(ScriptedAdapter[None]([turn]), run.script, append=True)
+            adapter.evaluate(prompt, session=workspace.session)
+        answers = [each for each in run.conversation(workspace) if isinstance(each, ToolMessage)]
+        assert len(answers) == is_outside
 
 
 def test_a_result_deleted_by_retention_is_reported_as_missing(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 Each client has one workspace: over stdio the process serves one client, over HTTP each session
 gets its own. Every tool call goes through the executor, so it is the same transaction as in a run
-of our own agent loop. This package only translates between messages and calls. It and the I/O of
-the sandbox are the only asynchronous code, and only this package imports ``mcp`` and its
-dependencies.
+of our own agent loop. This package only translates between messages and calls. ``mcp_client`` has
+the other side of the protocol. The two and the I/O of the sandbox are the only asynchronous code,
+and only the two import ``mcp`` and its dependencies.
 
 Importing this package loads nothing: each name is loaded when it is first used.
 """

@@ -145,6 +145,7 @@ class ToolContext:
         cancellation: Whether the call was cancelled, ``None`` if it cannot be. A cancelled call
             always fails; a handler that checks it ends sooner.
         on_output: Gets the output of a running command, for subscribers; see ``output``.
+        on_outside_effect: Records an effect outside of the workspace; see ``outside_effect``.
     """
 
     prompt: PromptProtocol
@@ -157,6 +158,7 @@ class ToolContext:
     heartbeat: Heartbeat | None = None
     cancellation: Cancellation | None = None
     on_output: Callable[[str, bytes], None] | None = None
+    on_outside_effect: Callable[[str], None] | None = None
 
     @property
     def filesystem(self) -> Filesystem | None:
@@ -193,3 +195,15 @@ class ToolContext:
         self.beat()
         if self.on_output is not None:
             self.on_output(stream, data)
+
+    def outside_effect(self, effect: str) -> None:
+        """Record, before it begins, what neither a rollback nor an undo takes back.
+
+        The record has it also if the handler is interrupted. If the call fails after this, its
+        outcome is ``unknown``, not ``rolled_back``.
+
+        Args:
+            effect: One line, such as ``sent a request to example.org``.
+        """
+        if self.on_outside_effect is not None:
+            self.on_outside_effect(effect)

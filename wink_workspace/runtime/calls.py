@@ -282,6 +282,7 @@ class CallBoundary(Boundary):
         self.tool_result: ToolResult[Any] = _NOTHING
         self.ending: BaseException | None = None
         self._reduced: tuple[object, ...] = ()
+        self.has_outside_effect = False
         self._output: OutputLines | None = None
         self._thread = threading.get_ident()
         self.event: ToolInvoked
@@ -348,6 +349,14 @@ class CallBoundary(Boundary):
             )
         self._output(stream, data)
 
+    def note_outside_effect(self, effect: str) -> None:
+        """Record what no rollback takes back, before it begins.
+
+        If the call fails later, its outcome is ``unknown``.
+        """
+        self.has_outside_effect = True
+        self.transaction.outside_effects += (self._redaction.text(effect),)
+
     # Policies
 
     def refusal(
@@ -403,7 +412,7 @@ class CallBoundary(Boundary):
             value=result.value,
             rendered_text=rendered,
             text=result.provider_text(rendered),
-            outcome=Outcome.COMMITTED if result.success else Outcome.ROLLED_BACK,
+            outcome=self._outcome(result),
             started_at=self._started_at,
             duration_s=self._clock.monotonic_s() - self._started_s,
             decisions=tuple(self.decisions),
@@ -412,6 +421,11 @@ class CallBoundary(Boundary):
             outside_effects=(*self.transaction.outside_effects, *result.outside_effects),
         )
         return self._redaction.event(event, failed=error is not None)
+
+    def _outcome(self, result: ToolResult[Any]) -> Outcome:
+        if result.success:
+            return Outcome.COMMITTED
+        return Outcome.UNKNOWN if self.has_outside_effect else Outcome.ROLLED_BACK
 
     def _reduce(self, event: ToolInvoked) -> None:
         self._reduced = _events(event)

@@ -57,6 +57,7 @@ __all__ = ["ToolExecutor"]
 
 _log = logging.getLogger(__name__)
 
+_UNKNOWN_EFFECT = "It is not known what it did outside of the workspace."
 _MAX_ERROR_CHARS = 10_000  # for the model; the record has the whole text
 
 _AnyTool = Tool[Any, Any]
@@ -234,6 +235,7 @@ class ToolExecutor:
                 heartbeat=self._heartbeat,
                 cancellation=boundary.cancellation,
                 on_output=boundary.notify_output,
+                on_outside_effect=boundary.note_outside_effect,
             )
             if self._deadline is not None or self._budget_tracker is not None:
                 self._check_limits()
@@ -314,6 +316,8 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
             return ToolResult.error(f"{subject} ran out of time: {message}"), _evaluation_error(
                 error
             )
+        case CallCancelledError() if boundary.has_outside_effect:
+            return ToolResult.error(f"{subject} was cancelled. {_UNKNOWN_EFFECT}"), None
         case CallCancelledError():
             return ToolResult.error(f"{subject} was cancelled, and changed nothing."), None
         case VisibilityExpansionRequired():

@@ -33,7 +33,7 @@ class Outcome(StrEnum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
     UNKNOWN = "unknown"
-    """A crash interrupted the call when an outside effect may have begun."""
+    """The call failed, or a crash interrupted it, when an effect outside may have begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -350,7 +350,9 @@ def _answer(call: ToolCall, event: ToolInvoked | None) -> ToolMessage:
 
 
 def _was_interrupted(event: ToolInvoked) -> bool:
-    """Whether the end of the process or Ctrl-C interrupted the call."""
+    """Whether the end of the process or Ctrl-C interrupted the call, and it can be repeated."""
+    if event.outside_effects:
+        return False
     last_line = (event.error or "").rstrip().rpartition("\n")[2]
     return event.outcome is Outcome.UNKNOWN or last_line.startswith("KeyboardInterrupt")
 

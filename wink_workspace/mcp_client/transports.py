@@ -1,0 +1,204 @@
+"""How messages of a foreign server arrive: from its standard output, or over HTTP, in bounds.
+
+The client side of the ``mcp`` package reads lines of any length, decompresses answers, and starts a
+server with a part of the environment of this process. A ``Budget`` counts what a server sends, and
+``ServerProcess`` starts it with exactly the environment that it is given.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+import httpx2
+from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectSendStream, Process
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from wink_workspace.errors import McpServerError
+
+__all__ = ["Budget", "http_transport", "process_transport"]
+
+_Received = SessionMessage | Exception
+_STDERR_BYTES: Final = 4_096
+_END_TIMEOUT_S: Final = 1.0
+_MOST_REQUESTS: Final = 100
+
+
+@dataclass(slots=True)
+class Budget:
+    """Counts the bytes that a server sends, until ``reset``.
+
+    Attributes:
+        limit_bytes: Most bytes.
+        problem: Why the connection ended, if the server is the reason.
+    """
+
+    limit_bytes: int
+    problem: str = ""
+    stderr: bytearray = field(default_factory=bytearray)
+    _n_bytes: int = 0
+    _n_requests: int = 0
+
+    def reset(self) -> None:
+        """Begin again, for another request."""
+        self._n_bytes = self._n_requests = 0
+
+    def count_request(self) -> None:
+        """Count a request of the server; raises ``McpServerError`` above 100."""
+        self._n_requests += 1
+        if self._n_requests > _MOST_REQUESTS:
+            self.problem = f"it sent more than {_MOST_REQUESTS} requests of its own"
+            raise McpServerError(self.problem)
+
+    def spend(self, n_bytes: int) -> None:
+        """Count bytes that arrived; raises ``McpServerError`` above the limit."""
+        self._n_bytes += n_bytes
+        if self._n_bytes > self.limit_bytes:
+            self.problem = f"it sent more than {self.limit_bytes:,} bytes for one request"
+            raise McpServerError(self.problem)
+
+
+@asynccontextmanager
+async def process_transport(
+    budget: Budget, *, command: Sequence[str], env: Mapping[str, str], cwd: str
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Start a server, and exchange lines of JSON with it; its processes end with the block.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    process = await anyio.open_process(
+        list(command), env=dict(env), cwd=cwd, start_new_session=True
+    )
+    assert process.stdin is not None  # noqa: S101 - pipes are the default of open_process
+    assert process.stdout is not None  # noqa: S101
+    assert process.stderr is not None  # noqa: S101
+    try:
+        to_client, received = anyio.create_memory_object_stream[_Received](0)
+        sent, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+        async with received, sent, from_client, anyio.create_task_group() as tasks:
+            tasks.start_soon(_read_lines, process.stdout, to_client, budget)
+            tasks.start_soon(_read_stderr, process.stderr, budget)
+            tasks.start_soon(_write_lines, from_client, process.stdin)
+            yield received, sent
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process, grace_s=0 if budget.problem else _END_TIMEOUT_S)
+
+
+async def _read_lines(
+    stdout: ByteReceiveStream, to_client: ObjectSendStream[_Received], budget: Budget
+) -> None:
+    pending = bytearray()
+    async with to_client:
+        try:
+            async for chunk in stdout:
+                budget.spend(len(chunk))
+                pending += chunk
+                if b"\n" in chunk:
+                    *lines, rest = bytes(pending).split(b"\n")
+                    pending = bytearray(rest)
+                    for line in lines:
+                        if line.strip():
+                            await to_client.send(_message(line))
+        except (McpServerError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # the client finds the stream closed, and the budget has the reason
+
+
+def _message(line: bytes) -> _Received:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _read_stderr(stderr: ByteReceiveStream, budget: Budget) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for chunk in stderr:
+            budget.stderr += chunk
+            del budget.stderr[:-_STDERR_BYTES]
+
+
+async def _write_lines(from_client: AsyncIterator[SessionMessage], stdin: ByteSendStream) -> None:
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        async for message in from_client:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            await stdin.send(text.encode() + b"\n")
+
+
+async def _end(process: Process, *, grace_s: float) -> None:
+    """Let the server end by itself for *grace_s*, then kill everything in its process group."""
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        if process.stdin is not None:
+            await process.stdin.aclose()
+    with anyio.move_on_after(grace_s):
+        while process.returncode is None:
+            await anyio.sleep(0.005)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.aclose()
+
+
+@asynccontextmanager
+async def http_transport(
+    budget: Budget, *, url: str, headers: Mapping[str, str]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Connect to a server by HTTP. Environment, proxies and redirects are not used."""
+    bounded = _BoundedTransport(httpx2.AsyncHTTPTransport(trust_env=False), budget)
+    async with (
+        httpx2.AsyncClient(
+            transport=bounded,
+            headers={"Accept-Encoding": "identity", **headers},
+            timeout=httpx2.Timeout(30.0, read=None),  # the client bounds each request
+            trust_env=False,
+        ) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+class _BoundedTransport(httpx2.AsyncBaseTransport):
+    """Counts the bytes of answers, and refuses those that are compressed."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, budget: Budget) -> None:
+        self._inner = inner
+        self._budget = budget
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        coding = response.headers.get("content-encoding", "identity")
+        if coding != "identity":
+            await response.aclose()
+            self._budget.problem = f"its answer has the encoding {coding[:32]!r}"
+            raise McpServerError(self._budget.problem)
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - an asynchronous transport
+        response.stream = _Counted(stream, self._budget)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """The bytes of a stream, counted."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, budget: Budget) -> None:
+        self._stream = stream
+        self._budget = budget
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._budget.spend(len(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
