@@ -20,6 +20,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      +-- BudgetExceededError
      +-- CallCancelledError                 the caller cancelled the call
      +-- AttemptStoppedError                the run of an attempt was stopped
+     +-- ClusterError                       a cluster cannot be reached, or cannot run attempts
      +-- CallRefusedError                   a policy refused a program's own call
      +-- ResourceError
      |    +-- UnboundResourceError (LookupError)
@@ -88,6 +89,7 @@ __all__ = [
     "CallCancelledError",
     "CallRefusedError",
     "CircularDependencyError",
+    "ClusterError",
     "Conflict",
     "ConflictError",
     "ConflictHunk",
@@ -298,6 +300,12 @@ class AttemptStoppedError(WinkError):
 
     code = "attempt-stopped"
     default_hint = "Let it end the attempt; what is committed is kept on its branch."
+
+
+class ClusterError(WinkError):
+    """A cluster cannot be reached, or no node of it can run the attempts; a run can be resumed."""
+
+    code = "cluster"
 
 
 class CallCancelledError(WinkError):

@@ -146,7 +146,7 @@ def test_two_forks_are_open_at_once_and_the_fork_of_a_dead_process_is_deleted(
         files, start = workspace.head.files, pack_start(workspace)
         node.add(files, base_of(workspace))
         (info,) = node.storage.all()
-        node._adopt(info, files, "work-dead", start, BundleLimits())
+        node._adopt(info, files, "work-dead", start, b"", BundleLimits())
         with (
             node.start(files, start) as (one, _),
             NodeCache(tmp_path / "node").start(files, start) as (other, _),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         EventKind,
         Score,
     )
+    from .ray_engine import RayEngine
     from .reading import AttemptPhase, AttemptStatus, RunStatus, read_run, read_runs
     from .scoring import CommandScore
     from .strategies import (
@@ -53,6 +54,7 @@ __all__ = [
     "Engine",
     "EventKind",
     "LocalEngine",
+    "RayEngine",
     "RunStatus",
     "Score",
     "Stop",

@@ -24,7 +24,7 @@ from wink_workspace.workspace import Workspace, WorkspaceCall, WorkspaceFolder
 from .budget import Spending, TurnBudget
 from .protocol import AttemptOutcome, AttemptPlan, AttemptResult, AttemptTask, Cost, Score
 
-__all__ = ["AttemptContext", "Link", "run_task"]
+__all__ = ["AttemptContext", "AttemptWorkspace", "Link", "one_line", "run_attempt", "run_task"]
 
 
 class Link(Protocol):
@@ -44,7 +44,7 @@ class Link(Protocol):
         ...
 
 
-class _AttemptWorkspace(Workspace):
+class AttemptWorkspace(Workspace):
     """A workspace in which no call begins after the run was stopped."""
 
     link: Link | None = None
@@ -62,6 +62,7 @@ class _AttemptWorkspace(Workspace):
         cancellation: Cancellation | None = None,
         policies: Sequence[ToolPolicy] = (),
     ) -> WorkspaceCall:
+        """As in ``Workspace``, unless the run was stopped."""
         self.check()
         return super().call(label, params=params, cancellation=cancellation, policies=policies)
 
@@ -72,6 +73,7 @@ class _AttemptWorkspace(Workspace):
         heartbeat: Heartbeat | None = None,
         redact: Callable[[str], str] | None = None,
     ) -> AbstractContextManager[ToolExecutor]:
+        """As in ``Workspace``, unless the run was stopped."""
         self.check()
         return super().executor(prompt, heartbeat=heartbeat, redact=redact)
 
@@ -125,17 +127,31 @@ class AttemptContext:
 
 
 def run_task(plan: AttemptPlan, task: AttemptTask, link: Link) -> AttemptResult:
-    """Run and score one attempt; the branch is closed when it returns.
+    """Run and score one attempt in its branch, which is closed when this returns.
 
     Every error of the attempt and its scorer becomes part of the result.
     """
+
+    def opened() -> AttemptWorkspace:
+        folder = WorkspaceFolder(plan.folder)
+        return AttemptWorkspace(folder, config=plan.config, branch=task.branch)
+
+    return run_attempt(plan, task, link, opened)
+
+
+def run_attempt(
+    plan: AttemptPlan,
+    task: AttemptTask,
+    link: Link,
+    opened: Callable[[], AbstractContextManager[AttemptWorkspace]],
+) -> AttemptResult:
+    """As ``run_task``, in the workspace that *opened* opens."""
     started_s = SYSTEM_CLOCK.monotonic_s()
     score: Score | None = None
     outcome, error, n_children = AttemptOutcome.FAILED, "", 0
     try:
         attempt, scorer, score_timeout_s = pickle.loads(plan.functions)  # noqa: S301 - ours
-        folder = WorkspaceFolder(plan.folder)
-        with _AttemptWorkspace(folder, config=plan.config, branch=task.branch) as workspace:
+        with opened() as workspace:
             workspace.link = link
             context = AttemptContext(workspace, task, seed=plan.seed, link=link)
             try:
@@ -147,9 +163,9 @@ def run_task(plan: AttemptPlan, task: AttemptTask, link: Link) -> AttemptResult:
                 score = _scored(workspace, scorer, score_timeout_s)
         outcome = AttemptOutcome.FINISHED
     except (AttemptStoppedError, BudgetExceededError) as stop:
-        outcome, error = AttemptOutcome.STOPPED, _one_line(stop)
+        outcome, error = AttemptOutcome.STOPPED, one_line(stop)
     except Exception as failure:  # noqa: BLE001 - the boundary to the user's functions
-        error = _one_line(failure)
+        error = one_line(failure)
     return AttemptResult(
         number=task.number,
         outcome=outcome,
@@ -209,7 +225,8 @@ def _time_limit(seconds: float) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """The type of an error, and its text, as one bounded line."""
     where = "the scorer: " if "in the scorer" in getattr(error, "__notes__", ()) else ""
     text = ""
     with suppress(Exception):  # the user's exception may fail to format itself

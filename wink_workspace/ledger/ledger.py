@@ -299,6 +299,29 @@ class Ledger:
         self._refs.move(ref, expected=None, target=entry.id)
         return Branch(self.store, ref)
 
+    def advance(
+        self,
+        name: str,
+        *,
+        since: LogEntry,
+        to: LogEntry,
+        first: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Move a fork from *since* to *to*, whose objects were added.
+
+        *first* is called while no process can open the fork; the fork stays if it raises.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If a process has it open.
+            LedgerMovedError: If it is not at *since*.
+            LedgerError: If it cannot be written.
+        """
+        self.store.sync()
+        with self.write(name) as writer:
+            first()
+            self._refs.move(writer.ref, expected=since.id, target=to.id)
+
     def delete_fork(self, name: str, *, first: Callable[[], object] = lambda: None) -> None:
         """Delete a fork; the next maintenance deletes objects that only it had.
 

@@ -3,10 +3,11 @@
 A *node* runs code on forks of a workspace that it does not have. Three messages travel:
 
 1. ``pack_base``: an entry with all of its files, to a node that does not have these files.
-2. ``pack_start``: an entry without its files, for each fork.
+2. ``pack_start``: an entry without its files, for each fork. To continue a branch that grew since,
+   ``pack_entries`` adds the entries after it.
 3. ``pack_result``: what the fork added, back to the origin.
 
-The second message and the third are thin, so a second fork of the same files needs a few KiB.
+All but the first are thin, so a second fork of the same files needs a few KiB.
 
 ``NodeCache`` keeps the bases of a node: each is a workspace, found by the tree of its files, and
 each start makes a fork of it. So forks share the objects, and on an overlay the checkout.
@@ -31,7 +32,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, LedgerBusyError, UsageError
@@ -47,10 +48,22 @@ from wink_workspace.ledger import (
 from .bundles import manifest_of, new_workspace
 from .config import WorkspaceConfig
 from .forking import IMPORTED_BRANCH
-from .storage import WorkspaceInfo, WorkspaceStorage
+from .reading import ReadableHistory
+from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .temporary_forks import is_temporary
 from .workspace import Workspace
 
-__all__ = ["NodeCache", "pack_base", "pack_result", "pack_start", "receive_result"]
+__all__ = [
+    "NodeCache",
+    "pack_base",
+    "pack_entries",
+    "pack_result",
+    "pack_start",
+    "place_result",
+    "receive_result",
+]
+
+W = TypeVar("W", bound=Workspace)
 
 _MAIN: Final = "refs/heads/main"
 _IMPORTED: Final = f"refs/wink/forks/{IMPORTED_BRANCH}"
@@ -60,7 +73,7 @@ _KEEPS_ALL: Final = 1 << 62
 
 
 def pack_base(
-    workspace: Workspace,
+    workspace: ReadableHistory,
     file: BinaryIO,
     *,
     entry: LogEntry | None = None,
@@ -79,7 +92,7 @@ def pack_base(
 
 
 def pack_start(
-    workspace: Workspace, *, entry: LogEntry | None = None, clock: Clock = SYSTEM_CLOCK
+    workspace: ReadableHistory, *, entry: LogEntry | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> bytes:
     """An entry for a node that has its files, by default the newest; for ``NodeCache.start``.
 
@@ -119,8 +132,24 @@ def pack_result(
         LedgerError: If an object cannot be read, or an edit cannot be committed.
     """
     workspace.commit_edits()
+    return pack_entries(workspace, workspace.head, since, about=about, clock=clock)
+
+
+def pack_entries(
+    workspace: ReadableHistory,
+    head: LogEntry,
+    since: LogEntry,
+    *,
+    about: Mapping[str, object] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> bytes:
+    """The entries after *since* up to *head*, of any branch.
+
+    Raises:
+        LedgerError: If an object cannot be read.
+    """
     store, file = workspace._ledger.store, io.BytesIO()  # noqa: SLF001 - the same package
-    refs = {_MAIN: workspace.head.id}
+    refs = {_MAIN: head.id}
     write_bundle(store, file, refs, about=about or {}, at=clock.now(), since=[since.id])
     return file.getvalue()
 
@@ -130,7 +159,7 @@ def receive_result(
 ) -> tuple[LogEntry, Mapping[str, Any]]:
     """Add a result to the ledger of its origin; its newest entry, and what the node added.
 
-    No ref leads to it yet: make one at once, for example with ``Ledger.fork``.
+    No ref leads to it yet: make one at once, for example with ``place_result``.
 
     Raises:
         BundleError: If it is damaged, not allowed, or does not follow *since*.
@@ -148,6 +177,33 @@ def receive_result(
     return head, found.about
 
 
+def place_result(
+    folder: WorkspaceFolder, ledger: Ledger, branch: str, *, since: LogEntry, head: LogEntry
+) -> None:
+    """Move the fork *branch* from *since* to *head*, or make it there if it was deleted.
+
+    Raises:
+        UsageError: If the fork was opened here, so that it has files.
+        LedgerBusyError: If a process has it open.
+        LedgerMovedError: If it is not at *since*.
+        LedgerError: If it cannot be written.
+    """
+    files = folder.of_branch(branch)
+
+    def require_no_files() -> None:
+        if files.upper.is_dir() or files.files.is_dir():
+            raise UsageError(
+                f"the fork {branch!r} was opened, so a result cannot be added to it",
+                hint="Put the result on another fork.",
+            )
+
+    if ledger.has_fork(branch):
+        ledger.advance(branch, since=since, to=head, first=require_no_files)
+    else:
+        ledger.store.sync()
+        ledger.fork(branch, head)
+
+
 def _follows(ledger: Ledger, head: LogEntry, since: LogEntry) -> bool:
     entry = head
     while entry.id != since.id:
@@ -155,6 +211,11 @@ def _follows(ledger: Ledger, head: LogEntry, since: LogEntry) -> bool:
             return False
         entry = read_entry(ledger.store, entry.parent)
     return True
+
+
+def _keeping_all(config: WorkspaceConfig) -> WorkspaceConfig:
+    retention = replace(config.retention, max_age_days=100_000, budget_bytes=_KEEPS_ALL)
+    return replace(config, retention=retention)
 
 
 class NodeCache:
@@ -177,9 +238,7 @@ class NodeCache:
         self._budget_bytes = budget_bytes
         self._clock = clock
         self.storage = WorkspaceStorage(self._directory, clock=clock)
-        config = WorkspaceConfig()
-        keeps_all = replace(config.retention, max_age_days=100_000, budget_bytes=_KEEPS_ALL)
-        self.config = replace(config, retention=keeps_all)
+        self.config = _keeping_all(WorkspaceConfig())
 
     def has(self, files: str) -> bool:
         """Whether there is a base with the tree *files*."""
@@ -202,15 +261,30 @@ class NodeCache:
 
     @contextmanager
     def start(
-        self, files: str, start: bytes, *, limits: BundleLimits | None = None
-    ) -> Generator[tuple[Workspace, LogEntry]]:
+        self,
+        files: str,
+        start: bytes,
+        *,
+        more: bytes = b"",
+        config: WorkspaceConfig | None = None,
+        limits: BundleLimits | None = None,
+        workspace_type: type[W] = Workspace,
+    ) -> Generator[tuple[W, LogEntry]]:
         """A fork of the base with the tree *files*, open; deleted at the end of the block.
 
         Yields the fork and the entry at which it begins.
 
+        Args:
+            files: The tree.
+            start: The entry with this tree, from ``pack_start``.
+            more: Entries after it, from ``pack_entries``; the fork then begins at their newest.
+            config: The settings of the fork, except for its retention.
+            limits: What the messages may have.
+            workspace_type: A class derived from ``Workspace``, which opens the fork.
+
         Raises:
             UsageError: If there is no such base: send it again.
-            BundleError: If the start is damaged, not allowed, or belongs to other files.
+            BundleError: If a message is damaged, not allowed, or belongs to other files.
             LedgerError: If it cannot be written.
         """
         with self._locked(files, shared=True):
@@ -223,12 +297,11 @@ class NodeCache:
                     )
                 self._delete_closed_forks(info)
                 name = f"work-{secrets.token_hex(6)}"
-                entry = self._adopt(info, files, name, start, limits or BundleLimits())
-                fork = Workspace.open(
-                    info.id,
-                    storage=self.storage,
+                entry = self._adopt(info, files, name, start, more, limits or BundleLimits())
+                fork = workspace_type(
+                    self.storage.folder(info.id),
                     branch=name,
-                    config=self.config,
+                    config=self.config if config is None else _keeping_all(config),
                     clock=self._clock,
                 )
             os.utime(self._path(files))
@@ -240,7 +313,13 @@ class NodeCache:
                     self._delete_closed_forks(info)
 
     def _adopt(
-        self, info: WorkspaceInfo, files: str, name: str, start: bytes, limits: BundleLimits
+        self,
+        info: WorkspaceInfo,
+        files: str,
+        name: str,
+        start: bytes,
+        more: bytes,
+        limits: BundleLimits,
     ) -> LogEntry:
         with Ledger(self.storage.folder(info.id).ledger, clock=self._clock) as ledger:
             found = read_bundle(ledger.store, io.BytesIO(start), limits=limits, files=files)
@@ -250,6 +329,8 @@ class NodeCache:
                     f"the start is for the files {entry.files}, not {files}",
                     hint="Start with the base of the same entry.",
                 )
+            if more:
+                entry, _ = receive_result(ledger, more, entry, limits=limits)
             ledger.adopt({f"refs/wink/forks/{name}": entry.id}, found.boundary)
             return entry
 
@@ -258,7 +339,9 @@ class NodeCache:
         with Workspace.open(info.id, storage=self.storage, config=self.config) as base:
             for name in base.forks():
                 with suppress(LedgerBusyError):
-                    base.delete_fork(name)
+                    if not is_temporary(name):
+                        base.delete_fork(name)
+            base.delete_leftover_forks()  # a process may be about to open one of its own
 
     # The names of bases
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Final
 
-__all__ = ["leftover_forks", "new_temporary_name"]
+__all__ = ["is_temporary", "leftover_forks", "new_temporary_name"]
 
 _NAME: Final = re.compile(r"temporary-(\d+)-\d+")
 
@@ -21,6 +21,11 @@ def new_temporary_name(forks: Collection[str]) -> str:
     """A name for a fork that this process deletes, not one of *forks*."""
     names = (f"temporary-{os.getpid()}-{n}" for n in count(1))
     return next(name for name in names if name not in forks)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the process that the name of the fork names deletes it."""
+    return _NAME.fullmatch(name) is not None
 
 
 def leftover_forks(forks: Collection[str]) -> Iterator[str]:
