@@ -87,6 +87,16 @@ def test_a_run_ends_with_the_first_turn_without_calls() -> None:
     assert adapter.n_left == 1
 
 
+def test_messages_of_the_user_follow_the_answers_of_a_turn_and_continue_a_finished_run() -> None:
+    messages = iter([("one", "two"), (), ("three",), ()])
+    adapter = RecordingAdapter(calls("a"), calls("b"), ModelTurn("Done."), ModelTurn("Now done."))
+    response = adapter.evaluate(plain_prompt(), session=Session(), messages=lambda: next(messages))
+    assert response.text == "Now done."
+    assert adapter.requests[1].messages[-2:] == (UserMessage("one"), UserMessage("two"))
+    assert isinstance(adapter.requests[2].messages[-1], ToolMessage)
+    assert adapter.requests[3].messages[-1] == UserMessage("three")
+
+
 def test_parallel_calls_of_one_turn_run_in_order_and_are_all_answered() -> None:
     session = Session()
     adapter = RecordingAdapter(calls("a", "b", "c"), ModelTurn("Done."))

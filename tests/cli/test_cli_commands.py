@@ -21,10 +21,11 @@ from support import terminal
 
 import wink_workspace.cli
 from wink_workspace.cli import main
-from wink_workspace.cli.calls import ShownCall, print_call
+from wink_workspace.cli.calls import print_call
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
 from wink_workspace.cli.display import print_table
 from wink_workspace.session import Outcome, ToolInvoked
+from wink_workspace.workspace.live_runs import CallEnded
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
 
@@ -244,7 +245,7 @@ def test_failed_call_is_wrapped_on_a_terminal_and_keeps_its_hint() -> None:
                 highlight=False,
                 soft_wrap=True,
             ),
-            ShownCall.of(event),
+            CallEnded.of(event),
         )
         lines = shown.getvalue().splitlines()
         assert "Read it again." in lines[-1]

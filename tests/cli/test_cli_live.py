@@ -24,7 +24,7 @@ from wink_workspace import (
 )
 from wink_workspace.cli.display import SafeConsole
 from wink_workspace.cli.live_area import LiveArea, elapsed, plain_lines
-from wink_workspace.cli.run_display import RunDisplay
+from wink_workspace.cli.run_display import RunDisplay, RunFeed
 from wink_workspace.clock import ManualClock
 from wink_workspace.session import OutputLines, ToolInvoked, ToolOutput, ToolStarted, call_subject
 
@@ -130,7 +130,7 @@ def test_output_that_is_not_a_terminal_gets_the_first_lines_and_no_control_chara
     text = io.StringIO()
     display = RunDisplay(SafeConsole(file=text, soft_wrap=True), live=False)
     session = Session()
-    with display.showing(session):
+    with RunFeed(display).of(session):
         run_printing(session, b"\x1b[31mred\n", b"".join(b"%d\n" % n for n in range(30)))
     shown = text.getvalue()
     assert "    red\n" in shown
@@ -146,7 +146,7 @@ def test_live_area_ends_before_the_call_is_printed() -> None:
     console = Console(file=text, force_terminal=True, width=80, _environ={"TERM": "xterm"})
     display = RunDisplay(console, live=True)
     session = Session()
-    with display.showing(session):
+    with RunFeed(display).of(session):
         run_printing(session, b"working\n")
     shown = text.getvalue()
     assert "asking the model" in shown

@@ -32,7 +32,7 @@ from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, Model
 from rich.console import Console
 
 from wink_workspace.adapters.model import Retrying, TextDelta
-from wink_workspace.cli.run_display import RunDisplay
+from wink_workspace.cli.run_display import RunDisplay, RunFeed
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.session import Session
@@ -453,16 +453,16 @@ def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_charac
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, no_color=True, highlight=False)
     redact = Environment(variables={"KEY": KEY}).redactor()
-    display = RunDisplay(console, live=True, redact=redact)
-    with display.showing(Session()):
-        display.on_model_event(TextDelta("Half a "))
+    feed = RunFeed(RunDisplay(console, live=True, redact=redact), redact=redact)
+    with feed.of(Session()):
+        feed.on_model_event(TextDelta("Half a "))
         assert "Half a " in shown.getvalue()
-        display.on_model_event(TextDelta("sentence\x1b]0;title\x07"))
-        display.on_model_event(TextDelta(" with " + KEY[:9]))
-        display.on_model_event(TextDelta(KEY[9:] + " in it"))
+        feed.on_model_event(TextDelta("sentence\x1b]0;title\x07"))
+        feed.on_model_event(TextDelta(" with " + KEY[:9]))
+        feed.on_model_event(TextDelta(KEY[9:] + " in it"))
         assert "with [KEY] in" in shown.getvalue()
-        display.on_model_event(Retrying(2, 3.0, "the connection broke"))
-        display.on_model_event(TextDelta("Again."))
+        feed.on_model_event(Retrying(2, 3.0, "the connection broke"))
+        feed.on_model_event(TextDelta("Again."))
     assert "in it\n… the connection broke; attempt 2 in 3 s" in shown.getvalue()
     assert "\x1b]0" not in shown.getvalue()
 

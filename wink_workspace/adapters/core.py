@@ -155,6 +155,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         conversation: Sequence[Message] = (),
         bus: EventBus | None = None,
         cancellation: Cancellation | None = None,
+        messages: Callable[[], Sequence[str]] | None = None,
     ) -> PromptResponse[OutputT]:
         """Evaluate *prompt* until the model gives its final answer.
 
@@ -173,6 +174,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
                 the session's own bus, which a handler has as ``context.event_bus``.
             cancellation: Ends the run from any thread. A running call is rolled back, and no
                 further call starts. See ``docs/asyncio.md`` for Ctrl-C.
+            messages: Called after each turn and its calls, also after an answer without calls.
+                What it returns is sent to the model as messages of the user, and the run goes on.
 
         Raises:
             CallCancelledError: If *cancellation* is cancelled.
@@ -194,7 +197,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             transactions_of(session).sigint.installed(),
         ):
             limits = _RunLimits(deadline, budget_tracker, cancellation)
-            evaluation = _Evaluation(self, prompt, session, limits)
+            evaluation = _Evaluation(self, prompt, session, limits, messages or tuple)
             with evaluation.traces.evaluation():
                 return evaluation.run(conversation)
 
@@ -254,6 +257,7 @@ class _Evaluation(Generic[OutputT]):
         prompt: Prompt[OutputT],
         session: Session,
         limits: _RunLimits,
+        messages: Callable[[], Sequence[str]],
     ) -> None:
         self._adapter = adapter
         self._prompt = prompt
@@ -261,6 +265,7 @@ class _Evaluation(Generic[OutputT]):
         self._deadline = limits.deadline
         self._budget_tracker = limits.budget_tracker
         self._cancellation = limits.cancellation
+        self._messages = messages
         self.traces = Traces(
             prompt.name,
             provider_name=adapter.provider_name,
@@ -288,6 +293,10 @@ class _Evaluation(Generic[OutputT]):
                 for call in turn.tool_calls:
                     self._run_call(call)
                 self._check_repetition()
+            messages = self._messages()
+            for text in messages:
+                self._append(UserMessage(text))
+            if turn.tool_calls or messages:
                 continue
             try:
                 return self._finish(turn.text)

@@ -38,8 +38,9 @@ from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
 from wink_workspace.sections.commands import CommandOutput
 from wink_workspace.session import Session, ToolInvoked
 from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.live_runs import CallEnded
 
-from .calls import ShownCall, print_call
+from .calls import print_call
 from .display import printable
 from .output_file import check_output_file, write_patch
 from .run import Run, RunReport
@@ -77,7 +78,7 @@ def _showing(
     """Print each call of *session*, and then do *after_call*."""
 
     def show(event: ToolInvoked) -> None:
-        print_call(console, ShownCall.of(event))
+        print_call(console, CallEnded.of(event))
         after_call(event)
 
     stop = session.dispatcher.subscribe(ToolInvoked, show)

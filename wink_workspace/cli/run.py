@@ -8,8 +8,8 @@ other commands take to run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         Workspace,
     )
 
-    from .run_display import RunDisplay
+    from .run_display import RunFeed
 
 __all__ = ["Run", "RunOptions", "RunReport", "run", "script", "tools"]
 
@@ -167,6 +167,9 @@ class RunOptions:
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
     ] = False
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Only watch a run that is in progress, until it ends.")
+    ] = False
     record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
     include_ignored: IncludeIgnoredOption = False
     json: JsonOption = False
@@ -199,6 +202,14 @@ class RunOptions:
         has_task = bool(self.task or self.script)
         applies = self.apply or self.branch is not None
         in_memory = self.source is not None
+        if self.attach:
+            others = replace(self, attach=False, repo=None, workspace=None)
+            _refuse(
+                others != RunOptions() or _n_given(self.repo, self.workspace) > 1,
+                "--attach only watches a run",
+                "Give nothing else, or one of --repo and --workspace.",
+            )
+            return
         check_sandbox(self.sandbox or NO_SANDBOX)
         n_places = _n_given(self.repo, self.workspace, self.source)
         n_ways = _n_given(self.apply, self.patch, self.branch)
@@ -257,7 +268,12 @@ def run(context: CommandContext, options: RunOptions) -> None:
     workspace until you say so.
     """
     options.check(can_ask=context.can_ask)
-    from .run_display import RunDisplay
+    if options.attach:
+        from .attaching import attach
+
+        attach(context, repo=options.repo, workspace=options.workspace)
+        return
+    from .run_display import RunDisplay, RunFeed
 
     with ExitStack() as opened:
         opened.callback(context.export_spans())
@@ -272,16 +288,19 @@ def run(context: CommandContext, options: RunOptions) -> None:
             live=context.shows_progress and not options.json,
             redact=context.redact,
         )
+        feed = RunFeed(display, redact=context.redact)
         if options.source is None:
             remove_finished_runs(context)
-        prepared, model, meter = _prepare(context, options, opened, display.on_model_event)
+        prepared, model, meter = _prepare(context, options, opened, feed.on_model_event)
+        if prepared.workspace is not None:
+            display.diff_of = _diff_of(context, options, prepared.workspace)
         adapter = _recorded(options, prepared, model, meter)
-        report = _evaluate(context, options, prepared, adapter, meter, display)
-        while message := _finish(context, options, prepared, report, display):
+        report = _evaluate(context, prepared, adapter, meter, feed)
+        while message := _finish(context, options, prepared, report, feed):
             prepared = _continued(context, prepared, model, message)
             meter = meter.of_next(prepared.record)
             adapter = _recorded(options, prepared, model, meter, append=True)
-            report = _evaluate(context, options, prepared, adapter, meter, display)
+            report = _evaluate(context, prepared, adapter, meter, feed)
 
 
 def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
@@ -440,6 +459,7 @@ class Run:
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
         conversation: Sequence[Message] = (),
+        messages: Callable[[], Sequence[str]] | None = None,
     ) -> RunReport:
         """Evaluate the prompt with *adapter*; see ``ProviderAdapter.evaluate``."""
         from wink_workspace.session import ToolInvoked
@@ -451,6 +471,7 @@ class Run:
             deadline=deadline,
             budget_tracker=budget_tracker,
             conversation=conversation,
+            messages=messages,
         )
         return RunReport(
             answer=response.text if adapter.redact is None else adapter.redact(response.text),
@@ -730,34 +751,38 @@ def _sandbox(context: CommandContext, options: RunOptions, *, is_copy: bool) -> 
 # The run, and what follows it
 
 
+def _diff_of(
+    context: CommandContext, options: RunOptions, workspace: Workspace
+) -> Callable[[int], Diff] | None:
+    """The diff of an entry, if each call is shown with its diff.
+
+    A pipe gets the whole diff at the end, so the diffs of calls would be a repetition.
+    """
+    if context.out.is_terminal or options.json or options.patch is not None:
+        return lambda number: workspace.review_of(workspace.entry(number))
+    return None
+
+
 def _evaluate(
     context: CommandContext,
-    options: RunOptions,
     prepared: _Prepared,
     adapter: ProviderAdapter[None],
     meter: RunMeter,
-    display: RunDisplay,
+    feed: RunFeed,
 ) -> RunReport:
-    """Run to the end, and show the run on standard error."""
+    """Run to the end; show and publish what happens."""
     err, workspace = context.err, prepared.workspace
-    show_changes: Callable[[], Diff] | None = None
     if workspace is not None:
         mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
         err.print(f"workspace {prepared.name}: {mode} of {source}", markup=False)
-        # A pipe gets the whole diff at the end, so the diff of each call would be a repetition.
-        if context.out.is_terminal or options.json or options.patch is not None:
-
-            def newest_changes() -> Diff:
-                return workspace.review_of(workspace.head)
-
-            show_changes = newest_changes
     try:
-        with display.showing(prepared.run.session, show_changes):
+        with _published(prepared, feed, context.redact) as messages:
             return prepared.run.evaluate(
                 adapter,
                 deadline=meter.deadline,
                 budget_tracker=meter.tracker,
                 conversation=prepared.conversation,
+                messages=messages,
             )
     except (PromptEvaluationError, KeyboardInterrupt) as error:
         command = f"wink-workspace run --workspace {prepared.name} --resume"
@@ -777,6 +802,36 @@ def _evaluate(
         if meter.tracker.cost_usd:
             footer += f", cost: ${meter.tracker.cost_usd:.4f}"
         err.print(footer)
+
+
+@contextmanager
+def _published(
+    prepared: _Prepared, feed: RunFeed, redact: Callable[[str], str]
+) -> Generator[Callable[[], Sequence[str]] | None]:
+    """Show the run in the block, and let others watch it; yields how it gets their messages."""
+    session, workspace, record = prepared.run.session, prepared.workspace, prepared.record
+    if workspace is None or record is None:
+        with feed.of(session):
+            yield None
+        return
+    from wink_workspace.workspace.live_runs import MessageReceived, PublishedRun
+
+    published = PublishedRun(record)
+
+    def messages() -> list[str]:
+        texts = [redact(text) for text in published.messages()]
+        for text in texts:
+            record.keep_message(text)
+            feed.publish(MessageReceived(text=text))
+        return texts
+
+    try:
+        with feed.of(session, published.publish, lambda: workspace.head.number):
+            yield messages
+    except BaseException as error:
+        published.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))
+        raise
+    published.end()
 
 
 def _continued(
@@ -809,7 +864,7 @@ def _finish(
     options: RunOptions,
     prepared: _Prepared,
     report: RunReport,
-    display: RunDisplay,
+    feed: RunFeed,
 ) -> str:
     """Write the patch, print the report, and apply the changes.
 
@@ -822,7 +877,7 @@ def _finish(
     is_shown = (
         context.out.is_terminal
         and context.err.is_terminal
-        and display.last_words.strip() == report.answer.strip()
+        and feed.last_words.strip() == report.answer.strip()
     )
     try:
         if options.patch is not None:

@@ -7,6 +7,8 @@
         turns.jsonl     a script: every turn, on disk before its calls run
         natives.jsonl   turns in the provider's own format, by number, if there is one
         spent.jsonl     time and cost up to a turn; the last line counts
+        messages.jsonl  messages of the user, each with the number of turns before it
+        live/           while it runs; see ``live_runs``
 
 Turns are stored here, and answers in the ledger: a call and its answer belong to one commit, and
 only committed calls count. The conversation of an interrupted run is built from both. A turn that
@@ -48,6 +50,7 @@ _log = logging.getLogger(__name__)
 _VERSION: Final = 1
 _NATIVES: Final = "natives.jsonl"
 _SPENT: Final = "spent.jsonl"
+_MESSAGES: Final = "messages.jsonl"
 
 _RESUMED: Final = (
     "The run was interrupted here and continues now. Files may have changed meanwhile: read again "
@@ -175,16 +178,47 @@ class RecordedRun:
 
     def keep_native(self, number: int, native: str | None) -> None:
         """Store the *number*-th turn in its provider's own format, as JSON."""
-        line = "\n" + json.dumps([number, native])  # a new line: the last may be half written
-        with (self.folder / _NATIVES).open("a", encoding="utf-8") as file:
-            file.write(line)
+        self._add(_NATIVES, [number, native])
 
     def keep_spent(self, n_turns: int, elapsed_s: float, cost_usd: Decimal | None) -> None:
         """Store the time of the run so far, and the cost of its first *n_turns* turns."""
         cost = None if cost_usd is None else str(cost_usd)
-        line = "\n" + json.dumps([n_turns, round(elapsed_s, 3), cost])
-        with (self.folder / _SPENT).open("a", encoding="utf-8") as file:
-            file.write(line)
+        self._add(_SPENT, [n_turns, round(elapsed_s, 3), cost])
+
+    def keep_message(self, text: str) -> None:
+        """Store a message of the user that the model gets after its newest turn."""
+        self._add(_MESSAGES, [len(self.turns()), text])
+
+    def _messages(self) -> dict[int, list[UserMessage]]:
+        """The messages of the user, by the number of turns before them."""
+        found: defaultdict[int, list[UserMessage]] = defaultdict(list)
+        for _, line in self._lines(_MESSAGES):
+            match line:
+                case [int(n_turns), str(text)]:
+                    found[n_turns].append(UserMessage(text))
+                case _:
+                    continue  # half written, so the model did not get it
+        return found
+
+    def _add(self, name: str, value: object) -> None:
+        """Add a line of JSON to a file, on a new line: the last one may be half written."""
+        with (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write("\n" + json.dumps(value))
+
+    def _lines(self, name: str) -> list[tuple[int, object]]:
+        """The numbers and values of the lines of a file; ``None`` for one that is half written."""
+        try:
+            text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        found: list[tuple[int, object]] = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line:
+                try:
+                    found.append((number, json.loads(line)))
+                except ValueError:
+                    found.append((number, None))
+        return found
 
     def spent(self, price: Callable[[TokenUsage], Decimal | None]) -> Spent:
         """What the run used so far, together with the runs that it continues.
@@ -206,15 +240,7 @@ class RecordedRun:
         return earlier.elapsed_s, earlier.cost_usd
 
     def _newest_spent(self) -> tuple[int, float, Decimal | None] | None:
-        try:
-            lines = (self.folder / _SPENT).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            lines = []
-        for line in reversed(lines):
-            try:
-                found: object = json.loads(line or "0")
-            except ValueError:
-                continue  # it was half written when the process died
+        for _, found in reversed(self._lines(_SPENT)):
             match found:
                 case [int(n_turns), (int() | float()) as elapsed_s, None]:
                     return n_turns, elapsed_s, None
@@ -255,29 +281,19 @@ class RecordedRun:
 
     def _natives(self) -> Iterator[tuple[int, str | None]]:
         """The stored turns, oldest first; a later one for the same number counts."""
-        path = self.folder / _NATIVES
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return
-        for n, line in enumerate(lines, start=1):
-            if not line:
-                continue
-            try:
-                found: object = json.loads(line)
-            except ValueError:
-                found = None  # it was half written when the process died
+        for n, found in self._lines(_NATIVES):
             match found:
                 case [int(number), (str() | None) as native]:
                     yield number, native
                 case _:
+                    path = self.folder / _NATIVES
                     _log.warning("cannot read line %d of %s; the run continues without it", n, path)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last turn of the model made no calls."""
+        """Whether the last turn of the model made no calls, and no message of the user follows."""
         turns = self.turns()
-        return bool(turns) and not turns[-1].tool_calls
+        return bool(turns) and not turns[-1].tool_calls and len(turns) not in self._messages()
 
     @property
     def usage(self) -> TokenUsage:
@@ -313,7 +329,7 @@ class RecordedRun:
 
     def own_messages(self, history: ReadableHistory) -> tuple[list[Message], bool]:
         """The messages of this run, and whether its last call has no answer."""
-        answers, turns = self._answers(history), self.turns()
+        answers, turns, sent = self._answers(history), self.turns(), self._messages()
         messages: list[Message] = []
         is_open = False
         for number, turn in enumerate(turns, start=1):
@@ -328,6 +344,7 @@ class RecordedRun:
                 if is_open:
                     break
                 messages.append(_answer(call, answer))
+            messages += sent.get(number, ())
         return messages, is_open
 
     def _answers(self, history: ReadableHistory) -> dict[str, deque[ToolInvoked]]:
