@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
-from web_support import NAME, edit, make_history
+from web_support import NAME, attempt, attempts_of, edit, make_history, score
 
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 
@@ -195,9 +195,37 @@ def test_a_cleared_box_is_not_applied_though_the_scripts_ran_later(
     assert not (source / cleared).exists()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_three_widths_and_have_no_serious_barrier(
-    site: Site, page: Page, scheme: str, tmp_path: Path
+@pytest.mark.behaviour(190)
+def test_attempts_appear_while_the_page_is_open(site: Site, page: Page) -> None:
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        running = attempts_of(workspace).run(attempt, score=score)
+        next(running)
+        opened(site, "/attempts")
+        expect(page.locator("#live")).to_have_text("live")
+        page.locator("input[name=from]").first.check()
+        list(running)
+    expect(page.locator("tr.row", has_text="finished")).to_have_count(4)
+    expect(page.locator("tr.row", has_text="failed")).to_have_count(1)
+    expect(page.locator("circle")).to_have_count(4)
+    expect(page.locator("input[name=from]").first).to_be_checked()
+    expect(page.locator("input[name=from]").first).to_be_focused()
+    page.locator("input[name=to]").nth(2).check()
+    page.get_by_role("button", name="Compare the chosen two").click()
+    expect(page.locator("pre.diff")).to_contain_text("attempt.txt")
+    assert "token" not in page.url
+
+
+@pytest.mark.parametrize(
+    ("scheme", "sizes"),
+    [
+        ("light", SIZES[:1]),
+        ("dark", SIZES[1:2]),
+        pytest.param("light", SIZES, marks=pytest.mark.soak),
+        pytest.param("dark", SIZES, marks=pytest.mark.soak),
+    ],
+)
+def test_pages_fit_their_width_and_have_no_serious_barrier(
+    site: Site, page: Page, scheme: str, sizes: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     """Screenshots of the pages are in the directory that the variable SCREENSHOTS names."""
     if not AXE.exists():
@@ -209,21 +237,23 @@ def test_pages_fit_three_widths_and_have_no_serious_barrier(
         "timeline": f"/w/{site.workspace}?entry=main&view=split",
         "files": f"/w/{site.workspace}/files/main",
         "file": f"/w/{site.workspace}/files/main/app.py",
+        "attempts": f"/w/{site.workspace}/attempts",
         "compare": f"/w/{site.workspace}/compare?from=1&to=try",
     }
     page.emulate_media(color_scheme=scheme)
     for name, place in places.items():
-        for width, height in SIZES:
+        for width, height in sizes:
             page.set_viewport_size({"width": width, "height": height})
             page.goto(site.address + place)
             shoot(page, name, width, scheme, tmp_path)
         found = axe(page)
         assert found == [], f"{name}: {found}"
     for button, name in (("Undo…", "preview"), ("Apply…", "apply")):
-        for width, height in SIZES:
+        for width, height in sizes:
             page.set_viewport_size({"width": width, "height": height})
             opened(site)
             page.get_by_role("button", name=button, exact=True).click()
+            page.wait_for_url(f"**/{'preview' if name == 'preview' else 'choose'}")
             shoot(page, name, width, scheme, tmp_path)
         assert axe(page) == [], name
 

@@ -6,6 +6,8 @@ import base64
 import os
 from pathlib import Path
 
+from wink_workspace.attempts import AttemptContext, Attempts, LocalEngine, Score
+from wink_workspace.clock import TokenUsage
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 CANARY = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -43,3 +45,26 @@ def edit(workspace: Workspace, path: str, content: str, result: str) -> None:
     with workspace.call(f"edit {result}", params={"path": path, "content": content}) as call:
         call.files.write_text(path, content)
         call.result(result)
+
+
+def attempt(context: AttemptContext) -> None:
+    """Spend some tokens and write the number of the attempt; the fourth one fails."""
+    usage = TokenUsage(input_tokens=1_000 * context.number, output_tokens=10)
+    with context.budget.turn() as turn:
+        turn.record(usage)
+    with context.workspace.call(f"try {context.number}") as call:
+        call.files.write_text("attempt.txt", f"{context.number}\n{CANARY}\n")
+        call.result("written")
+    if context.number == 4:
+        raise ValueError(CANARY)
+
+
+def score(fork: Workspace) -> Score:
+    """The number that the attempt wrote; the third one passes."""
+    number = int(fork.files.read_bytes("attempt.txt").split()[0])
+    return Score(number / 10, passed=number == 3, detail=f"{number} {HOSTILE} {SECRET}")
+
+
+def attempts_of(workspace: Workspace) -> Attempts:
+    """Five attempts that were not begun."""
+    return Attempts(workspace, n=5, seed=1, about={"task": HOSTILE}, engine=LocalEngine(workers=1))

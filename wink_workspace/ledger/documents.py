@@ -47,14 +47,18 @@ class Documents:
         self._refs = refs
         self._prefix = f"{DOCUMENT_REFS}{kind}/"
 
+    def versions(self) -> dict[str, str]:
+        """The id of the present version of every document by its name, without reading it."""
+        refs = self._store.repository.refs(self._prefix)
+        return {ref.removeprefix(self._prefix): id_ for ref, id_ in refs.items()}
+
     def read_all(self) -> dict[str, Document]:
         """Every document by its name.
 
         Raises:
             LedgerDamagedError: If one cannot be read.
         """
-        refs = self._store.repository.refs(self._prefix)
-        return {ref.removeprefix(self._prefix): self._read(ref, id_) for ref, id_ in refs.items()}
+        return {name: self._read(self._prefix + name, id_) for name, id_ in self.versions().items()}
 
     def _read(self, ref: str, commit_id: str) -> Document:
         tree = parse_commit(commit_id, self._store.read(commit_id, "commit")).tree

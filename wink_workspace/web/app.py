@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 
 import anyio
-import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -36,16 +35,16 @@ from wink_workspace.wording import counted
 from wink_workspace.workspace import WorkspaceReader
 
 from .actions import Actions, Form
+from .attempts import HEIGHT, WIDTH
 from .highlighting import code_style
 from .pages import Pages, TimelinePage, diff_rows
+from .watching import LOOK_S, Watch, Watches
 
 __all__ = ["make_app"]
 
 _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
-_LOOK_S: Final = 0.2
-"""How often the heads of a watched workspace are read; a call appears after at most this time."""
 _KEEP_ALIVE_LOOKS: Final = 75
 _MOST_STREAMS: Final = 50
 _NOT_FOUND: Final = (EntryMissingError, FileMissingError, PathEscapeError, UsageError)
@@ -68,6 +67,7 @@ class _Application:
         self.stopping = _Stopping()
         self._actions = actions
         self._n_streams = 0
+        self._watches = Watches(pages.ledger, pages.live_state)
         self._pages = pages
         self._templates = Environment(
             loader=FileSystemLoader([_FOLDER / "templates", _REPORT]),
@@ -93,6 +93,7 @@ class _Application:
             Route("/w/{workspace}/files/{entry}/{path:path}", self.files),
             Route("/w/{workspace}/image/{entry}/{path:path}", self.image),
             Route("/w/{workspace}/compare", self.compare),
+            Route("/w/{workspace}/attempts", self.attempts),
             Route("/w/{workspace}/events", self.events),
             *(self._action_routes(self._actions) if self._actions else ()),
         ]
@@ -250,23 +251,40 @@ class _Application:
             side_by_side=request.query_params.get("view") == "split",
         )
 
+    def attempts(self, request: Request) -> Response:
+        """One run of attempts, by default the newest; only what changes, for a live page."""
+        workspace, wanted = _workspace(request), request.query_params.get("run", "")
+        with self._pages.reader(workspace) as reader:
+            runs = self._pages.runs(reader)
+        run = next((each for each in runs if wanted in ("", each.run_id)), None)
+        if wanted and run is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "this run was removed")
+        return self._page(
+            "attempts_part.html" if "part" in request.query_params else "attempts.html",
+            workspace=workspace,
+            runs=runs,
+            run=run,
+            width=WIDTH,
+            height=HEIGHT,
+        )
+
     async def events(self, request: Request) -> Response:
         """A stream with an event for each change of a branch."""
-        workspace = _workspace(request)
         if self._n_streams >= _MOST_STREAMS:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open")
-        heads = await anyio.to_thread.run_sync(self._heads, workspace)
-        return StreamingResponse(self._changes(workspace, heads), media_type="text/event-stream")
+        watch = self._watches.of(_workspace(request))
+        version = await watch.look()
+        return StreamingResponse(self._changes(watch, version), media_type="text/event-stream")
 
-    async def _changes(self, workspace: str, known: dict[str, str]) -> AsyncGenerator[str]:
+    async def _changes(self, watch: Watch, known: int) -> AsyncGenerator[str]:
         self._n_streams += 1
         try:
             yield "retry: 1000\n\n"
             for n_looks in count(1):
-                await anyio.sleep(_LOOK_S)
+                await anyio.sleep(LOOK_S)
                 if self.stopping.is_set:
                     return
-                present = await anyio.to_thread.run_sync(self._heads, workspace)
+                present = await watch.look()
                 if present != known:
                     known = present
                     yield "event: changed\ndata:\n\n"
@@ -276,10 +294,6 @@ class _Application:
             yield "event: gone\ndata:\n\n"
         finally:
             self._n_streams -= 1
-
-    def _heads(self, workspace: str) -> dict[str, str]:
-        with self._pages.reader(workspace) as reader:
-            return reader.heads()
 
     def _page(self, template: str, *, status: int = HTTPStatus.OK, **values: object) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)

@@ -9,8 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
+from wink_workspace.attempts import read_runs
+from wink_workspace.attempts.reading import RUNS_KIND
 from wink_workspace.errors import WinkError
 from wink_workspace.ledger import MAIN_BRANCH, LogEntry
 from wink_workspace.report import ReportedHistory
@@ -20,6 +23,7 @@ from wink_workspace.workspace import RecordedRun, WorkspaceReader, WorkspaceStor
 from wink_workspace.workspace.reading import ReadableHistory
 from wink_workspace.workspace.summaries import summary_of
 
+from .attempts import RunItem, run_item
 from .highlighting import highlighted
 
 __all__ = [
@@ -155,6 +159,23 @@ class Pages:
         """The task of the newest run of a workspace; ``""`` if there was none."""
         run = RecordedRun.newest(self._storage.folder(workspace).of_branch(MAIN_BRANCH))
         return "" if run is None else self.line(run.about.message or run.about.task)
+
+    def ledger(self, workspace: str) -> Path:
+        """The directory of the ledger of a workspace; raises ``UsageError`` if there is none."""
+        return self._storage.folder(workspace).ledger
+
+    def live_state(self, workspace: str) -> object:
+        """What changes when something of a workspace changes that a page shows live."""
+        with self.reader(workspace) as reader:
+            return reader.heads(), reader.documents(RUNS_KIND).versions()
+
+    def runs(self, reader: WorkspaceReader) -> list[RunItem]:
+        """The runs of attempts, newest first.
+
+        Raises:
+            LedgerDamagedError: If the state of a run cannot be read.
+        """
+        return [run_item(run, self.line) for run in read_runs(reader)]
 
     def timeline(
         self, reader: WorkspaceReader, *, after: str = "", query: str = ""

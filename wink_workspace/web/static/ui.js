@@ -63,10 +63,29 @@ async function addNew() {
   }
 }
 
-if (rows) {
-  const events = new EventSource(rows.dataset.watch);
+function nameOf(element) {
+  return [element.tagName, element.name, element.value, element.href].join(" ");
+}
+
+async function showPart(part) {
+  const answer = await fetch(part.dataset.part);
+  if (!answer.ok) return;
+  const chosen = [...part.querySelectorAll("input:checked")].map((input) => [input.name, input.value]);
+  const focused = part.contains(document.activeElement) && nameOf(document.activeElement);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  part.replaceChildren(...page.body.childNodes);
+  for (const input of part.querySelectorAll("input[type=radio]")) {
+    input.checked = chosen.some(([name, value]) => input.name === name && input.value === value);
+  }
+  if (focused) [...part.querySelectorAll("a, input, button")].find((each) => nameOf(each) === focused)?.focus();
+}
+
+const part = document.getElementById("part");
+const watched = rows || part;
+if (watched) {
+  const events = new EventSource(watched.dataset.watch);
   events.onopen = () => { live.textContent = "live"; };
   events.onerror = () => { live.textContent = "The server does not answer; trying again."; };
-  events.addEventListener("changed", addNew);
+  events.addEventListener("changed", () => (rows ? addNew() : showPart(part)));
   events.addEventListener("gone", () => { live.textContent = "This workspace was deleted."; events.close(); });
 }

@@ -1,0 +1,126 @@
+"""Notice that a workspace changed, at a cost that does not grow with the number of open pages.
+
+Rule 1: all pages of a workspace share one look, five times a second at most.
+Rule 2: a look that finds nothing reads the times of a few directories: each move of a ref replaces
+a file in one of them. Only after a difference the refs are read. They are read once more at the
+next look, since two moves within the resolution of these times look like one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from wink_workspace.errors import WinkError
+
+__all__ = ["LOOK_S", "Watch", "Watches"]
+
+LOOK_S: Final = 0.2
+"""How often a watched workspace is looked at; a call appears after at most this time."""
+
+_MOST_WATCHES: Final = 100
+_Stamps = tuple[tuple[str, int], ...]
+
+
+class Watch:
+    """Looks at one workspace; used from one event loop.
+
+    Args:
+        ledger: The directory of its ledger.
+        read: Reads everything that the pages show live: the ids of branches and documents. Called
+            in a thread; raises ``WinkError`` if the workspace was deleted.
+
+    Attributes:
+        version: Increased with each change that was found.
+        n_reads: How often *read* was called.
+    """
+
+    def __init__(self, ledger: Path, read: Callable[[], object]) -> None:
+        self._refs = ledger / "refs"
+        self._packed = ledger / "packed-refs"
+        self._read = read
+        self._looking = anyio.Lock()
+        self._looked_at_s = float("-inf")
+        self._stamps: _Stamps | None = None
+        self._is_recent = True
+        self._known: object = None
+        self.version = 0
+        self.n_reads = 0
+
+    async def look(self) -> int:
+        """The version, at most ``LOOK_S`` old.
+
+        Raises:
+            WinkError: If the workspace was deleted or cannot be read.
+        """
+        async with self._looking:
+            if anyio.current_time() - self._looked_at_s >= LOOK_S:
+                await anyio.to_thread.run_sync(self._look)
+                self._looked_at_s = anyio.current_time()
+            return self.version
+
+    def _look(self) -> None:
+        stamps = self._present()
+        was_recent, self._is_recent = self._is_recent, stamps != self._stamps
+        self._stamps = stamps
+        if not (self._is_recent or was_recent):
+            return
+        try:
+            self.n_reads += 1
+            found = self._read()
+        except WinkError:
+            self._stamps = None  # read again at the next look
+            raise
+        if found != self._known:
+            self._known = found
+            self.version += 1
+
+    def _present(self) -> _Stamps:
+        found: list[tuple[str, int]] = []
+        for below in ("heads", "wink/documents"):
+            for directory, _, _ in os.walk(self._refs / below):
+                found.append((directory, _time_ns(directory)))
+        return (*found, ("packed-refs", _time_ns(self._packed)))
+
+
+def _time_ns(path: str | Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - done often
+    except OSError:
+        return 0
+
+
+class Watches:
+    """The watches of the workspaces that pages show.
+
+    Args:
+        ledger: The directory of the ledger of a workspace.
+        read: As for ``Watch``, given the workspace.
+    """
+
+    def __init__(self, ledger: Callable[[str], Path], read: Callable[[str], object]) -> None:
+        self._ledger = ledger
+        self._read = read
+        self._watches: OrderedDict[str, Watch] = OrderedDict()
+
+    def of(self, workspace: str) -> Watch:
+        """The watch of a workspace; those of the most recently used ones are kept.
+
+        Raises:
+            UsageError: If there is no such workspace.
+        """
+        watch = self._watches.get(workspace)
+        if watch is None:
+            watch = Watch(self._ledger(workspace), partial(self._read, workspace))
+            self._watches[workspace] = watch
+            if len(self._watches) > _MOST_WATCHES:
+                self._watches.popitem(last=False)
+        self._watches.move_to_end(workspace)
+        return watch
