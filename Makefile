@@ -8,7 +8,7 @@ CLIENTS := $(VENV)/clients
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
-.PHONY: demo test images check clients bench bench-libgit2 bench-peers soak matrix clean
+.PHONY: demo test images check docs clients bench bench-libgit2 bench-peers soak matrix clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo --build
@@ -31,6 +31,9 @@ check: $(READY)  ## style, words, types, layers
 
 clients: $(READY) $(CLIENTS)/.ready  ## Claude Code and Codex with a scripted provider; needs root
 	$(BIN)/pytest -q -p no:benchmark -m clients tests
+
+docs: $(READY)  ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## writes benchmarks/out/latest.json
 	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"

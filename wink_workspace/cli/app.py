@@ -105,6 +105,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
     },
     "Sandboxes": {
         "doctor": "sandboxes.doctor",
+        "version": "version.show_version",
         "exec": "sandboxes.execute",
         "shell": "sandboxes.shell",
         "port": "services.port",
@@ -122,7 +123,6 @@ def application(only: str | None = None) -> typer.Typer:
     app = typer.Typer(
         help="A workspace for coding agents in which every tool call is a transaction.",
         epilog=_EPILOG,
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

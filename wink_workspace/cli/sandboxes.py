@@ -606,9 +606,9 @@ class BuildOptions:
             " a name. Otherwise a public image, such as debian:bookworm-slim."
         ),
     ] = None
-    rebuild: Annotated[bool, typer.Option("--anew", help="Build again even if it is current.")] = (
-        False
-    )
+    rebuild: Annotated[
+        bool, typer.Option("--no-cache", help="Build again even if it is current.")
+    ] = False
     json: JsonOption = False
 
     @property

@@ -1,0 +1,127 @@
+"""The reference of the command: a page in Markdown, and the manual page in roff.
+
+Both are made from the same help that ``--help`` prints, so they cannot differ from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from wink_workspace.cli.app import application
+
+__all__ = ["Command", "commands", "manual_page", "markdown_page"]
+
+_HEAD = """\
+# The command
+
+Every command of `wink-workspace` with its arguments and options. `scripts/write_reference` writes
+this page and the manual page from the help that `--help` prints.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Errors are one line on standard error.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its name with that of its group, its panel, its help and its parameters."""
+
+    name: str
+    panel: str
+    usage: str
+    paragraphs: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+
+
+def commands() -> Iterator[Command]:
+    """Every command, in the order of ``--help``."""
+    group: Any = typer.main.get_command(application())  # Any: typer does not publish its classes
+    for name, found in group.commands.items():
+        panel = found.rich_help_panel or ""
+        for child, command in getattr(found, "commands", {"": found}).items():
+            yield _command(f"{name} {child}".strip(), panel, command)
+
+
+def _command(name: str, panel: str, found: Any) -> Command:
+    context = typer.Context(found, info_name=name)
+    records = [each.get_help_record(context) for each in found.get_params(context)]
+    usage = " ".join(found.collect_usage_pieces(context)).translate(str.maketrans("{}", "<>"))
+    return Command(
+        name,
+        panel,
+        f"wink-workspace {name} {usage}",
+        tuple((found.help or "").split("\n\n")),
+        tuple(record for record in records if record and record[0] != "--help"),
+    )
+
+
+def markdown_page() -> str:
+    """The text of ``docs/reference/command.md``."""
+    parts, panel = [_HEAD], ""
+    for each in commands():
+        if each.panel != panel:
+            panel = each.panel
+            parts.append(f"## {panel}\n")
+        parts.append(f"### wink-workspace {each.name}\n")
+        parts.append(f"```text\n{each.usage}\n```\n")
+        parts.extend(f"{_text(paragraph)}\n" for paragraph in each.paragraphs)
+        if each.parameters:
+            rows = "".join(
+                f"\n| `{_cell(name)}` | {_text(help_)} |" for name, help_ in each.parameters
+            )
+            parts.append(f"| Argument or option | Meaning |\n|---|---|{rows}\n")
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    """Help as Markdown: one line, with what Markdown or HTML would interpret escaped."""
+    return re.sub(r"([*_`|<\[])", r"\\\1", " ".join(text.split()))
+
+
+def manual_page(version: str) -> str:
+    """The text of the manual page ``wink-workspace(1)``."""
+    parts = [
+        f'.TH WINK-WORKSPACE 1 "" "wink_workspace {version}" "User commands"',
+        ".SH NAME",
+        r"wink\-workspace \- a workspace for coding agents; every tool call is a transaction",
+        ".SH SYNOPSIS",
+        r".B wink\-workspace",
+        r"\fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]",
+        ".SH DESCRIPTION",
+        "An agent works in a copy of a directory. Every tool call is one transaction over its",
+        "files and the state of the session: a call that fails changes nothing. The history",
+        "can be read, undone, forked and merged, and",
+        ".B apply",
+        "writes the changes to the directory.",
+    ]
+    panel = ""
+    for each in commands():
+        if each.panel != panel:
+            panel = each.panel
+            parts.append(f".SH {_roff(panel.upper())}")
+        parts.append(f".SS {_roff(each.usage)}")
+        parts.append("\n.PP\n".join(_roff(paragraph) for paragraph in each.paragraphs))
+        for name, help_ in each.parameters:
+            parts += [".TP", rf"\fB{_roff(name)}\fR", _roff(" ".join(help_.split()))]
+    parts += [
+        ".SH EXIT STATUS",
+        "0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+        ".SH FILES",
+        r"\fI~/.local/state/wink\-workspace\fR has all workspaces,",
+        r"\fI~/.config/wink\-workspace/config.toml\fR your settings, and",
+        r"\fIwink\-workspace.toml\fR those of a project.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    return re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.MULTILINE)
