@@ -14,9 +14,16 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
-from web_support import NAME, attempt, attempts_of, edit, make_history, score
+from web_support import HOSTILE, NAME, attempt, attempts_of, edit, make_history, score
 
-from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace import (
+    RecordedRun,
+    RunAbout,
+    Workspace,
+    WorkspaceReader,
+    WorkspaceStorage,
+)
+from wink_workspace.workspace.live_runs import CallBegan, CallOutput, PublishedRun
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -213,6 +220,30 @@ def test_attempts_appear_while_the_page_is_open(site: Site, page: Page) -> None:
     page.get_by_role("button", name="Compare the chosen two").click()
     expect(page.locator("pre.diff")).to_contain_text("attempt.txt")
     assert "token" not in page.url
+
+
+@pytest.mark.behaviour(192)
+def test_a_run_is_watched_until_it_ends(site: Site, page: Page) -> None:
+    folder = site.storage.folder(site.workspace)
+    about = RunAbout(f"Fix {HOSTILE}", "m", "none", 1)
+    run = PublishedRun(RecordedRun.begin(folder, about))
+    run.publish(CallBegan(tool="shell_execute", subject=HOSTILE))
+    opened(site)
+    page.get_by_role("link", name="watch it").click()
+    expect(page.locator("#live")).to_have_text("live")
+    run.publish(CallOutput(lines=(HOSTILE, "last line")))
+    expect(page.locator("#run li")).to_have_count(2)
+    expect(page.locator("#run .output")).to_contain_text("last line")
+    assert axe(page) == []
+    page.locator("#message").fill("Use the other file.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#live")).to_have_text("live")
+    assert run.messages() == ("Use the other file.",)
+    run.end("the budget is used up")
+    expect(page.locator("#run .end")).to_contain_text("the budget is used up")
+    expect(page.locator("#live")).to_have_text("The run is over.")
+    page.reload()
+    expect(page.locator("main")).to_contain_text("--resume")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ Rule 3: a file whose box is clear is not applied, whatever the boxes of its hunk
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -28,6 +29,7 @@ from wink_workspace.workspace import (
     Selection,
     Workspace,
 )
+from wink_workspace.workspace.live_runs import RunInProgress
 
 from .pages import Pages
 
@@ -205,6 +207,24 @@ class Actions:
                 raise UsageError("nothing is chosen", hint="Choose a file.")
             name = _field(form, "name").strip() if target == "branch" else ""
             return opened.apply(target, branch=name, previewed=changes, selected=selected)
+
+    def send(self, workspace: str, form: Form) -> None:
+        """Send a message to the model of a run in progress; raises ``UsageError``."""
+        with self._run(workspace, form) as run:
+            run.send(_field(form, "message"))
+
+    def stop(self, workspace: str, form: Form) -> None:
+        """Stop a run in progress as Ctrl-C does; raises ``UsageError`` if it is not possible."""
+        with self._run(workspace, form) as run:
+            run.stop()
+
+    @contextmanager
+    def _run(self, workspace: str, form: Form) -> Generator[RunInProgress]:
+        run = self._pages.run_in_progress(workspace, _field(form, "branch"))
+        if run is None:
+            raise UsageError("no run is in progress", hint="Its page says how it ended.")
+        with closing(run):
+            yield run
 
 
 def _move(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
@@ -31,13 +32,16 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind
+from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.wording import counted
 from wink_workspace.workspace import WorkspaceReader
+from wink_workspace.workspace.live_runs import RunInProgress
 
 from .actions import Actions, Form
 from .attempts import HEIGHT, WIDTH
 from .highlighting import code_style
 from .pages import Pages, TimelinePage, diff_rows
+from .runs import run_line
 from .watching import LOOK_S, Watch, Watches
 
 __all__ = ["make_app"]
@@ -95,6 +99,8 @@ class _Application:
             Route("/w/{workspace}/compare", self.compare),
             Route("/w/{workspace}/attempts", self.attempts),
             Route("/w/{workspace}/events", self.events),
+            Route("/w/{workspace}/run", self.run),
+            Route("/w/{workspace}/run/events", self.run_events),
             *(self._action_routes(self._actions) if self._actions else ()),
         ]
 
@@ -126,10 +132,23 @@ class _Application:
             done = actions.apply(workspace, _form(request))
             return self._page("applied.html", workspace=workspace, done=done)
 
+        def say(request: Request) -> Response:
+            actions.send(_workspace(request), _form(request))
+            return self._to_run(request)
+
+        def stop(request: Request) -> Response:
+            actions.stop(_workspace(request), _form(request))
+            return self._to_run(request)
+
         return [
             Route(f"/w/{{workspace}}/{each.__name__}", each, methods=["POST"])
-            for each in (preview, move, fork, choose, apply)
+            for each in (preview, move, fork, choose, apply, say, stop)
         ]
+
+    def _to_run(self, request: Request) -> Response:
+        branch = quote(next(iter(_form(request).get("branch", ())), ""))
+        url = f"/w/{_workspace(request)}/run?branch={branch}"
+        return RedirectResponse(url, HTTPStatus.SEE_OTHER)
 
     def workspaces(self, request: Request) -> Response:
         query = request.query_params.get("q", "")
@@ -149,6 +168,7 @@ class _Application:
             page = self._pages.timeline(reader, query=query)
             shown = self._entry(reader, selected, request) if selected else None
             branches = list(reader.heads())
+            running = self._pages.running(reader)
             reported = self._pages.reported(reader)
         return self._page(
             "timeline.html",
@@ -160,6 +180,7 @@ class _Application:
             selected=selected,
             shown=shown,
             branches=branches,
+            running=running,
         )
 
     def rows(self, request: Request) -> Response:
@@ -268,6 +289,58 @@ class _Application:
             height=HEIGHT,
         )
 
+    def run(self, request: Request) -> Response:
+        """A run in progress: what is stored of it so far; the script adds the rest."""
+        workspace = _workspace(request)
+        branch = request.query_params.get("branch", MAIN_BRANCH)
+        line = self._pages.line
+        run = self._pages.run_in_progress(workspace, branch)
+        if run is None:
+            ending = line(self._pages.ending(workspace, branch))
+            return self._page("run.html", workspace=workspace, owner="", task="", ending=ending)
+        with closing(run):
+            return self._page(
+                "run.html",
+                workspace=workspace,
+                branch=branch,
+                owner=line(str(run.owner)),
+                task=line(run.record.about.task),
+                model=line(run.record.about.model),
+                lines=[run_line(event, line) for event in run.new_events()],
+            )
+
+    async def run_events(self, request: Request) -> Response:
+        """A stream with the events of a run, from the oldest that is stored to its end."""
+        if self._n_streams >= _MOST_STREAMS:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open")
+        workspace = _workspace(request)
+        branch = request.query_params.get("branch", MAIN_BRANCH)
+        run = await anyio.to_thread.run_sync(self._pages.run_in_progress, workspace, branch)
+        ending = self._pages.ending(workspace, branch) if run is None else ""
+        return StreamingResponse(self._run_lines(run, ending), media_type="text/event-stream")
+
+    async def _run_lines(self, run: RunInProgress | None, ending: str) -> AsyncGenerator[str]:
+        template = self._templates.get_template("run_line.html")
+        self._n_streams += 1
+        try:
+            yield "retry: 1000\n\n"
+            for n_looks in count(1):
+                is_over = run is None or run.is_over  # before the events, which are the last then
+                events = [] if run is None else await anyio.to_thread.run_sync(run.new_events)
+                for event in events:
+                    yield _frame("line", template.render(each=run_line(event, self._pages.line)))
+                if is_over or self.stopping.is_set:
+                    break
+                if n_looks % _KEEP_ALIVE_LOOKS == 0:
+                    yield ": still here\n\n"
+                await anyio.sleep(LOOK_S)
+            if not self.stopping.is_set:
+                yield _frame("over", ending or "The run is over.")
+        finally:
+            self._n_streams -= 1
+            if run is not None:
+                run.close()
+
     async def events(self, request: Request) -> Response:
         """A stream with an event for each change of a branch."""
         if self._n_streams >= _MOST_STREAMS:
@@ -347,6 +420,12 @@ def _workspace(request: Request) -> str:
     if not _WORKSPACE.fullmatch(name):
         raise HTTPException(HTTPStatus.NOT_FOUND, "no workspace has this id")
     return name
+
+
+def _frame(event: str, data: str) -> str:
+    """A server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in data.split("\n"))
+    return f"event: {event}\n{lines}\n"
 
 
 def _form(request: Request) -> Form:

@@ -14,12 +14,13 @@ from typing import Final
 
 from wink_workspace.attempts import read_runs
 from wink_workspace.attempts.reading import RUNS_KIND
-from wink_workspace.errors import WinkError
+from wink_workspace.errors import EntryMissingError, WinkError
 from wink_workspace.ledger import MAIN_BRANCH, LogEntry
 from wink_workspace.report import ReportedHistory
 from wink_workspace.report.reported import ReportedEntry, Text, visible
 from wink_workspace.wording import sized
-from wink_workspace.workspace import RecordedRun, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace import RecordedRun, WorkspaceFolder, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace.live_runs import RunInProgress
 from wink_workspace.workspace.reading import ReadableHistory
 from wink_workspace.workspace.summaries import summary_of
 
@@ -176,6 +177,44 @@ class Pages:
             LedgerDamagedError: If the state of a run cannot be read.
         """
         return [run_item(run, self.line) for run in read_runs(reader)]
+
+    def run_in_progress(self, workspace: str, branch: str) -> RunInProgress | None:
+        """The run of a branch that another process runs now; close it after use.
+
+        Raises:
+            EntryMissingError: If there is no such branch.
+        """
+        return RunInProgress.of(self._branch_folder(workspace, branch))
+
+    def _branch_folder(self, workspace: str, branch: str) -> WorkspaceFolder:
+        with self.reader(workspace) as reader:
+            if branch not in reader.heads():  # it may be any text, such as a path
+                raise EntryMissingError(f"there is no branch {branch!r}")
+        return self._storage.folder(workspace).of_branch(branch)
+
+    def running(self, reader: WorkspaceReader) -> list[str]:
+        """The branches with a run in progress."""
+        found: list[str] = []
+        folder = self._storage.folder(reader.info.id)
+        for branch in reader.heads():
+            run = RunInProgress.of(folder.of_branch(branch))
+            if run is not None:
+                run.close()
+                found.append(branch)
+        return found
+
+    def ending(self, workspace: str, branch: str) -> str:
+        """How the newest run of a branch ended, and what can be done now."""
+        run = RecordedRun.newest(self._branch_folder(workspace, branch))
+        if run is None:
+            return "There was no run on this branch."
+        if run.is_finished:
+            return "No run is in progress; the newest one has ended."
+        name = workspace if branch == MAIN_BRANCH else f"{workspace}/{branch}"
+        return (
+            "No run is in progress; the newest one was interrupted, and its running call was or "
+            f"will be rolled back. Continue it: wink-workspace run --workspace {name} --resume"
+        )
 
     def timeline(
         self, reader: WorkspaceReader, *, after: str = "", query: str = ""

@@ -89,3 +89,18 @@ if (watched) {
   events.addEventListener("changed", () => (rows ? addNew() : showPart(part)));
   events.addEventListener("gone", () => { live.textContent = "This workspace was deleted."; events.close(); });
 }
+
+const run = document.getElementById("run");
+if (run) {
+  const events = new EventSource(run.dataset.watch);
+  events.onopen = () => { live.textContent = "live"; run.replaceChildren(); };
+  events.onerror = () => { live.textContent = "The server does not answer; trying again."; };
+  events.addEventListener("line", (event) => {
+    const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 4;
+    const page = new DOMParser().parseFromString(event.data, "text/html");
+    run.append(...page.body.children);
+    while (run.childElementCount > 5000) run.firstElementChild.remove();
+    if (atEnd) scrollTo(0, document.documentElement.scrollHeight);
+  });
+  events.addEventListener("over", (event) => { live.textContent = event.data; events.close(); });
+}
