@@ -21,6 +21,7 @@ from wink_workspace.errors import (
     LedgerError,
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
+from wink_workspace.ledger.leases import DeletionLock, WrittenTotal
 from wink_workspace.ledger.lock import Owner, WriterLock
 
 HOLD = """
@@ -345,3 +346,39 @@ def test_maintenance_runs_while_another_process_has_a_branch_open(ledger, tmp_pa
         with Holder(tmp_path, "try"):
             assert ledger.maintain(Retention()).ran
         call(writer, EMPTY_TREE_ID)
+
+
+# Deleting, and the size of the ledger
+
+
+def test_a_deletion_waits_until_a_ref_has_moved(tmp_path) -> None:
+    moving = DeletionLock(tmp_path / "wink" / "deletion")
+    moving.__enter__()
+    waited: list[float] = []
+
+    def end_the_move(seconds: float) -> None:
+        waited.append(seconds)
+        moving.__exit__(None, None, None)
+
+    with DeletionLock(tmp_path / "wink" / "deletion", wait=end_the_move).exclusively() as locked:
+        assert locked
+    assert waited == [0.001]
+
+
+def test_a_deletion_gives_up_for_now_while_a_ref_moves(tmp_path) -> None:
+    moving = DeletionLock(tmp_path / "wink" / "deletion")
+    with moving, DeletionLock(tmp_path / "wink" / "deletion").exclusively() as locked:
+        assert not locked
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(20), b"twenty characters  ."])
+def test_the_total_of_what_writers_add_is_shared_and_survives_damage(
+    tmp_path, damage: bytes
+) -> None:
+    path = tmp_path / "wink" / "written"
+    one, other = WrittenTotal(path), WrittenTotal(path)
+    assert (one.add(5), other.add(7), one.add(0)) == (5, 12, 12)
+    one.close()
+    assert one.add(1) == 13
+    path.write_bytes(damage)
+    assert (one.add(3), other.add(4)) == (3, 7)

@@ -676,19 +676,23 @@ def test_damaged_data_of_an_open_pack_is_noticed_when_it_is_read(ledger, tmp_pat
 # Many branches
 
 
-def test_the_budget_holds_with_many_branches_that_write_at_the_same_time(tmp_path) -> None:
+@pytest.mark.parametrize("seconds", [0.002, 100], ids=["short steps", "long steps"])
+def test_the_budget_holds_with_many_branches_that_write_at_the_same_time(
+    tmp_path, seconds: float
+) -> None:
+    """In short steps the others write while one measures and deletes."""
     n_branches, kept = 32, Retention(budget_bytes=2_000 * KIB)
     with new_ledger(tmp_path, clock=ManualClock(NOW)) as ledger, ledger.write() as writer:
         first = imported(writer, {"f": b"1"})
         for n in range(n_branches):
             ledger.fork(f"b{n}", first)
-    ledgers = [reopened(tmp_path) for _ in range(n_branches)]
+    ledgers = [reopened(tmp_path, clock=TickingClock(NOW)) for _ in range(n_branches)]
     writers = [ledger.write(f"b{n}") for n, ledger in enumerate(ledgers)]
     most = 0
     for n in range(8):
         for k, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):
             write_noise(writer, n * n_branches + k + 2)
-            ledger.maintain_if_due(kept)
+            ledger.maintain_if_due(kept, seconds=seconds)
             most = max(most, ledger.disk_bytes())
     assert most <= kept.budget_bytes * 9 / 8 + 100 * KIB
     for n, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from ledger_support import (
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Ledger, LogEntry, Retention
+from wink_workspace.ledger.collection import measuring
+from wink_workspace.ledger.objects import ObjectStore
 from wink_workspace.ledger.packs import Packs, pack_index
 
 MIB = 1_048_576
@@ -387,11 +390,45 @@ def test_a_reopened_ledger_knows_its_size_and_what_other_processes_added(tmp_pat
     kept = Retention(budget_bytes=100_000)
     with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": random.Random(3).randbytes(90_000)})
-    with reopened(tmp_path) as ledger, reopened(tmp_path) as other:
+    with reopened(tmp_path) as ledger:
         assert not ledger.is_over_budget(kept)
-        other.store.write_blob(random.Random(4).randbytes(20_000))
-        ledger.store.write_blob(random.Random(5).randbytes(500))
+        with reopened(tmp_path) as other, other.write():
+            other.store.write_blob(random.Random(4).randbytes(20_000))
         assert ledger.is_over_budget(kept)
+
+
+def test_a_history_is_measured_rarely_before_it_can_exceed_the_budget(
+    tmp_path, monkeypatch
+) -> None:
+    n_measured = 0
+
+    def counted(store: ObjectStore) -> Generator[None, None, int]:
+        nonlocal n_measured
+        n_measured += 1
+        return (yield from measuring(store))
+
+    monkeypatch.setattr("wink_workspace.ledger.ledger.measuring", counted)
+    kept = Retention(budget_bytes=200_000)
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(40):
+            rewrite(writer, random.Random(n).randbytes(4_000))
+            ledger.maintain_if_due(kept)
+        assert n_measured <= 1 + 8
+        before = n_measured
+        for n in range(40, 50):
+            rewrite(writer, random.Random(n).randbytes(4_000))
+            ledger.maintain_if_due(kept)
+        assert n_measured >= before + 2
+        assert not ledger.is_over_budget(kept)
+
+
+def test_a_file_that_disappears_while_packs_are_measured_has_no_size(ledger) -> None:
+    with ledger.store.bulk():
+        ledger.store.write_blob(b"content")
+    before = ledger.store.packs.disk_bytes()
+    (ledger.store.packs.directory / "tmp_pack_1").symlink_to("renamed")  # listed, but not there
+    assert ledger.store.packs.disk_bytes() == before > 0
 
 
 # Entries found by their ids

@@ -8,6 +8,9 @@ object that was deleted meanwhile, it fails and is rolled back.
 
 ``MaintenanceLease`` lets one process at a time do maintenance, in steps between its calls. The
 owner renews it with each step. It expires, so that a process without calls blocks no other.
+
+``WrittenTotal`` counts what all writers add, so that each knows how the ledger grows without
+measuring it.
 """
 
 from __future__ import annotations
@@ -16,22 +19,25 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from wink_workspace.clock import SYSTEM_CLOCK
+
 from .disk import ledger_failure, ledger_failures
 from .lock import LockFile
 
-__all__ = ["DeletionLock", "MaintenanceLease"]
+__all__ = ["DeletionLock", "MaintenanceLease", "WrittenTotal"]
 
 _EXPIRES_AFTER: Final = timedelta(seconds=10)
 _MOST_BYTES: Final = 200
-_GENERATION_BYTES: Final = 20
+_NUMBER_BYTES: Final = 20
 _MOST_LOOKS: Final = 50_000
+_WAIT_S: Final = 0.001
 
 
 class DeletionLock:
@@ -39,10 +45,12 @@ class DeletionLock:
 
     Args:
         path: The lock's file; its content is the generation.
+        wait: Waits for some seconds.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: Callable[[float], object] = SYSTEM_CLOCK.wait) -> None:
         self._path = path
+        self._wait = wait
         self._file: LockFile | None = None
         self._seen = self._explained = self._generation() if path.exists() else 0
 
@@ -56,7 +64,7 @@ class DeletionLock:
             file = self._opened()
         try:
             fcntl.flock(file.fd, fcntl.LOCK_SH)
-            return int(os.pread(file.fd, _GENERATION_BYTES, 0) or b"0") != self._seen
+            return int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0") != self._seen
         except OSError as problem:
             raise ledger_failure("a lock of the ledger cannot be taken", problem) from problem
 
@@ -71,9 +79,16 @@ class DeletionLock:
 
     @contextmanager
     def exclusively(self) -> Generator[bool]:
-        """Whether it could be taken to delete objects; does not wait."""
+        """Whether it could be taken to delete objects; waits a millisecond at most.
+
+        Without this wait a caller that repeats it would only compete for the processor with the
+        process that holds the lock.
+        """
         file = self._opened()
         is_locked = file.try_lock_exclusively()
+        if not is_locked:
+            self._wait(_WAIT_S)
+            is_locked = file.try_lock_exclusively()
         try:
             yield is_locked
         finally:
@@ -122,12 +137,46 @@ class DeletionLock:
             self._file.release()
 
     def _generation(self) -> int:
-        return int(os.pread(self._opened().fd, _GENERATION_BYTES, 0) or b"0")
+        return int(os.pread(self._opened().fd, _NUMBER_BYTES, 0) or b"0")
 
     def _opened(self) -> LockFile:
         if self._file is None or self._file.fd < 0:
             self._file = LockFile(self._path)
         return self._file
+
+
+class WrittenTotal:
+    """The number of bytes that all processes have added to the ledger, kept in a file.
+
+    Only its growth has a meaning. A damaged file counts as 0, and a full disk may lose an addition.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: LockFile | None = None
+
+    def add(self, n_bytes: int) -> int:
+        """Add *n_bytes*; return the new total, which includes what other processes added."""
+        if self._file is None or not self._file.is_open:
+            self._file = LockFile(self._path)
+        file = self._file
+        file.lock(fcntl.LOCK_EX)
+        try:
+            with suppress(ValueError, OSError):
+                n_bytes += int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0")
+            with suppress(OSError):  # the disk is full
+                os.pwrite(file.fd, b"%020d" % n_bytes, 0)
+        finally:
+            file.unlock()
+        return n_bytes
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.release()
 
 
 class MaintenanceLease:

@@ -10,6 +10,7 @@
     wink/open/                      new objects, see ``open_packs``
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
     wink/deletion, maintenance      see ``leases``
+    wink/written                    see ``leases``
 
 ``Ledger`` opens them. ``Branch`` reads without a lock, ``BranchWriter`` appends.
 """  # language: allow, wink/lines is a name on disk
@@ -51,7 +52,7 @@ from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import is_disk_full, ledger_failures
 from .documents import Documents
 from .history import BRANCH_FILES, MAIN_BRANCH, Branch, LogEntry
-from .leases import DeletionLock, MaintenanceLease
+from .leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .lock import SharedLock, WriterLock
 from .loose import run_steps
 from .objects import ObjectStore
@@ -75,6 +76,7 @@ _FORK_NAME = re.compile(r"(?!main$)[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*(?<!\.lock)"
 _MAX_FORK_NAME_CHARS: Final = 64
 STEP_SECONDS: Final = 0.005
 """How long a step of maintenance between two calls takes."""
+_NOTED_AFTER_PART: Final = 4_096
 _MEASURED_AFTER_PART: Final = 256
 _MOST_EXCESS: Final = 1 / 8
 _PAUSES_PER_LOOK: Final = 16
@@ -135,9 +137,12 @@ class Ledger:
         self._job: Generator[None, None, object] | None = None
         self._maybe_due = True
         self._looked_at: datetime | None = None
+        self._written = WrittenTotal(directory / "wink" / "written")
+        self._noted_bytes = 0  # what this process added to the total
+        self._total_bytes = 0
         self._disk_bytes = 0
         self._unavoidable_bytes = 0
-        self._measured_at = -math.inf
+        self._measured_at = -math.inf  # the total at that time
 
     @classmethod
     def create(cls, directory: Path) -> None:
@@ -175,7 +180,11 @@ class Ledger:
         except LedgerError as error:  # the next writer does it
             _log.warning("New objects cannot be packed: %s", error)
         if self._shared is not None:
+            if self._shared.is_held and self.store.written_bytes > self._noted_bytes:
+                with suppress(LedgerError):
+                    self._note_written()
             self._shared.release()
+        self._written.close()
         self._deletion.close()
         self.store.repository.close()
 
@@ -406,24 +415,38 @@ class Ledger:
     def is_over_budget(self, retention: Retention) -> bool:
         """Whether old history must be deleted.
 
-        The size is measured again whenever this writer has added a small part of the budget, so
-        that what other writers added counts as well.
+        The size is the last measured one and all contents that writers have added since. If that
+        exceeds the budget, it is measured again, since contents are compressed. It is also measured
+        after each eighth of the budget, since objects take a little more than their contents.
         """
+        self._note_written()
         if self._must_measure(retention):
             with ledger_failures("the size of the ledger cannot be read"):
                 run_steps(self._measured())
         return self._is_over(retention)
 
+    def _note_written(self) -> None:
+        """Add what this process wrote to the total of all, and read that."""
+        n_bytes = self.store.written_bytes - self._noted_bytes
+        self._total_bytes = self._written.add(n_bytes)
+        self._noted_bytes += n_bytes
+
+    def _size_bytes(self) -> float:
+        """The most that the history can take on disk now; infinite if it was never measured."""
+        return self._disk_bytes + self._total_bytes - self._measured_at
+
     def _is_over(self, retention: Retention) -> bool:
-        return self._disk_bytes > max(retention.budget_bytes, self._unavoidable_bytes)
+        return self._size_bytes() > max(retention.budget_bytes, self._unavoidable_bytes)
 
     def _must_measure(self, retention: Retention) -> bool:
-        n_bytes = self.store.written_bytes - self._measured_at
-        return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
+        n_bytes = self._total_bytes - self._measured_at
+        if self._is_over(retention):
+            return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
+        return n_bytes > retention.budget_bytes * _MOST_EXCESS
 
     def _measured(self) -> Generator[None]:
         """Measure the size, so that it is known."""
-        begun_at = self.store.written_bytes
+        begun_at = self._total_bytes
         self._disk_bytes = yield from measuring(self.store)
         self._measured_at = begun_at
 
@@ -443,11 +466,11 @@ class Ledger:
         """
         if self._sealing is None and self.store.open_packs.is_full:
             self._sealing = self.store.open_packs.sealing()
-        # As _must_measure, without a call: this runs after every call of a tool
-        n_bytes = self.store.written_bytes - self._measured_at
-        is_due = self._maybe_due or n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
+        n_bytes = self.store.written_bytes - self._noted_bytes
+        is_due = self._maybe_due or n_bytes > retention.budget_bytes // _NOTED_AFTER_PART
         if not is_due and self._sealing is self._measuring is self._job is None:
             return
+        self._note_written()
         ends = self._clock.monotonic_s() + seconds
         if self._sealing is not None and self._has_sealed(ends):
             self._sealing = None
@@ -462,7 +485,7 @@ class Ledger:
         if self._job is None and not is_over and not self._maybe_due:
             return
         now = self._clock.now()
-        is_urgent = is_over and self._disk_bytes > retention.budget_bytes * (1 + _MOST_EXCESS)
+        is_urgent = is_over and self._is_far_over(retention)
         lease_was_mine = is_urgent and lease.is_mine
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
@@ -496,12 +519,16 @@ class Ledger:
             if not self._must_measure(retention):
                 return True
             self._measuring = self._measured()
-        if self._measured_at == -math.inf or self._is_over(retention):
+        if self._is_far_over(retention):
             ends = math.inf
         if not self._continue(self._measuring, ends):
             return False
         self._measuring = None
         return True
+
+    def _is_far_over(self, retention: Retention) -> bool:
+        """Whether the history exceeds the budget so much that calls must wait; also if unknown."""
+        return self._size_bytes() > retention.budget_bytes * (1 + _MOST_EXCESS)
 
     def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
         """What is due: deleting history, or joining packs."""
@@ -521,6 +548,7 @@ class Ledger:
         with_deltas: bool = False,
         steps: Steps = no_steps,
     ) -> Generator[None, None, Maintenance]:
+        begun_at = self._total_bytes
         with self._shared_lock().alone() as is_alone:
             pass
         if with_deltas:
@@ -538,7 +566,7 @@ class Ledger:
         self.store.forget()
         if done.forgotten:
             _log.warning("%s", done.forgotten)
-        self._disk_bytes, self._measured_at = done.disk_bytes, self.store.written_bytes
+        self._disk_bytes, self._measured_at = done.disk_bytes, begun_at
         # The heads alone may exceed the budget; do not try again before they have grown.
         self._unavoidable_bytes = 0
         if done.disk_bytes > retention.budget_bytes:

@@ -195,7 +195,11 @@ class Packs:
 
     def disk_bytes(self) -> int:
         """The size of all packs but shared ones, indexes included."""
-        return sum(path.stat().st_size for path in self.directory.iterdir() if not is_shared(path))
+        total = 0
+        for path in self.directory.iterdir():
+            with suppress(FileNotFoundError):  # another process deleted or renamed it
+                total += 0 if is_shared(path) else path.stat().st_size
+        return total
 
 
 class PackWriter:
