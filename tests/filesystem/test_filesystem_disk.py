@@ -78,6 +78,24 @@ def test_links_made_by_other_programs_do_not_lead_outside(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [root]
 
 
+@pytest.mark.behaviour(198)
+def test_an_absolute_link_of_a_command_leads_to_the_workspace(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (root / "folder" / "link").symlink_to("/workspace/folder/target")
+    (root / "top").symlink_to("/workspace")
+    (root / "upwards").symlink_to("/workspace/../etc/passwd")
+    (root / "other").symlink_to("/workspaces/x")
+    with DiskFilesystem(root) as files:
+        files.write_text("top/folder/link", "through two links")
+        assert files.read_bytes("folder/target") == b"through two links"
+        assert str(files.resolve("top/folder/link")) == "folder/target"
+        assert str(files.resolve("top/missing")) == "missing"
+        for name in ("upwards", "other"):
+            with pytest.raises(LinkError):
+                files.read_bytes(name)
+
+
 def test_tree_deeper_than_any_path_can_be_searched_and_deleted(
     files: DiskFilesystem, tmp_path: Path
 ) -> None:

@@ -6,6 +6,10 @@ import os
 
 import pytest
 from integrations_forbidden import FORBIDDEN
+from sandbox.podman.podman_machine import build_images, missing_requirement
+
+from wink_workspace import PodmanConfig
+from wink_workspace.environment import Environment
 
 os.environ.update(
     {
@@ -26,3 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for case, reason in FORBIDDEN.items():
             if item.nodeid.endswith(case) or f"{case}[" in item.nodeid:
                 item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="session")
+def container() -> PodmanConfig:
+    """Where commands run; without Podman, tests are skipped with the reason, or fail in CI."""
+    environment = Environment.from_os()
+    problem = missing_requirement() or build_images(environment)
+    if problem and environment.is_ci:
+        pytest.fail(f"CI is set, and {problem}", pytrace=False)
+    elif problem:
+        pytest.skip(problem)
+    return PodmanConfig()

@@ -61,10 +61,13 @@ class AttemptWorkspace(Workspace):
         params: object = None,
         cancellation: Cancellation | None = None,
         policies: Sequence[ToolPolicy] = (),
+        call_id: str = "",
     ) -> WorkspaceCall:
         """As in ``Workspace``, unless the run was stopped."""
         self.check()
-        return super().call(label, params=params, cancellation=cancellation, policies=policies)
+        return super().call(
+            label, params=params, cancellation=cancellation, policies=policies, call_id=call_id
+        )
 
     def executor(
         self,

@@ -23,6 +23,8 @@ from .paths import ROOT, WorkspacePath, parse_path
 
 __all__ = ["check_target", "physical_path", "resolve"]
 
+_IN_A_SANDBOX = "/workspace/"
+"""Where a command finds the root; links that commands made may begin with it."""
 _MAX_LINKS = 40
 _MAX_TARGET_BYTES = 4_095
 
@@ -35,8 +37,9 @@ def physical_path(stat: Stat, path: WorkspacePath, *, follow: bool) -> Workspace
     The path need not exist.
 
     Raises:
-        LinkError: If a link is absolute or leaves the root, if there are more than 40 links, or
-            if a dangling link leads to a path that is not valid.
+        LinkError: If a link leaves the root, if there are more than 40 links, or if a dangling link
+            leads to a path that is not valid. An absolute link leaves the root, unless it leads to
+            ``/workspace``, which is the root for commands in a sandbox.
         FileMissingError: If a link leads through something that does not exist.
         DirectoryExpectedError: If a link leads through something that is a file.
     """
@@ -100,7 +103,10 @@ class _Walk:
         if self._n_links > _MAX_LINKS:
             raise LinkError(f"{self._path} follows more than {_MAX_LINKS} links; they may loop")
         target = link.target or ""
-        if target.startswith("/"):
+        if f"{target}/".startswith(_IN_A_SANDBOX):
+            target = target.removeprefix("/workspace")
+            self._current = ROOT
+        elif target.startswith("/"):
             raise LinkError(f"{self._path} leads outside the workspace: {link.path} -> {target}")
         names = [name for name in target.split("/") if name not in ("", ".")]
         self._todo += reversed(names)

@@ -43,7 +43,7 @@ from wink_workspace.errors import (
 from .diff import render_diff
 from .edits import replace_text
 from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
-from .links import check_target, resolve
+from .links import check_target, physical_path, resolve
 from .model import (
     EditResult,
     FileChange,
@@ -180,6 +180,10 @@ class Filesystem(ABC):
         except (FileMissingError, DirectoryExpectedError, LinkError):
             return False
         return True
+
+    def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
+        """The path with all links resolved; it need not exist."""
+        return physical_path(self._stat, parse_path(path), follow=True)
 
     def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
         """The entries of a directory, sorted by name; links are not followed."""

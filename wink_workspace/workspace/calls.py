@@ -73,6 +73,11 @@ class TaskTurns:
             WeakKeyDictionary()
         )
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether this task is inside a call, or was started inside one that has not ended."""
+        return any(turn.is_open and turn.turns is self for turn in _inherited.get())
+
     async def take(self) -> _TaskTurn:
         """Wait for the turn of this task.
 
@@ -81,7 +86,7 @@ class TaskTurns:
         """
         import asyncio
 
-        if any(turn.is_open and turn.turns is self for turn in _inherited.get()):
+        if self.is_inside:
             raise UsageError(
                 "the call that this task was started in waits for it, so it cannot begin another",
                 hint="Inside `async with workspace.call(…)`, call in the task of the block: with"
@@ -115,6 +120,7 @@ class WorkspaceCall(CallBoundary):
         policies: Sequence[ToolPolicy] = (),
         resources: Mapping[type[Any], object] | None = None,
         turns: TaskTurns | None = None,
+        call_id: str = "",
     ) -> None:
         label = " ".join(label.split())
         if not label or len(label) > _MOST_LABEL_CHARS:
@@ -123,9 +129,8 @@ class WorkspaceCall(CallBoundary):
                 hint="Describe the call in a few words; details go into params.",
             )
         dump(params)
-        super().__init__(
-            session, _Files(files, session), call_id=f"call-{uuid.uuid4().hex}", tool=label
-        )
+        call_id = call_id or f"call-{uuid.uuid4().hex}"
+        super().__init__(session, _Files(files, session), call_id=call_id, tool=label)
         self.files = files
         self.session = session
         self.cancellation = cancellation or Cancellation()

@@ -454,6 +454,16 @@ class Workspace(ReadableHistory):
         """The directory of its files; on an overlay a path of this process only."""
         return self._opened.tree.root
 
+    def mode_of(self, path: WorkspacePath) -> int | None:
+        """The permission bits of what is at *path*, a link itself included; ``None`` for nothing.
+
+        The history records only whether a file is executable. Commands of a sandbox may set others,
+        which bind them and not the methods of ``files``.
+        """
+        self._check_open()
+        entry = self._opened.tree.entry(path)
+        return None if entry is None else entry.mode
+
     def sandbox(self, config: SandboxConfig | None = None) -> Sandbox:
         """The sandbox that runs commands over the files; the first command starts it.
 
@@ -482,6 +492,7 @@ class Workspace(ReadableHistory):
         params: object = None,
         cancellation: Cancellation | None = None,
         policies: Sequence[ToolPolicy] = (),
+        call_id: str = "",
     ) -> WorkspaceCall:
         """A program's own code as one call: ``with workspace.call("rename module") as call``.
 
@@ -499,6 +510,8 @@ class Workspace(ReadableHistory):
             policies: Asked before the block, and notified of its success. They see a tool named
                 after the label (``rename-module``) and *params* as given. A refusal raises
                 ``CallRefusedError`` before the block runs.
+            call_id: The id of the call in the history, which ``find`` and ``restore`` accept; by
+                default a new one.
 
         Raises:
             UsageError: If the workspace is closed, *label* is empty or too long, or *params* has
@@ -514,7 +527,13 @@ class Workspace(ReadableHistory):
             policies=policies,
             resources=self.resources if policies else {},
             turns=self._task_turns,
+            call_id=call_id,
         )
+
+    @property
+    def is_inside_call(self) -> bool:
+        """Whether this task of asyncio is inside ``async with call(…)``, or was started there."""
+        return self._task_turns.is_inside
 
     def run(
         self,

@@ -1,0 +1,134 @@
+"""Workspaces that several objects of a framework use under one name, each opened once.
+
+A framework builds its environments again and again from an id, but one process can open a branch
+only once. So the objects share what is open, until its owner closes all.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from wink_workspace.errors import UsageError
+from wink_workspace.ledger import MAIN_BRANCH
+from wink_workspace.sandbox import SandboxConfig
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+
+from .command_environment import CommandEnvironment
+
+__all__ = ["OpenWorkspaces", "name_of"]
+
+
+class OpenWorkspaces:
+    """Creates and opens workspaces, and closes them at the end of a ``with`` block.
+
+    A name is the id of a workspace, or ``ID/BRANCH`` for a fork.
+
+    Args:
+        source: The directory that new workspaces are made of; without it, none can be created.
+        storage: Where workspaces are stored; the default storage when omitted.
+        sandbox: Where commands run; by default in a container.
+        config: The settings of the workspaces.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        storage: WorkspaceStorage | None = None,
+        sandbox: SandboxConfig | None = None,
+        config: WorkspaceConfig | None = None,
+    ) -> None:
+        self._source = source
+        self._storage = storage or WorkspaceStorage.default()
+        self._sandbox = sandbox
+        self._config = config
+        self._lock = threading.Lock()
+        self._open: dict[str, CommandEnvironment] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all of them; they stay in the storage."""
+        with self._lock:
+            self._open.clear()
+            self._closing.close()
+
+    def delete(self, name: str) -> None:
+        """Delete a workspace with its forks, or only a fork; what runs in it is cancelled.
+
+        Raises as ``Workspace.delete``, or for a fork as ``Workspace.delete_fork``.
+        """
+        which, _, branch = name.partition("/")
+        with self._lock:
+            for each in tuple(self._open):
+                if each == name or (not branch and each.startswith(f"{name}/")):
+                    environment = self._open.pop(each)
+                    environment.end()
+                    environment.workspace.close()
+        if branch:
+            self.get(which).workspace.delete_fork(branch)
+        else:
+            Workspace.delete(which, storage=self._storage)
+
+    def create(self) -> tuple[str, CommandEnvironment]:
+        """Make a new workspace of the source; its name, and its files and commands.
+
+        Raises:
+            UsageError: If there is no source.
+        """
+        if self._source is None:
+            raise UsageError(
+                "a new workspace needs a source", hint="Pass the directory that it is made of."
+            )
+        with self._lock:
+            workspace = Workspace.create(self._source, storage=self._storage, config=self._config)
+            return workspace.info.id, self._add(workspace.info.id, workspace)
+
+    def get(self, name: str) -> CommandEnvironment:
+        """The files and commands of a workspace, which is opened if it is not open yet.
+
+        Raises as ``Workspace.open``.
+        """
+        with self._lock:
+            if name in self._open:
+                return self._open[name]
+            which, _, branch = name.partition("/")
+            workspace = Workspace.open(
+                which,
+                branch=branch or MAIN_BRANCH,
+                storage=self._storage,
+                config=self._config,
+            )
+            return self._add(name, workspace)
+
+    def use(self, workspace: Workspace, name: str = "") -> str:
+        """Share a workspace that the caller has opened, and closes; its name."""
+        name = name or name_of(workspace)
+        with self._lock:
+            self._open[name] = CommandEnvironment(workspace, self._sandbox)
+        return name
+
+    def _add(self, name: str, workspace: Workspace) -> CommandEnvironment:
+        self._closing.enter_context(workspace)
+        self._open[name] = CommandEnvironment(workspace, self._sandbox)
+        return self._open[name]
+
+
+def name_of(workspace: Workspace) -> str:
+    """The name of a workspace: its id, or ``ID/BRANCH`` for a fork."""
+    branch = workspace.branch_name
+    return workspace.info.id if branch == MAIN_BRANCH else f"{workspace.info.id}/{branch}"
