@@ -18,7 +18,7 @@ FORBIDDEN: dict[str, str] = {
     "TestWorkspaceSandbox::test_glob_with_question_mark": _GLOB,
     "TestWorkspaceSandbox::test_write_existing_file_fails": (
         "deepagents' protocol wants write to overwrite a file; the suite wants it to refuse"
-FORBIDDEN: dict[str, str] = {
+    ),
     "TestWorkspaceBackend::test_a_backend_attached_by_ref_reaches_a_detached_process": (
         "all processes of a command end with it, also those in sessions of their own; a declared "
         "service outlives its call"
