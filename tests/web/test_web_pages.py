@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from web_support import CANARY, NAME, NOT_UTF_8, PIXEL, SECRET, edit, make_history
 
+from wink_workspace.prompt import ToolResult
 from wink_workspace.web.app import make_app
 from wink_workspace.web.pages import Pages, diff_rows, image_type
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
@@ -185,6 +186,58 @@ def test_pages_of_a_timeline_continue_where_the_one_before_ended(
                 break
             text = client.get(more[1].replace("&amp;", "&")).text
     assert shown == [entry for entry, _, _ in whole]
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The words of each row of a timeline, newest first."""
+    rows = re.findall(r'<li class="row.*?</li>', text, re.DOTALL)
+    return [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
+
+
+@pytest.mark.behaviour(204)
+def test_external_edits_that_follow_each_other_are_one_row_until_each_is_wanted(
+    tmp_path: Path,
+) -> None:
+    storage, name = make_history(tmp_path)
+    with Workspace.open(name, storage=storage) as workspace:
+        for n in range(3):
+            workspace.files.write_text("own.txt", f"{n}\n")
+            workspace.commit_edits()
+        edit(workspace, "n.txt", "n\n", "n")
+        workspace.files.write_text("own.txt", "last\n")
+        workspace.commit_edits()
+    with TestClient(client_app(storage)) as client:
+        folded = rows_of(client.get(f"/w/{name}").text)
+        assert [row[1] for row in folded[:4]] == ["9", "8", "5\u20137", "4"]
+        assert folded[2][-1] == "external"
+        assert "3 external edits" in " ".join(folded[2])
+        each = rows_of(client.get(f"/w/{name}?fold=no").text)
+        assert [row[1] for row in each[:6]] == ["9", "8", "7", "6", "5", "4"]
+        assert "fold=no" in client.get(f"/w/{name}?fold=no").text
+
+
+@pytest.mark.behaviour(204)
+def test_rows_have_the_duration_and_marks_of_calls_and_an_undo_links_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, name = make_history(tmp_path)
+    with Workspace.open(name, storage=storage) as workspace:
+        with workspace.call("fetch", params={"command": "curl x"}) as call:
+            call.files.write_text("x", "x")
+            call.tool_result = ToolResult.ok("done", outside_effects=("network: 1 request",))
+        undone = workspace.undo()
+        fetched = workspace.entry(undone.target or 0)
+    with TestClient(client_app(storage)) as client:
+        rows = rows_of(client.get(f"/w/{name}").text)
+        assert rows[1][-5:-3] == ["sandbox", "network"]
+        assert rows[1][-2:] == ["s", "committed"]
+        assert (
+            f'?entry={fetched.id}">entry {fetched.number}<'
+            in client.get(f"/w/{name}/entry/{undone.id}").text
+        )
+        limit = "wink_workspace.web.pages._MAX_RECORD_BYTES"  # a real one needs a large record
+        monkeypatch.setattr(limit, 10)
+        assert "sandbox" not in client.get(f"/w/{name}").text
 
 
 def test_side_by_side_puts_changed_lines_beside_each_other() -> None:

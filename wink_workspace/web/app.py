@@ -49,6 +49,7 @@ __all__ = ["make_app"]
 _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
+_MOST_BACK: Final = 2_000
 _KEEP_ALIVE_LOOKS: Final = 75
 _MOST_STREAMS: Final = 50
 _NOT_FOUND: Final = (EntryMissingError, FileMissingError, PathEscapeError, UsageError)
@@ -165,7 +166,8 @@ class _Application:
         workspace, query = _workspace(request), request.query_params.get("q", "")
         selected = request.query_params.get("entry", "")
         with self._pages.reader(workspace) as reader:
-            page = self._pages.timeline(reader, query=query)
+            folds = _folds(request)
+            page = self._pages.timeline(reader, query=query, folds=folds)
             shown = self._entry(reader, selected, request) if selected else None
             branches = list(reader.heads())
             running = self._pages.running(reader)
@@ -181,15 +183,22 @@ class _Application:
             shown=shown,
             branches=branches,
             running=running,
+            folds=folds,
         )
 
     def rows(self, request: Request) -> Response:
         """The rows after a cursor, without the page around them."""
         after, query = request.query_params.get("after", ""), request.query_params.get("q", "")
         with self._pages.reader(_workspace(request)) as reader:
-            page: TimelinePage = self._pages.timeline(reader, after=after, query=query)
+            folds = _folds(request)
+            page: TimelinePage = self._pages.timeline(reader, after=after, query=query, folds=folds)
         return self._page(
-            "rows.html", workspace=reader.info.id, page=page, query=query, selected=""
+            "rows.html",
+            workspace=reader.info.id,
+            page=page,
+            query=query,
+            selected="",
+            folds=folds,
         )
 
     def entry(self, request: Request) -> Response:
@@ -202,6 +211,7 @@ class _Application:
     def _entry(self, reader: WorkspaceReader, which: str, request: Request) -> dict[str, Any]:
         entry, reported = self._pages.entry(reader, which)
         return {
+            "target": reader.reverted_by(entry, limit=_MOST_BACK),
             "entry": entry,
             "reported": reported,
             "images": self._pages.images(reader, entry),
@@ -426,6 +436,10 @@ def _frame(event: str, data: str) -> str:
     """A server-sent event."""
     lines = "".join(f"data: {line}\n" for line in data.split("\n"))
     return f"event: {event}\n{lines}\n"
+
+
+def _folds(request: Request) -> bool:
+    return request.query_params.get("fold") != "no"
 
 
 def _form(request: Request) -> Form:

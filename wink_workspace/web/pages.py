@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from wink_workspace.attempts import read_runs
 from wink_workspace.attempts.reading import RUNS_KIND
 from wink_workspace.errors import EntryMissingError, WinkError
-from wink_workspace.ledger import MAIN_BRANCH, LogEntry
+from wink_workspace.ledger import MAIN_BRANCH, EntryKind, LogEntry
 from wink_workspace.report import ReportedHistory
 from wink_workspace.report.reported import ReportedEntry, Text, visible
+from wink_workspace.session import ToolInvoked
 from wink_workspace.wording import sized
-from wink_workspace.workspace import RecordedRun, WorkspaceFolder, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace import (
+    RecordedRun,
+    TimelineRow,
+    WorkspaceFolder,
+    WorkspaceReader,
+    WorkspaceStorage,
+)
 from wink_workspace.workspace.live_runs import RunInProgress
 from wink_workspace.workspace.reading import ReadableHistory
 from wink_workspace.workspace.summaries import summary_of
@@ -40,6 +47,8 @@ __all__ = [
 
 ROWS_PER_PAGE: Final = 200
 _MOST_SEARCHED: Final = 20_000
+_MOST_READ: Final = 2_000
+_MAX_RECORD_BYTES: Final = 65_536
 _MAX_FILE_BYTES: Final = 1_048_576
 _MAX_IMAGE_BYTES: Final = 16 * 1_048_576
 _MAX_DIFF_CHARS: Final = 200_000
@@ -68,7 +77,7 @@ class WorkspaceItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineItem:
-    """A row of a timeline."""
+    """A row of a timeline, with ``n_folded`` older external edits below it in the same row."""
 
     id: str
     number: int
@@ -78,6 +87,15 @@ class TimelineItem:
     kind: str
     subject: str
     outcome: str
+    duration: str
+    marks: tuple[str, ...]
+    n_folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _CallNotes:
+    duration: str = ""
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,21 +235,51 @@ class Pages:
         )
 
     def timeline(
-        self, reader: WorkspaceReader, *, after: str = "", query: str = ""
+        self, reader: WorkspaceReader, *, after: str = "", query: str = "", folds: bool = True
     ) -> TimelinePage:
-        """The rows after a cursor; with *query*, of those whose subject contains it."""
+        """The rows after a cursor; with *query*, of those whose subject contains it.
+
+        With *folds*, external edits that follow each other are one row.
+        """
         reported, wanted = self.reported(reader), query.casefold()
         items: list[TimelineItem] = []
         cursor = after
-        rows = reader.timeline(after=after)
-        for row in islice(rows, _MOST_SEARCHED if wanted else ROWS_PER_PAGE):
-            cursor = row.after
+        last: TimelineRow | None = None
+        for row in islice(reader.timeline(after=after), _MOST_SEARCHED if wanted else _MOST_READ):
             subject = reported.line(row.entry.subject)
-            if wanted in subject.casefold():
-                items.append(_item(row.entry, subject, row.lanes, row.branches))
-                if len(items) == ROWS_PER_PAGE:
-                    break
-        return TimelinePage(items, cursor)
+            is_shown = wanted in subject.casefold()
+            is_folded = folds and is_shown and last is not None and _continues(last, row)
+            if len(items) == ROWS_PER_PAGE and is_shown and not is_folded:
+                break
+            cursor = row.after
+            if is_folded:
+                items[-1] = replace(items[-1], n_folded=items[-1].n_folded + 1)
+            elif is_shown:
+                items.append(_item(row, subject, self._about(reader, row.entry)))
+            last = row
+        width = max((len(item.lanes) for item in items), default=0)
+        return TimelinePage(
+            [replace(each, lanes=each.lanes.ljust(width)) for each in items], cursor
+        )
+
+    def _about(self, reader: WorkspaceReader, entry: LogEntry) -> _CallNotes:
+        """What a row says of the record of a call; nothing if that is large."""
+        record = (
+            None if not entry.tool else reader.small_record(entry, limit_bytes=_MAX_RECORD_BYTES)
+        )
+        event = None if record is None else record.event
+        if not isinstance(event, ToolInvoked):
+            return _CallNotes()
+        params = event.params
+        given = cast("dict[str, object]", params) if isinstance(params, dict) else {}
+        has_code = any(isinstance(given.get(name), str) for name in ("command", "code"))
+        return _CallNotes(
+            duration=f"{event.duration_s:,.2f} s",
+            marks=(
+                *(("sandbox",) if has_code else ()),
+                *(("network",) if event.outside_effects else ()),
+            ),
+        )
 
     def entry(self, reader: WorkspaceReader, which: str) -> tuple[LogEntry, ReportedEntry]:
         """An entry of any branch by its id, or of the main branch by its number.
@@ -298,16 +346,25 @@ class Pages:
         return lines
 
 
-def _item(entry: LogEntry, subject: str, lanes: str, branches: tuple[str, ...]) -> TimelineItem:
+def _continues(last: TimelineRow, row: TimelineRow) -> bool:
+    """Whether *row* is an external edit below another one in the same lane."""
+    is_external = last.entry.kind is row.entry.kind is EntryKind.EXTERNAL
+    return is_external and last.entry.parent == row.entry.id and not row.branches
+
+
+def _item(row: TimelineRow, subject: str, about: _CallNotes) -> TimelineItem:
+    entry = row.entry
     return TimelineItem(
         id=entry.id,
         number=entry.number,
-        lanes=lanes,
-        branches=branches,
+        lanes=row.lanes,
+        branches=row.branches,
         at=f"{entry.at:%m-%d %H:%M:%S}",
         kind=entry.tool or entry.kind.value,
         subject=subject,
         outcome="" if entry.outcome is None else entry.outcome.value.replace("_", " "),
+        duration=about.duration,
+        marks=about.marks,
     )
 
 

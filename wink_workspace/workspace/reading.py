@@ -98,6 +98,19 @@ class ReadableHistory:
         """The full record of an entry."""
         return self._branch.record(entry)
 
+    def small_record(self, entry: LogEntry, *, limit_bytes: int) -> Record | None:
+        """As ``record``; ``None`` if it is larger than *limit_bytes*, without reading it."""
+        if self._ledger.store.size_bytes(entry.record_id) > limit_bytes:
+            return None
+        return self.record(entry)
+
+    def reverted_by(self, move: LogEntry, *, limit: int) -> LogEntry | None:
+        """The entry that an undo or redo is about, if it is among the *limit* before it."""
+        if move.target is None:
+            return None
+        entries = self._branch.log(start=move, limit=limit)
+        return next((each for each in entries if each.number == move.target), None)
+
     def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
         """The effects outside of the workspace that the entry of an undo did not take back."""
         return self._effects_outside(undo.target)

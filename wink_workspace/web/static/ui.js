@@ -46,21 +46,19 @@ async function addNew() {
   const answer = await fetch(rows.dataset.rows);
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const known = new Map([...rows.querySelectorAll("li.row")].map((row) => [row.dataset.id, row]));
-  let next = rows.firstElementChild;
-  for (const row of page.querySelectorAll("li.row")) {
-    const old = known.get(row.dataset.id);
-    if (old) {
-      // a branch may have moved on, so its name is no longer here
-      const subject = old.querySelector(".subject");
-      subject.replaceWith(document.adoptNode(row.querySelector(".subject")));
-      next = old.nextElementSibling;
-      continue;
-    }
-    const added = document.adoptNode(row);
-    rows.insertBefore(added, next);
-    htmx.process(added);
+  const fresh = [...page.body.children];
+  const ids = new Set(fresh.map((row) => row.dataset.id));
+  const old = [...rows.children];
+  const chosen = rows.querySelector("[aria-current]")?.closest("li").dataset.id;
+  const focused = document.activeElement.closest("#rows li")?.dataset.id;
+  const last = old.findLastIndex((row) => row.dataset.id && ids.has(row.dataset.id));
+  const older = last < 0 ? [] : old.slice(last + 1); // pages that were loaded below the first one
+  rows.replaceChildren(...fresh.filter((row) => row.dataset.id || !older.length), ...older);
+  for (const row of rows.children) {
+    if (row.dataset.id && row.dataset.id === chosen) row.querySelector("a").setAttribute("aria-current", "true");
+    if (row.dataset.id && row.dataset.id === focused) row.querySelector("a").focus({ preventScroll: true });
   }
+  htmx.process(rows);
 }
 
 function nameOf(element) {
