@@ -10,6 +10,8 @@ from project_rig import ProjectRig
 
 from wink_workspace.project import PROJECT_FILE, Detected, detect
 
+EDITABLE = "pip install --quiet --no-deps --editable ."
+
 
 def detected(
     project: ProjectRig, *paths: str, **contents: str
@@ -29,7 +31,7 @@ def detected(
     ("files", "image"),
     [
         (["pyproject.toml"], {"base": "python"}),
-        (["setup.py"], {"base": "python"}),
+        (["setup.py"], {"base": "python", "set-up": [EDITABLE]}),
         (
             ["requirements.txt", "requirements-dev.txt"],
             {"base": "python", "requirements": ["requirements.txt", "requirements-dev.txt"]},
@@ -69,6 +71,29 @@ def test_image_follows_from_the_files_of_the_project(
 def test_packages_below_src_can_be_imported(project: ProjectRig) -> None:
     _, table = detected(project, "pyproject.toml", "src/click/__init__.py", "src/notes.txt")
     assert table["environment"] == {"PYTHONPATH": "/workspace/src"}
+
+
+@pytest.mark.behaviour(109)
+@pytest.mark.parametrize(
+    ("requires", "more", "command"),
+    [
+        ("['flit_core']", [], EDITABLE),
+        ("['hatchling', 'hatch-vcs']", [], f"SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0 {EDITABLE}"),
+        ("['setuptools_scm']", ["PKG-INFO"], EDITABLE),
+    ],
+)
+def test_a_project_with_a_build_system_is_installed_in_its_image(
+    project: ProjectRig, requires: str, more: list[str], command: str
+) -> None:
+    project.file("pyproject.toml", f"[build-system]\nrequires = {requires}\n")
+    _, table = detected(project, "src/click/__init__.py", *more)
+    assert table["image"] == {"base": "python", "set-up": [command]}
+    assert "environment" not in table  # the installation finds src
+
+
+def test_node_packages_without_a_lock_file_are_reported(project: ProjectRig) -> None:
+    found, _ = detected(project, **{"package.json": '{"devDependencies": {"jest": "1"}}'})
+    assert any("npm install --package-lock-only" in each for each in found.found)
 
 
 def test_devcontainer_gives_its_image_and_variables_but_no_mounts_arguments_or_hooks(

@@ -89,7 +89,7 @@ RollbackOption = Annotated[
 ]
 
 _MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 300.0  # a project's tests
 _EVALUATING: Final = ("asteval", "python")  # the sandboxes that AstevalSection can use
 
 _EXIT_STOPPED: Final = 124  # as timeout(1)
@@ -312,7 +312,7 @@ class ExecOptions:
     timeout_s: Annotated[
         float | None,
         typer.Option(
-            "--timeout", min=0.001, help="Seconds until the program is ended; 30 by default."
+            "--timeout", min=0.001, help="Seconds until the program is ended; 300 by default."
         ),
     ] = None
     image: ImageOption = None

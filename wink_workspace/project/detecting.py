@@ -180,12 +180,16 @@ def _python(files: _Files, detected: Detected) -> None:
     if not (marks or requirements or has_lock):
         return
     is_compiled = any(map(_HAS_EXTENSIONS.search, map(files.text, marks)))
+    is_editable = False
     if is_compiled:
         detected.need("build", ("gcc", "make"))
-        detected.set_up.append(_BUILD_EXTENSIONS)
+        detected.set_up.append(_install(files, "--target=/opt/project/extensions"))
         detected.found.append(f"{' or '.join(marks)}: modules that a compiler builds")
     else:
         detected.need("python", ("python3",))
+        is_editable = files.has("setup.py") or "build-system" in _keys(files.text("pyproject.toml"))
+        if is_editable:
+            detected.set_up.append(_install(files, "--editable"))
     detected.found += [f"{name}: a Python project" for name in marks[:1]]
     if has_lock:
         detected.lock = "uv.lock"
@@ -195,7 +199,7 @@ def _python(files: _Files, detected: Detected) -> None:
             requirements.insert(0, "pyproject.toml")
         detected.requirements = requirements
         detected.found += [f"{name}: Python packages" for name in requirements]
-    if files.has_modules("src"):
+    if files.has_modules("src") and not is_editable:
         detected.environment["PYTHONPATH"] = "/workspace/src"
         detected.found.append("src: modules that Python imports from there")
 
@@ -203,18 +207,30 @@ def _python(files: _Files, detected: Detected) -> None:
 _HAS_EXTENSIONS: Final = re.compile(
     r"\bext[_-]modules\b|\bcffi_modules\b|\bExtension\(|[\"']mesonpy[\"']|scikit_build_core"
 )
-_BUILD_EXTENSIONS: Final = "pip install --quiet --no-deps --target=/opt/project/extensions ."
+_VERSION_OF_GIT: Final = re.compile(r"\b(setuptools[-_]scm|hatch[-_]vcs)\b")
+
+
+def _install(files: _Files, how: str) -> str:
+    """The command that installs the project: its metadata, programs and compiled modules."""
+    command = f"pip install --quiet --no-deps {how} ."
+    if _VERSION_OF_GIT.search(files.text("pyproject.toml")) and not files.has("PKG-INFO"):
+        return f"SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0 {command}"  # the copy has no .git
+    return command
 
 
 def _names_packages(pyproject: str) -> bool:
     """Whether a ``pyproject.toml`` has dependencies."""
+    return bool(_keys(pyproject) & {"dependencies", "optional-dependencies", "dependency-groups"})
+
+
+def _keys(pyproject: str) -> set[str]:
+    """The keys of a ``pyproject.toml``, and of its table ``project``; none if it is not TOML."""
     try:
         table = TomlFile.parse("pyproject.toml", pyproject.encode()).table
     except UsageError:
-        return False
+        return set()
     project = table.get("project")
-    keys = {*table, *(cast("dict[str, object]", project) if isinstance(project, dict) else ())}
-    return bool(keys & {"dependencies", "optional-dependencies", "dependency-groups"})
+    return {*table, *(cast("dict[str, object]", project) if isinstance(project, dict) else ())}
 
 
 def _node(files: _Files, detected: Detected) -> None:
@@ -225,6 +241,14 @@ def _node(files: _Files, detected: Detected) -> None:
     if files.has("package-lock.json") and detected.lock is None:
         detected.lock = "package-lock.json"
         detected.found.append("package-lock.json: the Node packages")
+    elif _HAS_NODE_PACKAGES.search(files.text("package.json")):
+        detected.found.append(
+            "there is no package-lock.json, so no Node packages are in the image; to make one:"
+            " npm install --package-lock-only"
+        )
+
+
+_HAS_NODE_PACKAGES: Final = re.compile(r'"(?:devD|d)ependencies"\s*:\s*\{\s*"')
 
 
 def _devcontainer(files: _Files, detected: Detected) -> None:

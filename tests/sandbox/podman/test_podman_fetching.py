@@ -21,7 +21,7 @@ PIP = """\
 for word; do echo "$word"; done >> "$NOTES/pip"
 pwd > "$NOTES/cwd"
 [ -e "$NOTES/message" ] && { cat "$NOTES/message"; exit 1; }
-cp requirements.txt "$NOTES/asked"; touch x-1-py3-none-any.whl
+cp requirements.txt "$NOTES/asked"; cp locked.txt "$NOTES/locked"; touch x-1-py3-none-any.whl
 """
 NPM = """\
 #!/bin/sh
@@ -105,11 +105,22 @@ def test_pip_gets_only_wheels_for_the_image_and_no_directory_of_the_project(
     assert machine.note("cwd")[0].startswith(str(machine.cache))
     assert sorted(path.name for path in folder.iterdir()) == [
         "constraints.txt",
+        "locked.txt",
         "requirements.txt",
         "x-1-py3-none-any.whl",
     ]
     assert folder.stat().st_mode & 0o777 == 0o755
     assert not machine.leftovers()
+
+
+def test_packages_of_a_lock_are_fetched_without_looking_for_what_they_need(
+    machine: Machine,
+) -> None:
+    wanted = Requirements(locked=("a==1 --hash=sha256:00", "b==2"))
+    machine.fetcher.python(wanted, (), FACTS, machine.lines.append)
+    assert machine.note("pip").count("download") == 1
+    assert machine.note("pip")[-2:] == ["--no-deps", "--requirement=locked.txt"]
+    assert machine.note("locked") == list(wanted.locked)
 
 
 def test_equal_requirements_are_downloaded_once(machine: Machine) -> None:

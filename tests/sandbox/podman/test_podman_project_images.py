@@ -140,8 +140,7 @@ def built(images: ProjectImages, source: Path) -> Generator[SandboxImage]:
     """The image of the project; the images that the tests made are removed at the end."""
     before = all_images(images)
     yield images.build(RECIPE, source)
-    for name in all_images(images) - before:
-        images.store.programs.podman("rmi", "--force", name)
+    images.store.programs.podman("rmi", "--force", *(all_images(images) - before))
 
 
 def all_images(images: ProjectImages) -> set[str]:
@@ -208,10 +207,22 @@ def test_commands_cannot_change_the_image_and_set_up_cannot_replace_the_runner(
 # What is built again
 
 
-def test_a_second_build_runs_and_fetches_nothing(
-    images: ProjectImages, built: SandboxImage, source: Path
+def test_a_second_build_runs_and_fetches_nothing_and_asks_the_engine_once(
+    images: ProjectImages, built: SandboxImage, source: Path, tmp_path: Path
 ) -> None:
-    assert steps_of(images, RECIPE, source) == (built, [])
+    calls = tmp_path / "calls"
+    podman = tmp_path / "podman"
+    podman.write_text(
+        f'#!/bin/sh\necho "$*" >>{calls}\nexec {images.store.programs.find("podman")} "$@"\n'
+    )
+    podman.chmod(0o755)
+    variables = images.environment.variables
+    watched = replace(
+        images.environment, variables={**variables, "PATH": f"{tmp_path}:{variables['PATH']}"}
+    )
+    again = ProjectImages(watched, ImageStore(watched, cache=images.store.cache))
+    assert steps_of(again, RECIPE, source) == (built, [])
+    assert [line.split()[:2] for line in calls.read_text().splitlines()] == [["image", "ls"]]
     found = images.find(source)
     assert found is not None
     assert (found.id, found.source) == (built.id, str(source))

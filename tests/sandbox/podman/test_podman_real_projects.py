@@ -1,11 +1,20 @@
-"""A C and a Node project: `image build`, then their own test commands in a workspace.
+"""Real projects: `init`, `image build`, and their own tests pass as on this machine.
 
-They need the mirrors of Debian that apt is configured for, and the images build and node.
+The source distributions come from PyPI. Compilers, Node, Go and Rust come from the mirrors of
+Debian that apt is configured for. On this machine the tests run with loopback only.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,57 +23,237 @@ from loopback import package_registries
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 
-pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("podman-projects")]
+pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
+
+PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+PYTHON = (3, 11)
+"""The version in our images, with which this machine's is compared."""
 
 C_PROJECT = {
     "sum.c": '#include <stdio.h>\nint main(void) { printf("%d\\n", 40 + 2); return 0; }\n',
-    "Makefile": (
-        "sum: sum.c\n\t$(CC) -o $@ $<\n"
-        "install: sum\n\tinstall -D sum $(PREFIX)/bin/sum\n"
-        "test: sum\n\ttest `./sum` = 42\n\ttest `sum` = 42\n\t@echo all passed\n"
-    ),
+    "Makefile": ("sum: sum.c\n\t$(CC) -o $@ $<\ntest: sum\n\ttest `./sum` = 42\n\t@echo ok sum\n"),
 }
 NODE_PROJECT = {
     "package.json": json.dumps(
-        {"name": "p", "version": "1.0.0", "scripts": {"test": "node test.js"}}
+        {
+            "name": "p",
+            "version": "1.0.0",
+            "scripts": {"test": "node --test"},
+            "dependencies": {"once": "1.4.0"},
+        }
     ),
-    "package-lock.json": json.dumps(
-        {"name": "p", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": {"name": "p"}}}
-    ),
-    "test.js": 'require("assert").equal(40 + 2, 42); console.log("all passed");\n',
+    "test.js": """\
+const test = require("node:test"), assert = require("node:assert"), once = require("once");
+let calls = 0;
+const call = once(() => ++calls);
+test("once", () => { call(); call(); assert.equal(calls, 1); });
+test("sum", () => assert.equal(40 + 2, 42));
+""",
+}
+GO_PROJECT = {
+    "go.mod": "module example.test/sums\n\ngo 1.19\n",
+    "sums.go": "package sums\n\nfunc Total(a, b int) int { return a + b }\n",
+    "sums_test.go": """\
+package sums
+
+import (
+\t"net/http"
+\t"net/http/httptest"
+\t"testing"
+)
+
+func TestTotal(t *testing.T) {
+\tif Total(40, 2) != 42 {
+\t\tt.Fail()
+\t}
+}
+
+func TestServer(t *testing.T) {
+\tserver := httptest.NewServer(http.NotFoundHandler())
+\tdefer server.Close()
+\tif answer, err := http.Get(server.URL); err != nil || answer.StatusCode != 404 {
+\t\tt.Fail()
+\t}
+}
+""",
+}
+RUST_PROJECT = {
+    "Cargo.toml": '[package]\nname = "sums"\nversion = "0.1.0"\nedition = "2021"\n',
+    "src/lib.rs": """\
+pub fn total(numbers: &[i64]) -> i64 {
+    numbers.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn adds() {
+        assert_eq!(super::total(&[40, 2]), 42);
+    }
+}
+""",
 }
 
 
-@pytest.mark.parametrize(
-    ("files", "options", "command"),
-    [
-        (C_PROJECT, ["--base", "build", "--set-up", "make install PREFIX=/opt/project"], "make"),
-        (NODE_PROJECT, ["--lock", "package-lock.json"], "npm"),
-    ],
-    ids=["c", "node"],
-)
-def test_a_project_passes_its_tests_after_one_build(
-    files: dict[str, str],
-    options: list[str],
-    command: str,
+class User:
+    """A user of the command, in a project of hers."""
+
+    def __init__(self, source: Path, capture: pytest.CaptureFixture[bytes]) -> None:
+        self.source = source
+        self._capture = capture
+
+    def types(self, *arguments: str, code: int | None = 0) -> str:
+        """Run the command in the project; returns its standard output."""
+        self._capture.readouterr()
+        exit_code = main(list(arguments))
+        captured = self._capture.readouterr()
+        assert code is None or exit_code == code, (captured.out + captured.err).decode()[-3_000:]
+        return captured.out.decode()
+
+    def prepares(self) -> None:
+        """Make the image of the project, with two commands."""
+        self.types("init")
+        with package_registries():
+            self.types("image", "build")
+
+    def passed(self, *more: str) -> set[tuple[str, str]]:
+        """The tests of a Python project that pass in the sandbox."""
+        show = f"{' '.join(PYTEST)} --junitxml=/tmp/r.xml {' '.join(more)} >&2; cat /tmp/r.xml"
+        return passed_in(self.types("exec", ".", "--", "sh", "-c", show), {"/workspace": "PROJECT"})
+
+
+@pytest.fixture
+def user(
     environment: Environment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+) -> User:
+    for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
     source = tmp_path / "project"
     source.mkdir()
+    monkeypatch.chdir(source)
+    return User(source, capfdbinary)
+
+
+def write(source: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text)
 
-    def shell(*arguments: str) -> str:
-        exit_code = main(list(arguments))
-        captured = capfdbinary.readouterr()
-        assert exit_code == 0, captured.err.decode()[-3_000:]
-        return captured.out.decode()
 
-    with package_registries():  # apt, unless the image is built; npm has nothing to fetch
-        shell("image", "build", "--source", str(source), *options)
-    workspace = shell("new", str(source)).partition(":")[0]
-    assert "all passed" in shell("exec", workspace, "--", command, "test")
+def unpack(name: str, source: Path, folder: Path) -> None:
+    """Put a source distribution of PyPI into *source*."""
+    options = ("--quiet", "--no-deps", "--no-binary=:all:", f"--dest={folder}")
+    with package_registries():
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", *options, name],
+            check=True,
+            capture_output=True,
+            timeout=600,
+        )
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    shutil.copytree(folder / archive.name.removesuffix(".tar.gz"), source, dirs_exist_ok=True)
+
+
+def passed_in(report: str, names: Mapping[str, str]) -> set[tuple[str, str]]:
+    """The passed tests of a report of pytest; paths in names of tests are replaced."""
+    passed: set[tuple[str, str]] = set()
+    for case in ET.fromstring(report).iter("testcase"):
+        if not any(child.tag in ("failure", "error", "skipped") for child in case):
+            name = re.sub(r"/[^\]]*/(?=(site|dist)-packages/)", "", case.attrib["name"])
+            name = name.replace("dist-packages/", "site-packages/")
+            for path, given in names.items():
+                name = name.replace(path, given)
+            passed.add((case.attrib.get("classname", ""), name))
+    return passed
+
+
+def passed_here(user: User, python: str, folder: Path, *more: str) -> set[tuple[str, str]]:
+    """The tests of a copy of the project that pass on this machine, with loopback only."""
+    copy = folder / "copy"
+    shutil.copytree(user.source, copy)
+    report = folder / "report.xml"
+    subprocess.run(
+        [python, *PYTEST[1:], f"--junitxml={report}", *more],
+        cwd=copy,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"},
+        capture_output=True,
+        timeout=600,
+    )
+    return passed_in(report.read_text(), {str(copy): "PROJECT"})
+
+
+def test_a_source_distribution_passes_the_same_tests_as_on_this_machine(
+    user: User, tmp_path: Path
+) -> None:
+    unpack("idna==3.11", user.source, tmp_path)
+
+    user.prepares()
+
+    quick = "--ignore=tests/test_idna_uts46.py"  # 6,000 of its 6,300 tests
+    passed = user.passed(quick)
+    assert len(passed) > 25
+    assert passed == passed_here(user, sys.executable, tmp_path, quick)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(sys.version_info[:2] != PYTHON, reason="compares with the image's Python")
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("click==8.5.1", 2_000), ("markupsafe==3.0.4", 70), ("requests==2.34.2", 600)],
+)
+def test_a_project_with_dependencies_passes_the_same_tests_as_on_this_machine(
+    user: User, tmp_path: Path, name: str, least: int
+) -> None:
+    """Of requests, those that connect to other machines fail in both places."""
+    unpack(name, user.source, tmp_path)
+    user.prepares()
+    passed = user.passed()
+    listed = user.types("exec", ".", "--", "pip", "freeze", "--local", "--exclude-editable")
+    itself = name.partition("==")[0]
+    others = [each for each in listed.split("\n") if each and not each.lower().startswith(itself)]
+    venv = tmp_path / "venv"
+    with package_registries():
+        for command in (
+            [sys.executable, "-m", "venv", str(venv)],
+            [f"{venv}/bin/pip", "install", "-q", "--no-deps", *others],
+            [f"{venv}/bin/pip", "install", "-q", "--no-deps", "-e", str(user.source)],
+        ):
+            subprocess.run(command, check=True, capture_output=True, timeout=600)
+    assert len(passed) > least
+    assert passed == passed_here(user, f"{venv}/bin/python", tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("files", "command", "marks"),
+    [
+        (C_PROJECT, ["make", "test"], ["ok sum"]),
+        (NODE_PROJECT, ["npm", "test"], ["ok 1 - once", "ok 2 - sum", "# fail 0"]),
+        (
+            GO_PROJECT,
+            ["go", "test", "-v", "./..."],
+            ["--- PASS: TestTotal", "--- PASS: TestServer"],
+        ),
+        (RUST_PROJECT, ["cargo", "test"], ["test tests::adds ... ok"]),
+    ],
+    ids=["c", "node", "go", "rust"],
+)
+def test_projects_in_other_languages_pass_their_tests(
+    user: User, files: Mapping[str, str], command: list[str], marks: list[str]
+) -> None:
+    write(user.source, files)
+    if command[0] == "npm":
+        with package_registries():
+            subprocess.run(
+                ["npm", "install", "--package-lock-only", "--no-audit", "--no-fund"],
+                check=True,
+                timeout=600,
+            )
+    user.prepares()
+    printed = user.types("exec", ".", "--", *command)
+    assert [mark for mark in marks if mark not in printed] == []

@@ -188,6 +188,16 @@ def test_the_build_of_a_project_without_a_build_system_needs_setuptools(tmp_path
     assert build_requirements(tmp_path) == ("setuptools", "wheel")
 
 
+def test_what_a_backend_asks_for_while_it_builds_is_fetched_too(tmp_path: Path) -> None:
+    for requires, needed in (
+        ("['hatchling>=1', 'hatch-vcs']", ("hatchling>=1", "hatch-vcs", "editables")),
+        ("['setuptools<70', 'wheel']", ("setuptools<70", "wheel")),
+        ("['flit_core']", ("flit_core",)),
+    ):
+        project(tmp_path, pyproject_toml=f"[build-system]\nrequires = {requires}\n")
+        assert build_requirements(tmp_path) == needed
+
+
 UV_LOCK = f"""\
 version = 1
 [[package]]
@@ -195,11 +205,15 @@ name = "app"
 version = "0.1.0"
 source = {{ editable = "." }}
 dependencies = [
-    {{ name = "always" }},
+    {{ name = "always", extra = ["fast"] }},
     {{ name = "colour", marker = "sys_platform == 'win32' and python_version < '3.9'" }},
 ]
 [package.dev-dependencies]
-dev = [{{ name = "tester" }}]
+dev = [{{ name = "tester" }}, {{ name = "app", extra = ["more"] }}]
+docs = [{{ name = "unused" }}]
+[package.optional-dependencies]
+more = [{{ name = "extra" }}]
+other = [{{ name = "unused" }}]
 
 [[package]]
 name = "always"
@@ -208,6 +222,9 @@ source = {{ registry = "https://index.invalid/simple" }}
 dependencies = [{{ name = "shared", marker = "os_name == 'nt'" }}]
 sdist = {{ url = "https://index.invalid/always.tar.gz", hash = "{HASH}" }}
 wheels = [{{ url = "https://index.invalid/always.whl", hash = "{HASH}" }}]
+[package.optional-dependencies]
+fast = [{{ name = "speedup" }}]
+slow = [{{ name = "unused" }}]
 
 [[package]]
 name = "colour"
@@ -230,6 +247,17 @@ source = {{ registry = "https://index.invalid/simple" }}
 name = "tester"
 version = "5.0"
 source = {{ registry = "https://index.invalid/simple" }}
+dependencies = [{{ name = "app" }}]
+
+[[package]]
+name = "extra"
+version = "7.0"
+source = {{ registry = "https://index.invalid/simple" }}
+
+[[package]]
+name = "speedup"
+version = "8.0"
+source = {{ registry = "https://index.invalid/simple" }}
 
 [[package]]
 name = "unused"
@@ -238,16 +266,20 @@ source = {{ registry = "https://index.invalid/simple" }}
 """
 
 
-def test_a_lock_of_uv_gives_exact_versions_with_the_markers_on_the_way_to_them(
+def test_a_lock_of_uv_gives_exact_versions_for_tests_with_the_markers_on_the_way_to_them(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "uv.lock").write_text(UV_LOCK)
     windows = "(sys_platform == 'win32' and python_version < '3.9')"
-    assert lines(tmp_path, "uv.lock") == [
+    found = read_requirements(tmp_path, "uv.lock")
+    assert found.lines == ()  # the lock is complete, so pip looks for no dependencies
+    assert list(found.locked) == [
         f"always==1.0 --hash={HASH} --hash={HASH}",
         f"colour==2.0 ; {windows}",
         f"deep==3.0 ; {windows}",
+        "extra==7.0",
         f"shared==4.0 ; (os_name == 'nt') or {windows}",
+        "speedup==8.0",
         "tester==5.0",
     ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +68,9 @@ class PackageFetcher(Downloads):
         *,
         again: bool = False,
     ) -> Path:
-        """A directory with the wheels of *wanted*, and with its lines in ``requirements.txt``.
+        """A directory with the wheels of *wanted*, and with its lines in files for pip.
+
+        These are ``requirements.txt``, ``constraints.txt`` and ``locked.txt``; each may be empty.
 
         Args:
             wanted: The requirements.
@@ -81,11 +83,16 @@ class PackageFetcher(Downloads):
             SandboxUnavailableError: If pip fails or is not installed.
             UsageError: If there is no wheel for a requirement.
         """
-        asked = json.dumps([wanted.lines, wanted.constraints, list(builds), facts.pip_options])
+        asked = json.dumps([asdict(wanted), list(builds), facts.pip_options])
 
         def fill(folder: Path) -> Path:
             (folder / "constraints.txt").write_text(_text(wanted.constraints), encoding="utf-8")
             (folder / "requirements.txt").write_text(_text(wanted.lines), encoding="utf-8")
+            (folder / "locked.txt").write_text(_text(wanted.locked), encoding="utf-8")
+            if wanted.locked:
+                progress(f"fetching wheels of {len(wanted.locked)} locked Python packages")
+                options = ("--no-deps", "--requirement=locked.txt")
+                self._download(folder, facts, options, progress)
             if wanted.lines:
                 progress(f"fetching wheels of {len(wanted.lines)} Python requirements")
                 options = ("--requirement=requirements.txt", "--constraint=constraints.txt")

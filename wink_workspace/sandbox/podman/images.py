@@ -159,6 +159,11 @@ class ImageStore:
         found = self.programs.podman("image", "ls", "--format", "json", "--no-trunc", reference)
         return next(iter(_images(found, reference)), None)
 
+    def by_name(self) -> dict[str, SandboxImage]:
+        """Every image in the store, by each of its names; raises as ``find``."""
+        found = self.programs.podman("image", "ls", "--format", "json", "--no-trunc")
+        return {image.reference: image for image in _images(found)}
+
     def all(self) -> tuple[SandboxImage, ...]:
         """Our images in the store; raises as ``find``."""
         found = self.programs.podman(

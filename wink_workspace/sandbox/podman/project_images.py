@@ -63,7 +63,8 @@ _BELOW: Final = """\
 ARG BASE
 FROM ${BASE}
 COPY --chown=1000:1000 project /opt/project
-ENV VIRTUAL_ENV=/opt/project PATH=/opt/project/bin:/node_modules/.bin:PATH_OF_BASE
+ENV VIRTUAL_ENV=/opt/project
+ENV PATH=/opt/project/bin:/opt/project/extensions/bin:/node_modules/.bin:PATH_OF_BASE
 """
 _WITH_PACKAGES: Final = """\
 COPY packages.txt prepare /usr/share/wink-workspace/
@@ -94,8 +95,11 @@ _FACTS: Final = (
 )
 _INSTALL_PYTHON: Final = """\
 # install the Python requirements
-/opt/project/bin/pip install --quiet --constraint=/fetched/python/constraints.txt \\
-    --requirement=/fetched/python/requirements.txt
+cd /fetched/python
+/opt/project/bin/pip install --quiet --no-deps --requirement=locked.txt
+# All that was fetched, and not what Debian's packages have already.
+/opt/project/bin/pip install --quiet --upgrade --upgrade-strategy=eager \\
+    --constraint=constraints.txt --requirement=requirements.txt
 """
 _INSTALL_NODE: Final = """\
 # install the Node packages, with their own scripts
@@ -190,14 +194,8 @@ class ProjectImages:
         with self.store.lock(), self._scratch() as scratch:
             files = SourceFiles(source.resolve(), confirmed)
             build = _Build(self, wanted, source.resolve(), files, scratch, rebuild, on_progress)
-            final = build.built()
-            tags = (_CURRENT, f"{_OF_RECIPE}{wanted.digest}")
-            names = (f"{project_name(source)}:{tag}" for tag in tags)
-            self.store.programs.podman("tag", final, *names)
-            image = self.store.find(final)
+            image = build.built()
             self._prune()
-        if image is None:
-            raise SandboxUnavailableError(f"the image {final} is gone: another process removed it")
         return image
 
     @property
@@ -247,9 +245,11 @@ class _Build:
         self._runner: StepRunner | None = None
         self._n_directories = 0
         self._source_digest = ""
+        self._images_by_name = self._store.by_name()
+        """No other process builds meanwhile; asking the engine again takes a tenth of a second."""
 
-    def built(self) -> str:
-        """Build what is missing; returns the name of the image."""
+    def built(self) -> SandboxImage:
+        """Build what is missing; the image has its second names, too."""
         below = self._below()
         steps = self._steps(below)
         digests = [below.rpartition(":")[2]]
@@ -267,7 +267,12 @@ class _Build:
                 project.rename(context / "project")
             labels = {RECIPE_LABEL: digests[-1], SOURCE_LABEL: str(self._source)}
             self._podman_build(context, _WHOLE, final, below, labels=labels)
-        return final
+        image = self._image(final)
+        tags = (_CURRENT, f"{_OF_RECIPE}{self._wanted.digest}")
+        names = [f"{project_name(self._source)}:{tag}" for tag in tags]
+        if any((known := self._find(name)) is None or known.id != image.id for name in names):
+            self._store.programs.podman("tag", final, *names)
+        return image
 
     def _steps(self, below: str) -> list[_Step]:
         """The run steps, after everything that they need was fetched."""
@@ -278,12 +283,12 @@ class _Build:
             requirements += read_requirements(self._files, path)
         builds = build_requirements(self._files) if wanted.set_up else ()
         fetched: dict[str, Path] = {}
-        if requirements.lines or builds:
+        if requirements or builds:
             fetched["python"] = self._images.fetcher.python(
                 requirements, builds, self._facts(below), self._progress, again=self._rebuild
             )
             steps.append(_Step(_ENVIRONMENT, {}))
-        if requirements.lines:
+        if requirements:
             steps.append(_Step(_INSTALL_PYTHON, fetched))
         if node is not None:
             package = self._files.text(str(node.parent / "package.json"))
@@ -346,10 +351,10 @@ class _Build:
         """The image with Debian's packages, in which the steps run."""
         reference, identity = self._base()
         packages = sorted(set(self._wanted.packages))
-        path = self._path_of(reference)
-        text = _BELOW.replace("PATH_OF_BASE", path) + (_WITH_PACKAGES if packages else "")
+        text = _BELOW + (_WITH_PACKAGES if packages else "")
         name = f"{LAYER}:{_digest(identity, text, packages)}"
         if self._is_missing(name):
+            text = text.replace("PATH_OF_BASE", self._path_of(reference))
             context = self._directory("below")
             (context / "project").mkdir()
             volumes: tuple[str, ...] = ()
@@ -372,9 +377,12 @@ class _Build:
             return self._built_containerfile(self._wanted.containerfile)
         name = self._wanted.base
         if name in RECIPES:
-            image = self._store.built(recipe(name), rebuild=False, progress=self._progress)
+            wanted = recipe(name)
+            image = self._find(wanted.reference)
+            if image is None or image.recipe_digest != wanted.digest:
+                image = self._store.built(wanted, rebuild=False, progress=self._progress)
             return image.reference, image.id
-        found = self._store.find(name)
+        found = self._find(name)
         if found is None:
             raise SandboxUnavailableError(
                 f"there is no image {name}",
@@ -409,6 +417,7 @@ class _Build:
                 *(f"--file={checked}", f"--tag={name}", str(context)),
                 progress=self._progress,
             )
+            self._images_by_name = self._store.by_name()
         return name, identity
 
     def _podman_build(
@@ -429,9 +438,19 @@ class _Build:
             str(context),
             progress=self._progress,
         )
+        self._images_by_name = self._store.by_name()
 
     def _is_missing(self, name: str) -> bool:
-        return self._rebuild or self._store.find(name) is None
+        return self._rebuild or self._find(name) is None
+
+    def _find(self, name: str) -> SandboxImage | None:
+        return self._images_by_name.get(name)
+
+    def _image(self, name: str) -> SandboxImage:
+        image = self._find(name)
+        if image is None:
+            raise SandboxUnavailableError(f"the image {name} is gone: another process removed it")
+        return image
 
     # Questions about an image
 

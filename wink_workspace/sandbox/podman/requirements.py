@@ -39,6 +39,11 @@ _TEST_NAMES: Final = ("dev", "test", "testing", "tests")
 """Extras and dependency groups that the tests of a project usually need."""
 _OF_ITSELF: Final = ("pyproject.toml", "PKG-INFO")
 """The files that state the dependencies of the project itself."""
+_OF_BACKENDS: Final = {"hatchling": "editables", "setuptools": "wheel"}
+"""What backends ask for while they build: the first for editable projects, the second if it is old.
+
+Others ask for nothing.
+"""
 _MOST_FILES: Final = 50
 _MOST_CONDITIONS: Final = 64
 
@@ -78,6 +83,7 @@ class _Edge:
     name: str
     version: str = ""
     marker: str = ""
+    extras: tuple[str, ...] = field(default=(), metadata={"alias": "extra"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +119,13 @@ class _Locked:
     def is_root(self) -> bool:
         return self.source.editable is not None or self.source.virtual is not None
 
-    @property
-    def edges(self) -> tuple[_Edge, ...]:
-        groups = [*self.extras.values(), *(self.development.values() if self.is_root else ())]
-        return (*self.dependencies, *(edge for group in groups for edge in group))
+    def edges(self, extra: str) -> tuple[_Edge, ...]:
+        """What the package needs, or one of its extras; of the project also for its tests."""
+        if extra:
+            return self.extras.get(extra, ())
+        groups = [self.development, self.extras] if self.is_root else []
+        wanted = (group.get(name, ()) for group in groups for name in _TEST_NAMES)
+        return (*self.dependencies, *(edge for edges in wanted for edge in edges))
 
     def line(self, when: Iterable[frozenset[str]]) -> str:
         files = [*self.wheels, *([self.sdist] if self.sdist else [])]
@@ -132,24 +141,34 @@ class _LockFile:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Lines for pip: what to install, and constraints on versions."""
+    """Lines for pip: what to install with its dependencies, and constraints on versions.
+
+    *locked* are lines of a complete lock, which are installed without looking for dependencies: the
+    project itself can be one, and has no hash.
+    """
 
     lines: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    locked: tuple[str, ...] = ()
 
     def __add__(self, other: Requirements) -> Requirements:
         return Requirements(
             tuple(dict.fromkeys((*self.lines, *other.lines))),
             tuple(dict.fromkeys((*self.constraints, *other.constraints))),
+            tuple(dict.fromkeys((*self.locked, *other.locked))),
         )
+
+    def __bool__(self) -> bool:
+        """Whether there is something to install."""
+        return bool(self.lines or self.locked)
 
 
 def read_requirements(source: Path | SourceFiles, path: str) -> Requirements:
     """The requirements in a ``requirements.txt``, ``pyproject.toml`` or ``uv.lock`` of *source*.
 
-    A ``pyproject.toml`` gives its dependencies, and its extras and dependency groups called dev,
-    test, tests or testing. A line ``-e .`` gives those of the project itself, from its
-    ``pyproject.toml`` or, in a source distribution, its ``PKG-INFO``.
+    A ``pyproject.toml`` or ``uv.lock`` gives the project's dependencies, and its extras and
+    dependency groups called dev, test, tests or testing. A line ``-e .`` gives those of the project
+    itself, from its ``pyproject.toml`` or, in a source distribution, its ``PKG-INFO``.
 
     Raises:
         UsageError: If the file cannot be read, or has a line that is not only names, versions,
@@ -158,7 +177,7 @@ def read_requirements(source: Path | SourceFiles, path: str) -> Requirements:
     files = SourceFiles.of(source)
     name = PurePosixPath(path).name
     if name == "uv.lock":
-        return Requirements(tuple(_locked(_toml(_LockFile, files, path), path)))
+        return Requirements(locked=tuple(_locked(_toml(_LockFile, files, path), path)))
     if name.endswith(".toml"):
         found = _project(_toml(_ProjectFile, files, path), _TEST_NAMES, path)
         return found if found.lines or path != "pyproject.toml" else _itself(files, _TEST_NAMES)
@@ -170,7 +189,11 @@ def build_requirements(source: Path | SourceFiles) -> tuple[str, ...]:
     files = SourceFiles.of(source)
     if files.has("pyproject.toml"):
         requires = _toml(_ProjectFile, files, "pyproject.toml").build.requires
-        return _checked(requires, "pyproject.toml")
+        checked = _checked(requires, "pyproject.toml")
+        more = (
+            need for name, need in _OF_BACKENDS.items() for line in checked if _is_named(line, name)
+        )
+        return tuple(dict.fromkeys((*checked, *more)))
     return ("setuptools", "wheel") if files.has("setup.py") else ()
 
 
@@ -345,26 +368,28 @@ def _locked(lock: _LockFile, path: str) -> Iterator[str]:
                 hint="Lock a released version, or install it in a set-up command.",
             )
     always = frozenset({frozenset[str]()})
+    # Keys are names, versions and extras; "" is the package itself.
     # Each condition is a set of markers that must all hold; one of the conditions must.
-    conditions = {key: always for key, package in packages.items() if package.is_root}
+    conditions = {(*key, ""): always for key, package in packages.items() if package.is_root}
     todo = list(conditions)
     while todo:
         above = todo.pop()
-        for edge in packages[above].edges:
-            key = (edge.name, edge.version or versions.get(edge.name, ""))
-            if key not in packages:
+        for edge in packages[above[:2]].edges(above[2]):
+            needed = (edge.name, edge.version or versions.get(edge.name, ""))
+            if needed not in packages:
                 continue
-            known = conditions.get(key, frozenset[frozenset[str]]())
             own = {f"({edge.marker})"} if edge.marker else set[str]()
-            merged = known | {condition | own for condition in conditions[above]}
-            if frozenset() in merged or len(merged) > _MOST_CONDITIONS:
-                merged = always
-            if merged != known:
-                conditions[key] = merged
-                todo.append(key)
-    for key, when in sorted(conditions.items()):
-        if not packages[key].is_root:
-            yield _checked_line(packages[key].line(when), path)
+            for key in ((*needed, extra) for extra in ("", *edge.extras)):
+                known = conditions.get(key, frozenset[frozenset[str]]())
+                merged = known | {condition | own for condition in conditions[above]}
+                if frozenset() in merged or len(merged) > _MOST_CONDITIONS:
+                    merged = always
+                if merged != known:
+                    conditions[key] = merged
+                    todo.append(key)
+    for (name, version, extra), when in sorted(conditions.items()):
+        if not (extra or packages[name, version].is_root):
+            yield _checked_line(packages[name, version].line(when), path)
 
 
 # Files
