@@ -71,6 +71,33 @@ def die_once(context: AttemptContext) -> None:
         call.result("")
 
 
+def die_once_later(folder: str, context: AttemptContext) -> None:
+    """Commit calls; the worker dies once, before the third."""
+    for name in ("first", "second", "third"):
+        if name == "third" and not Path(folder, "died").exists():
+            context.check()
+            Path(folder, "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not context.workspace.files.exists(name):
+            with context.workspace.call(name) as call:
+                context.workspace.files.write_bytes(name, b"%d" % os.getpid())
+                call.result("")
+
+
+def stop_once(folder: str, context: AttemptContext) -> None:
+    """The first worker is stopped by a signal; the second one lets it continue."""
+    marker = Path(folder, "stopped")
+    is_first = not marker.exists()
+    with context.workspace.call("work") as call:
+        context.workspace.files.write_bytes("worker", b"first" if is_first else b"second")
+        call.result("")
+    if is_first:
+        marker.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        os.kill(int(marker.read_text()), signal.SIGCONT)
+
+
 def always_die(context: AttemptContext) -> None:
     """End the worker."""
     os.kill(os.getpid(), signal.SIGKILL)

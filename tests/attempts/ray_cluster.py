@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +65,26 @@ class RayCluster:
         self.nodes.remove(number)
         self._ask("kill", number)
 
+    def worker_pids(self) -> list[int]:
+        """The processes that run attempts, and the actors of their coordinators."""
+        pids: list[int] = self._ask("workers")
+        return pids
+
+    def kill(self) -> None:
+        """Kill all processes, those of the head first."""
+        self._ask("kill-all")
+        self._process.communicate()
+
+    def connect(self) -> None:
+        """Call ``ray.init`` in this process."""
+        import ray
+
+        ray.init(address=self.address, log_to_driver=False)
+
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and the connection."""
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
         self._ask("close")
         self._process.communicate()
 
@@ -86,6 +106,33 @@ def common(variables: dict[str, str]) -> dict[str, Any]:
         "object_store_memory": _STORE_BYTES,
         "env_vars": {"PYTHONPATH": path.strip(":"), **variables},
     }
+
+
+def children_of(node: Any) -> list[int]:
+    """The workers and agents of a node."""
+    found = list[int]()
+    for raylet in node.all_processes["raylet"]:
+        pid = raylet.process.pid
+        with suppress(OSError):
+            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return found
+
+
+def is_busy_worker(pid: int) -> bool:
+    """Whether a process runs an attempt, or is the actor of a coordinator."""
+    with suppress(OSError):
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return title.startswith((b"ray::attempt", b"ray::Mailbox"))
+    return False
+
+
+def kill_node(node: Any) -> None:
+    """Kill all processes of a node, as the end of its machine would."""
+    children = children_of(node)
+    node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def serve() -> None:
@@ -114,7 +161,14 @@ def serve() -> None:
                 )
                 answer = len(nodes) - 1
             case ["kill", number]:
+                kill_node(nodes[number])
                 cluster.remove_node(nodes[number], allow_graceful=False)
+            case ["workers"]:
+                pids = [pid for node in cluster.list_all_nodes() for pid in children_of(node)]
+                answer = [pid for pid in pids if is_busy_worker(pid)]
+            case ["kill-all"]:
+                for node in [cluster.head_node, *cluster.worker_nodes]:
+                    kill_node(node)
             case _:
                 cluster.shutdown()
         answers.write(json.dumps(answer) + "\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import warnings
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import attempt_functions as do
@@ -13,27 +13,15 @@ import pytest
 from ray_cluster import RayCluster
 
 from wink_workspace.attempts import AttemptOutcome, Attempts, RayEngine
+from wink_workspace.attempts.ray_engine.inspection import make_inspector
 from wink_workspace.clock import Budget
+from wink_workspace.errors import ClusterError, UsageError
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 if not os.environ.get("CI"):
     pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")
 
 pytestmark = pytest.mark.xdist_group("ray")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own, in this process
-        started = RayCluster()
-        try:
-            started.add_node(podman=1)
-            started.add_node()
-            yield started
-        finally:
-            started.close()
-            gc.collect()
 
 
 @pytest.fixture
@@ -47,8 +35,8 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def engine(cluster: RayCluster, tmp_path: Path) -> RayEngine:
-    return RayEngine(address=cluster.address, cache=f"{tmp_path}/node-{{node}}")
+def engine(ray_cluster: RayCluster, tmp_path: Path) -> RayEngine:
+    return RayEngine(cache=f"{tmp_path}/node-{{node}}")
 
 
 def assert_nothing_is_left(tmp_path: Path) -> None:
@@ -86,3 +74,93 @@ def test_a_budget_ends_attempts_on_nodes_after_at_most_one_turn_more(
     results = list(attempts.run(do.spend))
     assert {result.outcome for result in results} == {AttemptOutcome.STOPPED}
     assert 1_050 <= attempts.spent.usage.total_tokens <= 1_150
+
+
+def test_a_lost_attempt_continues_after_the_entries_that_it_sent(
+    workspace: Workspace, engine: RayEngine, tmp_path: Path
+) -> None:
+    engine.progress_s = 0
+    attempts = Attempts(workspace, n=1, engine=engine)
+    (result,) = attempts.run(partial(do.die_once_later, str(tmp_path)))
+    assert (result.outcome, result.epoch) == (AttemptOutcome.FINISHED, 2)
+    attempts.keep(result)
+    pids = [workspace.files.read_bytes(name) for name in ("first", "second", "third")]
+    assert pids[0] != pids[2]
+    assert workspace.forks() == (result.branch,)
+
+
+@pytest.mark.behaviour(167)
+def test_a_worker_that_wakes_after_its_lease_is_refused_and_its_work_is_a_discard(
+    workspace: Workspace, engine: RayEngine, tmp_path: Path
+) -> None:
+    attempts = Attempts(workspace, n=1, engine=engine, lease_s=2)
+    (result,) = attempts.run(partial(do.stop_once, str(tmp_path)))
+    assert (result.outcome, result.epoch) == (AttemptOutcome.FINISHED, 2)
+    attempts.keep(result)
+    assert workspace.files.read_bytes("worker") == b"second"
+    assert workspace.forks() == (result.branch,)
+    (discarded,) = workspace.discarded()
+    assert discarded.reason == "late attempt"
+    changed = workspace.discarded_changes(discarded)
+    assert [str(change.path) for change in changed] == ["worker"]
+    assert_nothing_is_left(tmp_path)
+
+
+def test_nodes_that_lack_something_get_no_work_and_the_reason_is_given(
+    workspace: Workspace, ray_cluster: RayCluster, engine: RayEngine, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "wink_workspace-9.9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: wink-workspace\nVersion: 9.9\n")
+    number = ray_cluster.add_node(podman=1, variables={"PYTHONPATH": str(other.parent)})
+    try:
+        engine.resources = {"podman": 1}
+        attempts = Attempts(workspace, n=3, engine=engine)
+        assert [result.outcome for result in attempts.run(do.edit_readme)] == ["finished"] * 3
+        reasons = sorted(engine.excluded.values())
+        assert reasons[0].startswith("it has less resources")  # the head, and one node
+        assert reasons[2].startswith("it has wink-workspace 9.9, not ")
+        assert len(list(tmp_path.glob("node-*"))) == 1
+    finally:
+        ray_cluster.kill_node(number)
+
+
+def test_a_run_that_no_node_can_work_for_is_one_clear_error(
+    workspace: Workspace, engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "only_here.py"
+    module.write_text("def attempt(context):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_here  # type: ignore[import-not-found]  # it was just written
+
+    attempts = Attempts(workspace, n=1, engine=engine)
+    with pytest.raises(ClusterError, match="cannot be loaded there: ModuleNotFoundError"):
+        list(attempts.run(only_here.attempt))
+    assert list(attempts.run(do.edit_readme)) != []  # the run continues with another function
+    with pytest.raises(UsageError, match="cannot be sent"):
+        list(Attempts(workspace, n=1, engine=engine).run(lambda context: None))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://[::1]:1"])
+def test_a_cluster_that_cannot_be_reached_is_one_clear_error(
+    workspace: Workspace, address: str
+) -> None:
+    attempts = Attempts(workspace, n=1, engine=RayEngine(address=address))
+    with pytest.raises(ClusterError, match="no connection to the Ray cluster"):
+        list(attempts.run(do.edit_readme))
+    assert [
+        result.number for result in Attempts.open(workspace, attempts.run_id).run(do.solve)
+    ] == [1]
+
+
+def test_arguments_out_of_range_are_refused() -> None:
+    for arguments in ({"cpus": 0.0}, {"resources": {"podman": -1}}, {"workers": -1}):
+        with pytest.raises(UsageError):
+            RayEngine(**arguments)  # type: ignore[arg-type]  # the values vary
+
+
+def test_a_node_of_another_python_or_version_is_excluded() -> None:
+    inspect = make_inspector()
+    here = {"python": "{}.{}".format(*sys.version_info)}
+    assert inspect({"python": "2.7"}).endswith("not 2.7")
+    assert inspect({**here, "version": "0.0"}).endswith("not 0.0")

@@ -45,14 +45,19 @@ class Link(Protocol):
 
 
 class AttemptWorkspace(Workspace):
-    """A workspace in which no call begins after the run was stopped."""
+    """A workspace in which no call begins after the run was stopped.
+
+    ``before_call`` is called before each call, and by no other thread.
+    """
 
     link: Link | None = None
+    before_call: Callable[[], object] = staticmethod(lambda: None)
 
     def check(self) -> None:
         """Raise ``AttemptStoppedError`` if the run was stopped."""
         if self.link is not None and self.link.should_stop:
             raise AttemptStoppedError("the run of this attempt was stopped")
+        self.before_call()
 
     def call(
         self,

@@ -86,7 +86,7 @@ class Cluster:
     """
 
     def __init__(self, address: str, runtime_env: Mapping[str, Any] | None) -> None:
-        self._is_ours = not ray.is_initialized()
+        self._is_ours = bool(address) or not ray.is_initialized()
         if self._is_ours:
             _connect(address or "auto", runtime_env)
         self._inspect: Any = ray.remote(num_cpus=0, max_retries=0)(make_inspector())

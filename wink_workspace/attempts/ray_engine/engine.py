@@ -59,6 +59,8 @@ class _Work:
 
     task: AttemptTask
     since: LogEntry
+    head: LogEntry
+    """The newest entry that arrived here."""
     more: bytes
     has_begun: bool = False
     is_late: bool = False
@@ -116,6 +118,8 @@ class RayEngine:
             of the Ray node, for several nodes on one machine.
         cache_bytes: The budget of that directory.
         runtime_env: As for ``ray.init``, for example to ship your modules; only with *address*.
+        progress_s: What an attempt committed is sent before its next call or turn, at most this
+            often. If the node dies, the attempt continues after it.
         stop_s: How long ``close`` waits for running attempts before it kills their workers.
         node_wait_s: How long a run waits, when no node can be used any more, for one that can.
 
@@ -133,6 +137,7 @@ class RayEngine:
     cache: str = _CACHE
     cache_bytes: int = 10 * 2**30
     runtime_env: Mapping[str, Any] | None = None
+    progress_s: float = 5.0
     stop_s: float = 10.0
     node_wait_s: float = 60.0
     _session: _Session | None = field(default=None, init=False, repr=False)
@@ -190,6 +195,7 @@ class RayEngine:
                 start=pack_start(reader, entry=origin),
                 cache=self.cache,
                 cache_bytes=self.cache_bytes,
+                progress_s=self.progress_s,
             )
             now_s = SYSTEM_CLOCK.monotonic_s()
             session = _Session(
@@ -241,7 +247,7 @@ class RayEngine:
         more = b""
         if since.id != session.origin.id:
             more = pack_entries(session.reader, since, session.origin)
-        self._send(session, _Work(task, since, more))
+        self._send(session, _Work(task, since, since, more))
 
     def poll(self, timeout_s: float) -> Sequence[AttemptEvent]:
         """As in ``Engine``.
@@ -341,6 +347,9 @@ class RayEngine:
                 work.n_turns += 1
                 if not work.is_late:  # else what it had reserved counts as spent
                     session.budget.end_turn(*work.key, mail.spending)
+            case MailKind.ENTRIES:
+                if not work.is_late:  # else they come with its result
+                    self._add_progress(session, work, mail.entries)
 
     def _lose_all(self, session: _Session) -> None:
         """The mailbox died, so the tasks that run cannot reach this program any more."""
@@ -380,21 +389,28 @@ class RayEngine:
             for spent in found.turns[work.n_turns :]:  # their messages have not been read yet
                 session.budget.end_turn(*work.key, spent)
         try:
-            self._place(session, work, found.bundle)
+            if found.bundle:
+                self._add_entries(session, work, found.bundle, since=work.since)
         except (BundleError, UsageError) as error:
             self._report(EventKind.LOST, work, reason=error.message)
             return
         self._events.append(AttemptEvent(EventKind.ENDED, *work.key, result=found.result))
 
-    def _place(self, session: _Session, work: _Work, bundle: bytes) -> None:
-        """Put the entries of a result on the branch of its task."""
-        if not bundle:
-            return
-        ledger, branch = session.ledger, work.task.branch
-        head, _ = receive_result(ledger, bundle, work.since)
-        if head.id != work.since.id:
+    def _add_progress(self, session: _Session, work: _Work, bundle: bytes) -> None:
+        try:
+            self._add_entries(session, work, bundle, since=work.head)
+        except (BundleError, UsageError) as error:  # its result has these entries, too
+            _log.warning("Attempt %d: %s", work.task.number, error)
+
+    def _add_entries(
+        self, session: _Session, work: _Work, bundle: bytes, *, since: LogEntry
+    ) -> None:
+        """Put the entries of a bundle, which begin after *since*, on the branch of the task."""
+        head, _ = receive_result(session.ledger, bundle, since)
+        if head.id != work.head.id:
             folder = WorkspaceFolder(session.plan.folder)
-            place_result(folder, ledger, branch, since=work.since, head=head)
+            place_result(folder, session.ledger, work.task.branch, since=work.head, head=head)
+            work.head = head
 
     def _report(self, kind: EventKind, work: _Work, *, reason: str = "") -> None:
         self._events.append(AttemptEvent(kind, *work.key, reason=reason))

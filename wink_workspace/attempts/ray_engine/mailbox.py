@@ -1,8 +1,8 @@
 """The actor through which workers and their coordinator talk while attempts run.
 
-Rule 1: results do not travel through it. What is lost with it is lost with its workers, too: the
-coordinator then starts their attempts again.
-Rule 2: it keeps one message for each sign of life and each turn, until the coordinator takes them.
+Rule 1: results do not travel through it. If it dies, the coordinator starts the attempts of its
+workers again.
+Rule 2: it keeps messages until the coordinator takes them, a few for each task and second.
 A coordinator that died has no actor, because Ray ends the actors of a dead program.
 """
 
@@ -30,6 +30,8 @@ class MailKind(StrEnum):
     REQUEST = "request"
     """It waits for the answer to the request of a turn."""
     SPENT = "spent"
+    ENTRIES = "entries"
+    """It committed entries, so that a lost attempt continues after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Mail:
     kind: MailKind
     key: Key
     spending: Spending = Spending()  # noqa: RUF009 - frozen, so it may be shared
+    entries: bytes = b""
 
 
 class Mailbox:
@@ -48,7 +51,7 @@ class Mailbox:
         self._mail: list[Mail] = []
         self._arrived = asyncio.Event()
         self._answers: dict[Key, asyncio.Future[str]] = {}
-        self._waiting: dict[Key, asyncio.Event] = {}
+        self._waiting: dict[str, tuple[Key, asyncio.Event]] = {}
         self._stopped: set[Key] = set()
         self._all_stopped = False
 
@@ -63,18 +66,21 @@ class Mailbox:
         await self.post(mail)
         return await answer
 
-    async def until_stopped(self, key: Key) -> bool:
-        """Wait until the task shall end, or has left; whether it shall end."""
-        event = self._waiting.setdefault(key, asyncio.Event())
+    async def until_stopped(self, key: Key, worker: str) -> bool:
+        """Wait until the task shall end, or *worker* has left it; whether it shall end.
+
+        *worker* names one start of the task: a node without the base starts it twice.
+        """
+        event = asyncio.Event()
+        self._waiting[worker] = (key, event)
         if not self._is_stopped(key):
             await event.wait()
         return self._is_stopped(key)
 
-    async def leave(self, key: Key) -> None:
-        """The task has ended."""
-        self._waiting.pop(key, asyncio.Event()).set()
-        self._stopped.discard(key)
-        self._answers.pop(key, None)
+    async def leave(self, worker: str) -> None:
+        """One start of a task has ended."""
+        if worker in self._waiting:
+            self._waiting.pop(worker)[1].set()
 
     async def take(self, wait_s: float) -> list[Mail]:
         """The messages since the last call; waits up to *wait_s* for one."""
@@ -95,7 +101,7 @@ class Mailbox:
         """Have tasks end between two calls; all tasks if *keys* is left out."""
         self._all_stopped = self._all_stopped or keys is None
         self._stopped.update(keys or ())
-        for key, event in self._waiting.items():
+        for key, event in self._waiting.values():
             if self._is_stopped(key):
                 event.set()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import secrets
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ from ray.exceptions import RayError
 from wink_workspace.attempts.budget import Grant, Spending
 from wink_workspace.attempts.context import AttemptWorkspace, one_line, run_attempt
 from wink_workspace.attempts.protocol import AttemptTask
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import WinkError
+from wink_workspace.ledger import LogEntry
 from wink_workspace.sandbox import SANDBOXES, SandboxConfig
-from wink_workspace.workspace import WorkspaceStorage
-from wink_workspace.workspace.node_cache import NodeCache, pack_result
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.node_cache import NodeCache, pack_entries, pack_result
 
 from .mailbox import Key, Mail, MailKind
 from .wire import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules
@@ -84,7 +87,7 @@ def work(
         mailbox: The handle of the actor.
     """
     cache = NodeCache(_directory(rules.cache), budget_bytes=rules.cache_bytes)
-    link = _MailboxLink(mailbox, (task.number, task.epoch), rules.plan.heartbeat_s)
+    link = _MailboxLink(mailbox, (task.number, task.epoch), rules)
     bundles: list[bytes] = []
 
     @contextmanager
@@ -96,6 +99,7 @@ def work(
             config=rules.plan.config,
             workspace_type=AttemptWorkspace,
         ) as (fork, since):
+            fork.before_call = link.send_progress_of(fork, since)
             try:
                 yield fork
             finally:
@@ -148,34 +152,54 @@ class _BaseFile(io.RawIOBase):
 class _MailboxLink:
     """The worker's end; ``turns`` is what each turn spent."""
 
-    def __init__(self, mailbox: Any, key: Key, heartbeat_s: float) -> None:
-        self.should_stop = False
+    def __init__(self, mailbox: Any, key: Key, rules: NodeRules) -> None:
+        self.should_stop: bool = False
         self.turns: list[Spending] = []
-        self._mailbox, self._key, self._heartbeat_s = mailbox, key, heartbeat_s
+        self._mailbox, self._key, self._rules = mailbox, key, rules
+        self._worker = secrets.token_hex(8)
+        self._send_progress: Callable[[], None] = lambda: None
 
     def __enter__(self) -> None:
-        self._post(MailKind.BEGUN)
-        threading.Thread(target=self._listen, daemon=True).start()
+        # Waits, because a task that has not begun counts as one that waits for resources
+        ray.get(self._mailbox.post.remote(Mail(MailKind.BEGUN, self._key)))
+        stopped = self._mailbox.until_stopped.remote(self._key, self._worker)
+        threading.Thread(target=self._listen, args=(stopped,), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
-        self._mailbox.leave.remote(self._key)  # ends the thread
+        self._mailbox.leave.remote(self._worker)  # ends the thread
 
     def request(self, wanted: Spending) -> str:
         if self.should_stop:
             return Grant.SPENT
+        self._send_progress()
         return ray.get(self._mailbox.request.remote(Mail(MailKind.REQUEST, self._key, wanted)))
 
     def end_turn(self, spent: Spending) -> None:
         self.turns.append(spent)
         self._post(MailKind.SPENT, spent)
 
-    def _post(self, kind: MailKind, spending: Spending | None = None) -> None:
-        self._mailbox.post.remote(Mail(kind, self._key, spending or Spending()))
+    def send_progress_of(self, fork: Workspace, since: LogEntry) -> Callable[[], None]:
+        """A function for the thread of the attempt: it sends the entries after *since*."""
+        sent, next_s = since, SYSTEM_CLOCK.monotonic_s() + self._rules.progress_s
 
-    def _listen(self) -> None:
+        def send() -> None:
+            nonlocal sent, next_s
+            now_s = SYSTEM_CLOCK.monotonic_s()
+            if now_s >= next_s and fork.head.id != sent.id:
+                self._post(MailKind.ENTRIES, entries=pack_entries(fork, fork.head, sent))
+                sent, next_s = fork.head, now_s + self._rules.progress_s
+
+        self._send_progress = send
+        return send
+
+    def _post(
+        self, kind: MailKind, spending: Spending | None = None, *, entries: bytes = b""
+    ) -> None:
+        self._mailbox.post.remote(Mail(kind, self._key, spending or Spending(), entries))
+
+    def _listen(self, stopped: Any) -> None:
         """Give signs of life until the task ends or shall end."""
-        stopped = self._mailbox.until_stopped.remote(self._key)
-        while not ray.wait([stopped], timeout=self._heartbeat_s)[0]:
+        while not ray.wait([stopped], timeout=self._rules.plan.heartbeat_s)[0]:
             self._post(MailKind.ALIVE)
         try:
             self.should_stop = ray.get(stopped)

@@ -25,6 +25,7 @@ class NodeRules:
         start: The entry with these files, from ``pack_start``.
         cache: The directory of the node's cache.
         cache_bytes: Its budget.
+        progress_s: How often the entries of a running attempt are sent at most.
     """
 
     plan: AttemptPlan
@@ -32,6 +33,7 @@ class NodeRules:
     start: bytes
     cache: str
     cache_bytes: int
+    progress_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
