@@ -14,7 +14,16 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect, sync_playwright
-from web_support import HOSTILE, NAME, attempt, attempts_of, edit, make_history, score
+from web_support import (
+    HOSTILE,
+    NAME,
+    attempt,
+    attempts_of,
+    edit,
+    fuzzed_places,
+    make_history,
+    score,
+)
 
 from wink_workspace.workspace import (
     RecordedRun,
@@ -244,6 +253,25 @@ def test_a_run_is_watched_until_it_ends(site: Site, page: Page) -> None:
     expect(page.locator("#live")).to_have_text("The run is over.")
     page.reload()
     expect(page.locator("main")).to_contain_text("--resume")
+
+
+@pytest.mark.behaviour(149)
+@pytest.mark.parametrize("n", [50, pytest.param(500, marks=pytest.mark.soak)])
+def test_no_page_of_random_attacks_runs_a_script(site: Site, page: Page, n: int) -> None:
+    """A script that the policy of the page blocks counts, too: the browser writes a message."""
+    source = site.storage.folder(site.workspace).info().source
+    with Workspace.create(source, storage=site.storage) as workspace:
+        name = workspace.info.id
+    n_pages = 0
+    for place in list(fuzzed_places(site.storage, name, n=n, seed=n)):
+        answer = page.goto(site.address + place, wait_until="domcontentloaded")
+        assert answer is not None
+        assert answer.status == 200, place
+        assert page.evaluate("document.scripts.length") == 2, place
+        assert page.title() != "owned"
+        assert site.problems == [], place
+        n_pages += 1
+    assert n_pages == n
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from web_support import CANARY, NAME, NOT_UTF_8, PIXEL, SECRET, edit, make_history
 
+from wink_workspace.ledger.repository import GitRepository
 from wink_workspace.prompt import ToolResult
 from wink_workspace.web.app import make_app
 from wink_workspace.web.pages import Pages, diff_rows, image_type
@@ -106,6 +107,18 @@ def test_what_does_not_exist_gets_a_page_that_says_so(
     assert_harmless(answer.text)
     assert "Traceback" not in answer.text
     assert "cannot be shown" in answer.text or place.startswith("static")
+
+
+def test_a_file_with_a_line_end_in_its_name_is_shown(tmp_path: Path) -> None:
+    storage, name = make_history(tmp_path)
+    with Workspace.open(name, storage=storage) as workspace:
+        edit(workspace, "two\nlines\n.txt\n", "content\n", "odd")
+    with TestClient(client_app(storage)) as client:
+        shown = client.get(
+            f"/w/{name}/files/main/{quote('two' + chr(10) + 'lines' + chr(10))}.txt%0A"
+        )
+        assert "content" in shown.text
+        assert "two lines .txt" in shown.text
 
 
 def test_a_file_that_does_not_exist_at_an_entry_is_named(
@@ -238,6 +251,36 @@ def test_rows_have_the_duration_and_marks_of_calls_and_an_undo_links_its_entry(
         limit = "wink_workspace.web.pages._MAX_RECORD_BYTES"  # a real one needs a large record
         monkeypatch.setattr(limit, 10)
         assert "sandbox" not in client.get(f"/w/{name}").text
+
+
+@pytest.mark.behaviour(205)
+def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wink_workspace.web.pages.ROWS_PER_PAGE", 20)
+    storage, name = make_history(tmp_path)
+    n_reads: list[int] = []
+    read = GitRepository.read
+
+    def counted(self: GitRepository, object_id: str) -> tuple[str, bytes]:
+        n_reads[-1] += 1
+        return read(self, object_id)
+
+    monkeypatch.setattr(GitRepository, "read", counted)
+    found: list[tuple[int, int]] = []
+    with TestClient(client_app(storage)) as client:
+        for n_more in (40, 400):
+            n_reads.append(0)
+            with Workspace.open(name, storage=storage) as workspace:
+                for n in range(n_more):
+                    edit(workspace, "n.txt", f"{n}\n", str(n))
+                newest = workspace.head.id
+            for place in (f"/w/{name}", f"/w/{name}/entry/{newest}"):
+                n_reads.append(0)
+                assert client.get(place).status_code == 200
+            found.append((n_reads[-2], n_reads[-1]))
+    assert found[0] == found[1]
+    assert found[0][0] > 20
 
 
 def test_side_by_side_puts_changed_lines_beside_each_other() -> None:

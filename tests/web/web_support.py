@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from wink_workspace.attempts import AttemptContext, Attempts, LocalEngine, Score
 from wink_workspace.clock import TokenUsage
@@ -68,3 +71,44 @@ def score(fork: Workspace) -> Score:
 def attempts_of(workspace: Workspace) -> Attempts:
     """Five attempts that were not begun."""
     return Attempts(workspace, n=5, seed=1, about={"task": HOSTILE}, engine=LocalEngine(workers=1))
+
+
+_RUNS = "document.title='owned'"
+_ATTACKS = [
+    *(f"<script>{_RUNS}</script>", f"<img src=x onerror={_RUNS}>", f"<svg onload={_RUNS}>"),
+    *(f'" onmouseover="{_RUNS}" autofocus onfocus="{_RUNS}', f"' onload='{_RUNS}", "</pre>"),
+    *("</textarea>", "</title>", "</script>", "<!--", "-->", "<![CDATA[", "]]>", "<base href=//x>"),
+    *("{{ 7 * 7 }}", "{% raw %}", "{# x #}", "${7*7}", "&lt;script&gt;", "&#60;b&#62;", "&amp;"),
+    *(f"javascript:{_RUNS}", "data:text/html,<b>", f'<iframe srcdoc="<script>{_RUNS}</script>">'),
+    *(f"<a href=javascript:{_RUNS}>", "<form action=/w/x/move method=post><button autofocus>"),
+    *(f'<x hx-get="/" hx-trigger="load" hx-on:load="{_RUNS}">', "<meta http-equiv=refresh>"),
+    *("\x1b[31m", "\x1b]0;owned\x07", "\x1b[2J", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028"),
+    *("\x00", "\x7f", "\x85", "\r", "\t", "\ud800", "\U000e0041", "\n@@ -1 +1 @@\n", "\n+++ b/x\n"),
+    *("\ndata: x\n\nevent: line\n", "%3Cscript%3E", "\\u003cscript\\u003e", "x" * 3_000),
+]
+
+
+def fuzzed_places(storage: WorkspaceStorage, name: str, *, n: int, seed: int) -> Iterator[str]:
+    """Make *n* // 5 entries of random attacks; the places of *n* pages that show them."""
+    chance = random.Random(seed)
+
+    def text(n_parts: int) -> str:
+        return "".join(chance.choice(_ATTACKS) for _ in range(n_parts))
+
+    def file_name() -> str:
+        unsafe = text(2).translate({0: None, ord("/"): "|", 0xD800: None})
+        return (unsafe.encode()[:200].decode("utf-8", "ignore").strip(". ") or "x") + ".py"
+
+    with Workspace.open(name, storage=storage) as workspace:
+        for n_entry in range(n // 5):
+            path, content = file_name(), text(8).encode("utf-8", "surrogatepass")
+            content += b"y" * 10_000_000 if n_entry == 0 else b""
+            with workspace.call(text(3)[:200] or "x", params={text(2): text(4)}) as call:
+                call.files.write_bytes(path, content)
+                call.result(text(6))
+            url = quote(path.encode())
+            yield f"/w/{name}?entry={workspace.head.id}"
+            yield f"/w/{name}?entry={workspace.head.id}&view=split&q={quote(text(1), errors='replace')}"
+            yield f"/w/{name}/files/{workspace.head.id}/{url}"
+            yield f"/w/{name}/compare?from={workspace.head.id}&to=1&view={quote(file_name())}"
+            yield f"/w/{name}/files/{workspace.head.id}"

@@ -16,6 +16,7 @@ import anyio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -65,6 +66,12 @@ class _Stopping:
         self.is_set = True
 
 
+class _NameConvertor(PathConvertor):
+    """A path whose names may have line ends, which the library's own does not match."""
+
+    regex = r"[\s\S]*"
+
+
 class _Application:
     """The answers to requests."""
 
@@ -87,16 +94,17 @@ class _Application:
 
     def routes(self) -> list[Route]:
         """Every page. Functions that are not coroutines run in threads."""
+        register_url_convertor("name", _NameConvertor())
         return [
             Route("/", self.workspaces),
             Route("/style.css", self.style),
             Route("/w/{workspace}", self.timeline),
             Route("/w/{workspace}/rows", self.rows),
             Route("/w/{workspace}/entry/{entry}", self.entry),
-            Route("/w/{workspace}/go/{path:path}", self.go),
+            Route("/w/{workspace}/go/{path:name}", self.go),
             Route("/w/{workspace}/files/{entry}", self.files),
-            Route("/w/{workspace}/files/{entry}/{path:path}", self.files),
-            Route("/w/{workspace}/image/{entry}/{path:path}", self.image),
+            Route("/w/{workspace}/files/{entry}/{path:name}", self.files),
+            Route("/w/{workspace}/image/{entry}/{path:name}", self.image),
             Route("/w/{workspace}/compare", self.compare),
             Route("/w/{workspace}/attempts", self.attempts),
             Route("/w/{workspace}/events", self.events),
