@@ -34,6 +34,10 @@ class FakeConfig(SandboxConfig):
 
     greeting: str = "fake"
 
+    def __reduce__(self) -> tuple[Callable[[str], FakeConfig], tuple[str]]:
+        """In another process, which gets this by pickle, the backend is registered, too."""
+        return config_of_registered, (self.greeting,)
+
 
 @dataclass
 class FakeSandbox(Sandbox):
@@ -125,3 +129,9 @@ def registered(make: Callable[[], FakeBackend] = FakeBackend) -> Iterator[FakeBa
         yield machine
     finally:
         unregister()
+
+
+def config_of_registered(greeting: str) -> FakeConfig:
+    if "fake" not in SANDBOXES.names():
+        SANDBOXES.register(FakeBackend().backend)
+    return FakeConfig(greeting=greeting)

@@ -88,6 +88,8 @@ def normalised(text: str, names: Mapping[str, str]) -> str:
     text = re.sub(r"\b\d{4}-\d\d-\d\d \d\d:\d\d", "2026-01-01 12:00", text)
     text = re.sub(r"\b\d\d-\d\d \d\d:\d\d:\d\d", "01-01 12:00:00", text)
     text = re.sub(r" +[\d,]+\.\d ms", lambda m: "1.0 ms".rjust(len(m[0])), text)
+    text = re.sub(r"\b\d\d-\d\d \d\d:\d\d\b", "01-01 12:00", text)
+    text = re.sub(r"\b\d:\d\d\.\d\b", "0:01.0", text)
     text = re.sub(r"\b[0-9a-f]{40}\b", "0" * 40, text)
     text = re.sub(r"elapsed: [^,\n]*", "elapsed: 1.0 s", text)
     return re.sub(r" +[\d,]+ [KMG]iB", lambda m: "9 MiB".rjust(len(m[0])), text)
@@ -95,6 +97,12 @@ def normalised(text: str, names: Mapping[str, str]) -> str:
 
 def call(name: str, **arguments: object) -> dict[str, object]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def both_wait(text: str) -> bool:
+    """Whether the two running attempts made two calls, and took three turns."""
+    rows = [line.split() for line in text.splitlines() if " running " in line]
+    return [row[2:4] for row in rows] == [["2", "3,702"]] * 2
 
 
 class Project:
@@ -144,7 +152,30 @@ class Project:
             assert "\x1b[31m1 failed" not in screen.received
         return during, after
 
+    def attempts(self, columns: int) -> tuple[str, str]:
+        """The screen while two attempts wait in a command, and that after the run."""
+        scripts = [self.folder / "right.jsonl", self.folder / "wrong.jsonl"]
+        for script, word in zip(scripts, ("hello", "hullo"), strict=True):
+            edit = call("edit_file", file_path="src/app.py", old_string="helo", new_string=word)
+            wait = call("shell_execute", command="wait for the test")
+            turns = [call("read_file", file_path="src/app.py"), edit, wait, {"text": "Done."}]
+            usage = {"input_tokens": 1_200, "output_tokens": 34}
+            script.write_text("".join(f"{json.dumps({**t, 'usage': usage})}\n" for t in turns))
+        with self.screen(
+            "attempts", TASK, "--repo", self.source, "-n", 5, "--sandbox", "screen",
+            "--script", scripts[0], "--script", scripts[1], "--score", "check", columns=columns,
+        ) as screen:  # fmt: skip
+            during = screen.wait_for(both_wait)
+            self.go_on.touch()
+            screen.wait_for(lambda text: "[y,n,d,NUMBER,?]" in text)
+            screen.type("n")
+            return during, screen.end()
+
+    @property
+    def storage(self) -> WorkspaceStorage:
+        return WorkspaceStorage(self.folder / "state/wink-workspace")
+
     @property
     def workspace(self) -> str:
-        (info,) = WorkspaceStorage(self.folder / "state/wink-workspace").all()
+        (info,) = self.storage.all()
         return info.id

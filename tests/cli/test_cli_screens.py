@@ -1,4 +1,4 @@
-"""Screens of ``run``, ``log``, ``diff`` and ``list`` in a real terminal, compared with golden files.
+"""Screens of ``run``, ``attempts``, ``log``, ``diff`` and ``list`` in a real terminal, as files.
 
 ``WRITE_SCREENS=1 pytest tests/cli/test_cli_screens.py`` writes the files again.
 """
@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from screens import Project, normalised
+
+from wink_workspace.attempts import read_runs
+from wink_workspace.workspace import WorkspaceReader
 
 GOLDEN = Path(__file__).parent / "screens"
 
@@ -40,7 +43,28 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
     }.items():  # fmt: skip
         with project.screen(*arguments, columns=columns) as screen:
             shown[name] = screen.end()
-    names = {workspace: "0123456789ab", str(project.folder): "/home/me/programs"}
+    compare(shown, {workspace: "0123456789ab", str(project.folder): "/home/me/programs"}, columns)
+
+
+@pytest.mark.behaviour(136)
+@pytest.mark.xdist_group("screens")
+@pytest.mark.parametrize("columns", [80, 120])
+def test_screens_of_attempts_are_those_of_the_golden_files(project: Project, columns: int) -> None:
+    during, after = project.attempts(columns)
+    shown = {"attempts-live": during, "attempts": after}
+    workspace = project.workspace
+    with WorkspaceReader(project.storage.folder(workspace)) as reader:
+        (run,) = read_runs(reader)
+    for name, arguments in {
+        "attempts-list": ("list",), "attempts-show": ("show", "--workspace", workspace),
+    }.items():  # fmt: skip
+        with project.screen("attempts", *arguments, columns=columns) as screen:
+            shown[name] = screen.end()
+    names = {workspace: "0123456789ab", run.run_id: "01234567"}
+    compare(shown, {**names, str(project.folder): "/home/me/programs"}, columns)
+
+
+def compare(shown: dict[str, str], names: dict[str, str], columns: int) -> None:
     for name, text in shown.items():
         assert all(len(line) <= columns for line in text.splitlines())
         path = GOLDEN / f"{name}-{columns}.txt"

@@ -63,13 +63,16 @@ def options(command: tuple[str, ...]) -> frozenset[str]:
     )
 
 
+GROUPS = {"image": "", "attempts": "start"}
+"""The commands that have commands below them, with the one that is run without a name."""
+
+
 @cache
 def commands() -> frozenset[tuple[str, ...]]:
-    groups = {"image"}
     return frozenset(
         (name, *more)
         for name in subcommands()
-        for more in ([(each,) for each in subcommands((name,))] if name in groups else [()])
+        for more in ([(each,) for each in subcommands((name,))] if name in GROUPS else [()])
     )
 
 
@@ -104,10 +107,12 @@ def _until_the_end(words: list[str]) -> list[str]:
 def unknown_commands(page: Page) -> list[str]:
     problems: list[str] = []
     for line, words in invocations(page):
-        named = tuple(words[:2]) if words[:1] == ["image"] else tuple(words[:1])
+        named = tuple(words[:2]) if words and words[0] in GROUPS else tuple(words[:1])
+        if len(named) == 2 and named not in commands() and GROUPS[named[0]]:
+            named = (named[0], GROUPS[named[0]])
         if not named or named[0].startswith("-"):
             named = ()
-        elif named not in commands() and named != ("image",):
+        elif named not in commands() and named[0] not in GROUPS:
             problems.append(f"{page.name}:{line}: there is no command {' '.join(named)!r}")
             continue
         used = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .attempts import Attempts
     from .budget import BudgetPool, TurnBudget
     from .context import AttemptContext
+    from .engines import engine_at
     from .local_engine import LocalEngine
     from .protocol import (
         AttemptEvent,
@@ -61,6 +62,7 @@ __all__ = [
     "Strategy",
     "TurnBudget",
     "best_of_n",
+    "engine_at",
     "first_passing",
     "read_run",
     "read_runs",

@@ -14,11 +14,14 @@ waiting again; it then continues from the last entry of its branch.
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import pickle
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from io import BytesIO
+from types import MappingProxyType
 from typing import Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Budget, Clock
@@ -28,7 +31,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.ledger import Document, LogEntry
-from wink_workspace.workspace import ChangeSet, Workspace
+from wink_workspace.workspace import ChangeSet, Selection, Workspace
 
 from .budget import BudgetPool, Spending
 from .context import AttemptContext
@@ -58,9 +61,31 @@ Attempt = Callable[[AttemptContext], object]
 Scorer = Callable[[Workspace], object]
 
 
+def _pickled(value: object) -> bytes:
+    """*value* for ``pickle.loads``, which also gets the read-only mappings of configurations."""
+    written = BytesIO()
+    pickler = pickle.Pickler(written)
+    pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: _reduced_mapping}
+    pickler.dump(value)
+    return written.getvalue()
+
+
+def _reduced_mapping(mapping: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
+    return _read_only, (dict(mapping),)
+
+
+def _read_only(content: dict[Any, Any]) -> Mapping[Any, Any]:
+    """A read-only mapping; its class has no name that pickle could store."""
+    return MappingProxyType(content)
+
+
 def _never(results: Sequence[AttemptResult]) -> bool:
     del results
     return False
+
+
+def _look_away() -> None:
+    """Watch nothing."""
 
 
 class Attempts:
@@ -252,7 +277,12 @@ class Attempts:
         return found
 
     def keep(
-        self, which: AttemptResult | int | None, *, paths: Sequence[str] | None = None
+        self,
+        which: AttemptResult | int | None,
+        *,
+        paths: Sequence[str] | None = None,
+        selected: Selection | None = None,
+        shown: ChangeSet | None = None,
     ) -> LogEntry | None:
         """Merge an attempt into the workspace, as one entry, which can be undone.
 
@@ -261,6 +291,8 @@ class Attempts:
         Args:
             which: A result, or its number.
             paths: Only these, each with everything below it.
+            selected: The chosen files and hunks of *shown*.
+            shown: The result of ``changes_of``.
 
         Raises:
             ConflictError: If the workspace has other changes in the same lines; it has the
@@ -270,7 +302,12 @@ class Attempts:
         """
         if which is None:
             raise UsageError("no attempt finished", hint="Look at the errors in the results.")
-        return self._workspace.merge(self._result_at(which).branch, paths=paths)
+        branch = self._result_at(which).branch
+        return self._workspace.merge(branch, paths=paths, selected=selected, shown=shown)
+
+    def changes_of(self, which: AttemptResult | int) -> ChangeSet:
+        """What ``keep`` would merge, to choose parts of it; raises ``UsageError`` as that."""
+        return self._workspace.changes_to_merge(self._result_at(which).branch)
 
     def diff(self, one: AttemptResult | int, other: AttemptResult | int) -> ChangeSet:
         """The changes from one attempt to another; raises ``UsageError`` as ``keep``."""
@@ -294,7 +331,12 @@ class Attempts:
     # Running
 
     def run(
-        self, attempt: Attempt, *, score: Scorer | None = None, stop: Stop = _never
+        self,
+        attempt: Attempt,
+        *,
+        score: Scorer | None = None,
+        stop: Stop = _never,
+        watch: Callable[[], object] = _look_away,
     ) -> Generator[AttemptResult]:
         """Run the attempts, or continue those of an earlier process; yields each one that ends.
 
@@ -305,17 +347,21 @@ class Attempts:
             attempt: A function at the top level of a module, called with an ``AttemptContext``.
             score: A ``CommandScore``, or a function of a temporary fork of the attempt that
                 returns a ``Score``, a number, or whether it passed.
-            stop: Asked after each result; running attempts then end between two calls.
+            stop: Asked after each event, and at least every second; when it says so, running
+                attempts end between two calls.
+            watch: Called as often, for a display of ``status``.
 
         Raises:
-            UsageError: If a function cannot be pickled.
+            UsageError: If a function cannot be pickled, or the engine cannot run it. Nothing was
+                written then.
         """
         plan = self._plan(attempt, score)
-        self._begin()
         self._pool.on_reserve = self._note_reservation
         capacity = self._engine.prepare(plan, self._pool)
         try:
+            self._begin()
             while self._advance(capacity, stop):
+                watch()
                 events = self._engine.poll(min(self._lease_s / 4, _LONGEST_POLL_S))
                 handled = [*map(self._handle, events), *self._expire()]  # all, then the caller
                 yield from (result for result in handled if result is not None)
@@ -339,7 +385,7 @@ class Attempts:
 
     def _plan(self, attempt: Attempt, score: Scorer | None) -> AttemptPlan:
         try:
-            functions = pickle.dumps((attempt, score, self._score_timeout_s))
+            functions = _pickled((attempt, score, self._score_timeout_s))
         except Exception as error:  # the user's objects may raise anything in pickle
             raise UsageError(
                 f"the attempt or its scorer cannot be sent to another process: {error}",
@@ -440,7 +486,7 @@ class Attempts:
             self._recover(previous)
         goes_on = previous and (state.round or not self._restart)
         if goes_on:
-            self._workspace.fork(branch, of=previous)
+            self._workspace.fork(branch, of=previous, with_runs=True)
         elif parent:
             self._workspace.fork(branch, of=self._states[parent].branch)
         else:

@@ -3,7 +3,8 @@
 Rule 1: a turn begins only if what is spent, what is reserved and what it asks for are within the
 limits, or if nothing is reserved and the limit is not reached. So the limits are exceeded by at
 most one turn, as long as every turn stays within what it reserved.
-Rule 2: a turn that does not say what it needs reserves as much as the largest turn so far.
+Rule 2: a turn that does not say what it needs reserves as much as the largest turn so far. If there
+are limits, the first one runs alone, as nothing is known about turns then.
 Rule 3: a reservation that is never returned counts as spent.
 """
 
@@ -60,7 +61,7 @@ class BudgetPool:
         self.budget = budget
         self._tracker = BudgetTracker(budget, price=lambda _: Decimal(0))
         self._reserved: dict[tuple[int, int], Spending] = {}
-        self._largest = Spending()
+        self._largest: Spending | None = None
         self._new: dict[tuple[int, int], Spending] = {}
         self.on_reserve: Callable[[int, Spending], object] = _ignore
         if spent is not None:
@@ -85,10 +86,12 @@ class BudgetPool:
         """Ask for a turn of an attempt: ``GRANTED``, ``WAIT`` or ``SPENT``, see ``Grant``."""
         if self.is_spent:
             return Grant.SPENT
+        is_unknown = wanted == Spending() and self._largest is None
         if wanted == Spending():
-            wanted = self._largest
+            wanted = self._largest or wanted
         others = {key: each for key, each in self._reserved.items() if key != (number, epoch)}
-        if others and not self._holds(self.spent + sum(others.values(), Spending()) + wanted):
+        total = self.spent + sum(others.values(), Spending()) + wanted
+        if others and (not self._holds(total) or (is_unknown and self._limits(total))):
             return Grant.WAIT
         self.on_reserve(number, wanted)
         self._reserved[number, epoch] = wanted
@@ -98,10 +101,9 @@ class BudgetPool:
         """A turn ended: *spent* counts instead of what it reserved."""
         self._reserved.pop((number, epoch), None)
         self._count(number, epoch, spent)
-        if spent.usage.total_tokens > self._largest.usage.total_tokens or (
-            spent.usd > self._largest.usd
-        ):
-            self._largest = spent
+        largest = self._largest or Spending()
+        is_larger = spent.usage.total_tokens > largest.usage.total_tokens or spent.usd > largest.usd
+        self._largest = spent if is_larger else largest
 
     def forfeit(self, number: int, epoch: int) -> None:
         """The worker of a turn is lost: what it reserved counts as spent."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -266,7 +267,8 @@ class _PipeLink:
 
 
 def _work(connection: Connection, plan: AttemptPlan) -> None:
-    """The main function of a worker."""
+    """The main function of a worker; Ctrl-C is for the coordinator, which then stops it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sink = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(sink, fd)

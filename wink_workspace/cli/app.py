@@ -13,12 +13,14 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module  # noqa: TID251 - commands are loaded by name
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from wink_workspace.environment import Environment
@@ -111,14 +113,46 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "port": "services.port",
     },
 }
-_IMAGE = "image"
-_IMAGE_COMMANDS = {"build": "sandboxes.build_images", "list": "sandboxes.list_images"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Commands below one name; *default* is run if the first argument names none of them."""
+
+    help: str
+    panel: str
+    commands: dict[str, str]
+    default: str = ""
+
+
+_GROUPS = {
+    "attempts": _Group(
+        help="Let models try a task several times, each in a fork, and keep the best attempt. "
+        "`attempts TASK` is `attempts start TASK`.",
+        panel="Runs",
+        commands={
+            "start": "attempts.start",
+            "list": "attempts.list_runs",
+            "show": "attempts.show",
+            "diff": "attempts.diff",
+            "keep": "attempts.keep",
+            "resume": "attempts.resume",
+            "rm": "attempts.remove",
+        },
+        default="start",
+    ),
+    "image": _Group(
+        help="Build and list the images of sandboxes.",
+        panel="Sandboxes",
+        commands={"build": "sandboxes.build_images", "list": "sandboxes.list_images"},
+    ),
+}
 """Each command as ``module.function``: one invocation imports the module of its command only."""
 
 
 def application(only: str | None = None) -> typer.Typer:
     """Every command with its options; or the command *only*, if there is one of that name."""
-    names = {name for commands in _COMMANDS.values() for name in commands} | {_IMAGE}
+    names = {name for commands in _COMMANDS.values() for name in commands} | {*_GROUPS}
     wanted = {only} if only in names else names
     app = typer.Typer(
         help="A workspace for coding agents in which every tool call is a transaction.",
@@ -131,15 +165,30 @@ def application(only: str | None = None) -> typer.Typer:
         for name, command in commands.items():
             if name in wanted:
                 _add(app, name, _load(command), panel=panel)
-    if _IMAGE not in wanted:
-        return app
-    images = typer.Typer(
-        help="Build and list the images of sandboxes.", epilog=_EPILOG, no_args_is_help=True
-    )
-    for name, command in _IMAGE_COMMANDS.items():
-        _add(images, name, _load(command))
-    app.add_typer(images, name=_IMAGE, rich_help_panel="Sandboxes")
+    for name, group in _GROUPS.items():
+        if name in wanted:
+            below = typer.Typer(
+                cls=_with_default(group.default),
+                help=group.help,
+                epilog=_EPILOG,
+                no_args_is_help=True,
+            )
+            for each, command in group.commands.items():
+                _add(below, each, _load(command))
+            app.add_typer(below, name=name, rich_help_panel=group.panel)
     return app
+
+
+def _with_default(default: str) -> type[TyperGroup]:
+    """A group that runs the command *default*, if any, when its arguments begin with no command."""
+
+    class Group(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: a private type
+            if default and args and args[0] not in (*self.commands, "--help"):
+                args = [default, *args]
+            return super().parse_args(ctx, args)
+
+    return Group
 
 
 def _load(command: str) -> Callable[..., object]:

@@ -23,7 +23,7 @@ from .preview import change_line
 if TYPE_CHECKING:
     from wink_workspace.workspace import ChangeSet, FileHunks, Hunk, Selection
 
-__all__ = ["NextStep", "ask_next_step", "choose", "choose_parts"]
+__all__ = ["NextStep", "ask_line", "ask_next_step", "choose", "choose_parts"]
 
 
 class _Answer(StrEnum):
@@ -76,7 +76,11 @@ class NextStep:
 
 
 def ask_next_step(
-    console: Console, question: str, choose_parts: Callable[[], Selection]
+    console: Console,
+    question: str,
+    choose_parts: Callable[[], Selection],
+    *,
+    takes_message: bool = True,
 ) -> NextStep:
     """Ask what to do with the changes of a run.
 
@@ -84,12 +88,14 @@ def ask_next_step(
         console: Where to explain the answers.
         question: Such as ``Apply to DIRECTORY?``.
         choose_parts: Lets the user choose files and hunks.
+        takes_message: Whether a message can continue the run.
 
     Raises:
         typer.Abort: On Ctrl-C, and at the end of the input.
     """
+    answers = "y,n,p,m,?" if takes_message else "y,n,p,?"
     while True:
-        match _ask(f"{question} [y,n,p,m,?] ").strip().lower():
+        match ask_line(f"{question} [{answers}] ").strip().lower():
             case "y" | "yes":
                 return NextStep(applies=True)
             case "n" | "no":
@@ -97,11 +103,13 @@ def ask_next_step(
             case "p":
                 selected = choose_parts()
                 return NextStep(applies=bool(selected), selected=selected)
-            case "m":
-                if message := _ask("Message to the model: ").strip():
+            case "m" if takes_message:
+                if message := ask_line("Message to the model: ").strip():
                     return NextStep(message=message)
             case _:
-                console.print(Text(_NEXT_HELP, style="dim"))
+                lines = _NEXT_HELP.splitlines()
+                known = [line for line in lines if line[0] in answers]
+                console.print(Text("\n".join(known), style="dim"))
 
 
 class _QuitError(Exception):
@@ -137,7 +145,7 @@ def choose(
 
     described = {change.path: change for change in changes.changes()}
     chosen: list[tuple[FileHunks, dict[int, Hunk] | None]] = []
-    choosing = _Choosing(console, edit, ask or _ask)
+    choosing = _Choosing(console, edit, ask or ask_line)
     for file in FileHunks.of(changes):
         path = file.change.path
         console.print(change_line(described[path]))
@@ -226,5 +234,6 @@ class _Choosing:
         return b"".join(line for line in lines if not line.startswith(b"#"))
 
 
-def _ask(question: str) -> str:
+def ask_line(question: str) -> str:
+    """The line that the user types after *question*, on standard error; ``Abort`` on Ctrl-C."""
     return str(typer.prompt(question, default="", show_default=False, prompt_suffix="", err=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -85,6 +85,10 @@ class CommandContext:
     settings: Settings | None = None
     source: Path | None = None
     confirmed: Mapping[str, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker of ``attempts``: without the consoles, which stay in this process."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def out(self) -> Console:

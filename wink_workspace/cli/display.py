@@ -37,6 +37,7 @@ __all__ = [
     "print_table",
     "printable",
     "progress_bar",
+    "table_of",
     "warn_of_left_out",
 ]
 
@@ -133,14 +134,29 @@ def print_table(
             for cells in (row, *more):
                 console.file.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")
         return
+    table = table_of(console, heads, rows, below=below)
+    if table is None:
+        for row in shown:
+            console.print(" ".join(row), markup=False)
+        return
+    console.print(table, soft_wrap=False)
+
+
+def table_of(
+    console: Console,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    below: Sequence[Sequence[str]] = (),
+) -> Table | None:
+    """The table of ``print_table``; ``None`` if the terminal is too narrow for it."""
+    shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     widths = [max(cell_len(row[n]) for row in [heads, *shown]) for n in range(len(heads))]
     # A gap of two cells between columns. The last column gets the rest: if the table were wider,
     # rich would narrow the other columns, and a column of one cell would disappear.
     rest = console.width - sum(widths[:-1]) - 2 * (len(widths) - 1)
     if rest < _MIN_LAST_COLUMN_CELLS:
-        for row in shown:
-            console.print(" ".join(row), markup=False)
-        return
+        return None
     table = Table(box=None, pad_edge=False, header_style="bold")
     for n, head in enumerate(heads):
         is_last = n == len(heads) - 1
@@ -155,7 +171,7 @@ def print_table(
         table.add_row(*map(Text, row))
         for line in below[n] if n < len(below) else ():
             table.add_row(*[""] * (len(heads) - 1), Text(printable(line), style="dim"))
-    console.print(table, soft_wrap=False)
+    return table
 
 
 def print_diff(console: Console, write_to: Callable[[Callable[[bytes], object]], _T]) -> _T:

@@ -50,7 +50,7 @@ from .sandboxes import (
 from .workspaces import remove_finished_runs
 
 if TYPE_CHECKING:
-    from wink_workspace.adapters import Message, ProviderAdapter
+    from wink_workspace.adapters import Message, ModelTurn, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
     from wink_workspace.filesystem import Diff, Filesystem
     from wink_workspace.project import Settings
@@ -67,7 +67,20 @@ if TYPE_CHECKING:
 
     from .run_display import RunFeed
 
-__all__ = ["Run", "RunOptions", "RunReport", "run", "script", "tools"]
+__all__ = [
+    "Run",
+    "RunOptions",
+    "RunReport",
+    "WorkOptions",
+    "apply_changes",
+    "check_branch",
+    "known_model",
+    "run",
+    "script",
+    "tools",
+    "work_adapter",
+    "workspace_for_run",
+]
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."
@@ -108,26 +121,9 @@ def _dollars(text: str) -> Decimal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The options of ``run``."""
+class WorkOptions:
+    """The options that ``run`` and ``attempts`` have in common."""
 
-    task: Annotated[str, typer.Argument(help="What to do, in your own words.")] = ""
-    repo: Annotated[
-        Path | None, typer.Option(help="The directory to copy into a new workspace.")
-    ] = None
-    workspace: Annotated[
-        str | None, typer.Option(help="An existing workspace; every call joins its history.")
-    ] = None
-    source: Annotated[Path | None, typer.Option(help="A directory to copy into memory.")] = None
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
-    ] = False
-    model: Annotated[
-        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
-    ] = None
-    script: Annotated[
-        Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
-    ] = None
     sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None
     image: ImageOption = None
     apply: Annotated[bool, typer.Option("--apply", help="Apply the changes to the directory.")] = (
@@ -164,13 +160,6 @@ class RunOptions:
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
-    ] = False
-    attach: Annotated[
-        bool, typer.Option("--attach", help="Only watch a run that is in progress, until it ends.")
-    ] = False
-    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
     include_ignored: IncludeIgnoredOption = False
     json: JsonOption = False
 
@@ -193,6 +182,46 @@ class RunOptions:
         """Whether code runs in a sandbox."""
         return self.sandbox not in (None, NO_SANDBOX, AUTO_SANDBOX)
 
+    def check_ways(self, *, can_ask: bool) -> None:
+        """Raise ``UsageError`` if what to do with the changes is not clear."""
+        n_ways = _n_given(self.apply, self.patch, self.branch)
+        _refuse(n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch.")
+        _refuse(
+            (self.apply or self.branch is not None) and not self.yes and (self.json or not can_ask),
+            "nothing can be asked here",
+            "Add --yes to apply without asking.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(WorkOptions):
+    """The options of ``run``."""
+
+    task: Annotated[str, typer.Argument(help="What to do, in your own words.")] = ""
+    repo: Annotated[
+        Path | None, typer.Option(help="The directory to copy into a new workspace.")
+    ] = None
+    workspace: Annotated[
+        str | None, typer.Option(help="An existing workspace; every call joins its history.")
+    ] = None
+    source: Annotated[Path | None, typer.Option(help="A directory to copy into memory.")] = None
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
+    ] = False
+    model: Annotated[
+        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
+    ] = None
+    script: Annotated[
+        Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
+    ] = False
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Only watch a run that is in progress, until it ends.")
+    ] = False
+    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
+
     def check(self, *, can_ask: bool) -> None:
         """Raise ``UsageError`` if these options contradict each other.
 
@@ -212,7 +241,6 @@ class RunOptions:
             return
         check_sandbox(self.sandbox or NO_SANDBOX)
         n_places = _n_given(self.repo, self.workspace, self.source)
-        n_ways = _n_given(self.apply, self.patch, self.branch)
         _refuse(
             not has_task and not self.resume, "there is nothing to do", "Give a TASK or a --script."
         )
@@ -229,7 +257,6 @@ class RunOptions:
             "a run has one model",
             "Give either --model or --script.",
         )
-        _refuse(n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch.")
         _refuse(
             in_memory and (applies or self.resume or self.yes),
             "a copy in memory ends with its run",
@@ -242,11 +269,7 @@ class RunOptions:
             "Give --resume without a task.",
         )
         _refuse(self.has_sandbox and (self.in_place or in_memory), *_SANDBOX_NEEDS_COPY)
-        _refuse(
-            applies and not self.yes and (self.json or not can_ask),
-            "nothing can be asked here",
-            "Add --yes to apply without asking.",
-        )
+        self.check_ways(can_ask=can_ask)
 
 
 def _n_given(*options: object) -> int:
@@ -537,7 +560,7 @@ def _prepare(
     limits = RunLimits.of(options.given, context.settings_for(), about)
     name = _model_name(context, options, about)
     price = price_of(name, limits)
-    adapter = _adapter(context, options, name, limits, opened, on_event)
+    adapter = work_adapter(context, name or _turns_of(options), limits, opened, on_event=on_event)
     if prepared is None:
         prepared = _prepare_new(context, options, opened)
     record = prepared.record
@@ -584,29 +607,35 @@ def _recorded(
     return adapter
 
 
-def _adapter(
+def _turns_of(options: RunOptions) -> tuple[ModelTurn, ...]:
+    from wink_workspace.adapters import load_script
+
+    assert options.script is not None  # noqa: S101 - otherwise there is a model
+    return load_script(options.script)
+
+
+def work_adapter(
     context: CommandContext,
-    options: RunOptions,
-    name: str | None,
+    model: str | Sequence[ModelTurn],
     limits: RunLimits,
     opened: ExitStack,
-    on_event: Callable[[ModelEvent], None],
+    *,
+    on_event: Callable[[ModelEvent], None] | None = None,
 ) -> ProviderAdapter[None]:
-    """The adapter for the script, or for the model *name*."""
+    """The adapter for the model of that name, or for the turns of a script."""
     settings: dict[str, Any] = {
         "limits": limits.of_loop(),
         "redact": context.redact,
         "traces_content": context.captures_content,
     }
-    if name is None:
-        from wink_workspace.adapters import ScriptedAdapter, load_script
+    if not isinstance(model, str):
+        from wink_workspace.adapters import ScriptedAdapter
 
-        assert options.script is not None  # noqa: S101 - otherwise there is a model
-        return ScriptedAdapter[None](load_script(options.script), **settings)
+        return ScriptedAdapter[None](model, **settings)
     from wink_workspace.adapters.model import ModelAdapter
 
     return opened.enter_context(
-        ModelAdapter[None](name, environment=context.environment, on_event=on_event, **settings)
+        ModelAdapter[None](model, environment=context.environment, on_event=on_event, **settings)
     )
 
 
@@ -616,8 +645,12 @@ def _model_name(
     """The name of the model; ``None`` for a script."""
     if options.script is not None:
         return None
-    recorded = "" if about is None else about.model
-    name = options.model or recorded or context.settings_for().model
+    return known_model(context, options.model or ("" if about is None else about.model))
+
+
+def known_model(context: CommandContext, name: str | None) -> str:
+    """The model *name*, or that of the settings; ``UsageError`` if there is none."""
+    name = name or context.settings_for().model
     if not name:
         raise UsageError(
             "no model is named",
@@ -633,7 +666,7 @@ def _prepare_in_workspace(
     is_in_place = _is_in_place(workspace, name)
     _refuse(options.has_sandbox and is_in_place, *_SANDBOX_NEEDS_COPY)
     _refuse(options.apply and is_in_place, *_NOTHING_TO_APPLY)
-    _check_branch(options, Path(workspace.info.source))
+    check_branch(options, Path(workspace.info.source))
     record, conversation = _record(context, options, workspace, name)
     # In place, the changes of others before the run are not part of it.
     since = workspace.entry(record.about.after_entry) if is_in_place else None
@@ -659,8 +692,7 @@ def _open_workspace(
     context: CommandContext, options: RunOptions, opened: ExitStack
 ) -> tuple[Workspace, str]:
     """The workspace to work in, and its name."""
-    from wink_workspace.workspace import Workspace
-    from wink_workspace.workspace.summaries import mark_made_for_run, unmark_made_for_run
+    from wink_workspace.workspace.summaries import unmark_made_for_run
 
     if options.workspace is not None:
         workspace = opened.enter_context(context.open(options.workspace))
@@ -669,7 +701,7 @@ def _open_workspace(
         _, slash, fork = options.workspace.partition("/")
         return workspace, workspace.info.id + slash + fork
     repo = (options.repo or Path()).absolute()
-    _check_branch(options, repo)
+    check_branch(options, repo)
     if options.in_place:
         _refuse(
             options.resume and context.storage.in_place(repo) is None,
@@ -681,15 +713,24 @@ def _open_workspace(
     if options.resume:
         name = _interrupted_workspace(context, repo)
         return opened.enter_context(context.open(name)), name
+    workspace = workspace_for_run(context, repo, opened)
+    return workspace, workspace.info.id
+
+
+def workspace_for_run(context: CommandContext, repo: Path, opened: ExitStack) -> Workspace:
+    """A new workspace with a copy of *repo*."""
+    from wink_workspace.workspace import Workspace
+    from wink_workspace.workspace.summaries import mark_made_for_run
+
     with context.spinner(f"copying {repo}"):
         workspace = opened.enter_context(
             Workspace.create(repo, storage=context.storage, config=context.config())
         )
     mark_made_for_run(context.storage.folder(workspace.info.id))
-    return workspace, workspace.info.id
+    return workspace
 
 
-def _check_branch(options: RunOptions, source: Path) -> None:
+def check_branch(options: WorkOptions, source: Path) -> None:
     """Refuse --branch now if the source is not a repository; at the end the work would be done."""
     _refuse(
         options.branch is not None and not (source / ".git").exists(),
@@ -896,7 +937,7 @@ def _finish(
     if workspace is None or not report.changes.paths or stays:
         print_left_out(context.err, report.changes.left_out)
     else:
-        message = _apply(context, options, workspace, prepared.name)
+        message = apply_changes(context, options, workspace, prepared.name)
     if broken_pipe is not None:
         raise broken_pipe
     return message
@@ -959,7 +1000,9 @@ def _report_fields(report: RunReport) -> dict[str, object]:
     }
 
 
-def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, name: str) -> str:
+def apply_changes(
+    context: CommandContext, options: WorkOptions, workspace: Workspace, name: str
+) -> str:
     """Show the changes, ask if necessary, and apply them or print how to do so later.
 
     Returns the message with which the user continues the run instead, or ``""``.
@@ -1003,7 +1046,7 @@ def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, n
 
 
 def _next_step(
-    context: CommandContext, options: RunOptions, workspace: Workspace, preview: ChangeSet
+    context: CommandContext, options: WorkOptions, workspace: Workspace, preview: ChangeSet
 ) -> NextStep:
     """What the options say to do with the changes, or what the user answers."""
     branch = options.branch
@@ -1013,5 +1056,8 @@ def _next_step(
         return NextStep(applies=is_wanted)
     where = f"to {workspace.info.source}" if branch is None else f"as branch {branch}"
     return ask_next_step(
-        context.err, f"Apply {printable(where)}?", partial(choose_parts, context, preview)
+        context.err,
+        f"Apply {printable(where)}?",
+        partial(choose_parts, context, preview),
+        takes_message=isinstance(options, RunOptions),
     )

@@ -8,6 +8,7 @@ It ends at the import and never grows, so that retention keeps the original file
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import Final
 
 from wink_workspace.errors import EntryMissingError, UsageError
@@ -20,7 +21,14 @@ from .derived_paths import copy_checkpoint
 from .last_seen import save_last_seen
 from .storage import WorkspaceFolder, delete_tree
 
-__all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "require_branch"]
+__all__ = [
+    "IMPORTED_BRANCH",
+    "check_out",
+    "copy_runs",
+    "forks_of",
+    "imported_entry",
+    "require_branch",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -81,3 +89,11 @@ def check_out(
         copy_checkpoint(folder.checkpoint, tree)
     save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
     unfinished.rename(folder.files)
+
+
+def copy_runs(source: WorkspaceFolder, target: WorkspaceFolder) -> None:
+    """Copy the runs of a branch to a fork that nothing has opened."""
+    if source.runs.is_dir():
+        shutil.rmtree(target.runs, ignore_errors=True)  # of a process that was killed here
+        target.runs.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copytree(source.runs, target.runs)

@@ -85,7 +85,7 @@ from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import ImportConfig, WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
-from .forking import check_out, require_branch
+from .forking import check_out, copy_runs, require_branch
 from .git_copies import GitCopies, copy_git
 from .histories import CopyHistory, present_root
 from .importing import Progress, import_copy, no_progress
@@ -934,7 +934,7 @@ class Workspace(ReadableHistory):
             pass
 
     def fork(
-        self, name: str, *, at: int | str | None = None, of: str = ""
+        self, name: str, *, at: int | str | None = None, of: str = "", with_runs: bool = False
     ) -> tuple[WorkspacePath, ...]:
         """Begin another branch; ``open`` it by its name.
 
@@ -949,6 +949,7 @@ class Workspace(ReadableHistory):
                 the present ones.
             of: The branch with that entry, by default this one. What it has not committed is not
                 part of it.
+            with_runs: Copy the recorded runs of that branch, too, so that they can be resumed.
 
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
@@ -961,9 +962,12 @@ class Workspace(ReadableHistory):
             if entry is None:
                 raise EntryMissingError(f"the branch {of!r} has no entry")
             left: tuple[WorkspacePath, ...] = ()
+            fork = self._folder.of_branch(name)
             if self._opened.derived is not None:  # before another process can open the fork
-                left = self._opened.derived.copy_to(self._folder.of_branch(name).checkpoint)
-            self._sandbox.copy_services(self._folder.of_branch(name))
+                left = self._opened.derived.copy_to(fork.checkpoint)
+            self._sandbox.copy_services(fork)
+            if with_runs:
+                copy_runs(self._folder.of_branch(of or self.branch_name), fork)
             self._ledger.fork(name, entry)
         return left
 
@@ -973,6 +977,10 @@ class Workspace(ReadableHistory):
         for leftover in leftover_forks(self.forks()):
             with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
                 self.delete_fork(leftover)
+
+    def open_branch(self, name: str) -> Workspace:
+        """Another branch of this workspace, with the same settings; raises as ``open``."""
+        return Workspace(self._folder, config=self.config, branch=name, clock=self._clock)
 
     @contextmanager
     def temporary_fork(self, *, at: int | str | None = None) -> Generator[Workspace]:
@@ -988,9 +996,7 @@ class Workspace(ReadableHistory):
         name = new_temporary_name(self.forks())
         self.fork(name, at=at)
         try:
-            with Workspace(
-                self._folder, config=self.config, branch=name, clock=self._clock
-            ) as opened:
+            with self.open_branch(name) as opened:
                 yield opened
         finally:
             self.delete_fork(name)
@@ -1001,6 +1007,8 @@ class Workspace(ReadableHistory):
         *,
         paths: Sequence[str] | None = None,
         previewed: MovePreview | None = None,
+        selected: Selection | None = None,
+        shown: ChangeSet | None = None,
     ) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
 
@@ -1013,6 +1021,8 @@ class Workspace(ReadableHistory):
             branch: The main branch, or the name of a fork.
             paths: Only these, each with everything below it; the others can be merged later.
             previewed: The result of ``preview_merge``; nothing else is done.
+            selected: The chosen parts of *shown*; the others can be merged later.
+            shown: The result of ``changes_to_merge``.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -1022,7 +1032,7 @@ class Workspace(ReadableHistory):
             UsageError: If it is this branch itself, or the workspace is in place.
         """
         with self._turn() as move:
-            draft = self._merged(branch, paths)
+            draft = self._merged(branch, paths, selected, shown)
             self._check_previewed(draft, previewed)
             if draft is None:
                 return None
@@ -1040,19 +1050,22 @@ class Workspace(ReadableHistory):
             draft = self._merged(branch, paths)
             return None if draft is None else self._preview_of(draft)
 
-    def _merged(self, branch: str, paths: Sequence[str] | None) -> Draft | None:
+    def _merged(
+        self,
+        branch: str,
+        paths: Sequence[str] | None,
+        selected: Selection | None = None,
+        shown: ChangeSet | None = None,
+    ) -> Draft | None:
         """The entry that merges *branch*; ``None`` if there is nothing to merge."""
         self._refuse_in_place("merged into", f"Apply the fork instead, with branch={branch!r}.")
-        require_branch(self._ledger, branch)
-        if branch == self._folder.branch:
-            raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
-        store, head = self._ledger.store, self.head
-        other = self._ledger.branch(branch).head
-        base = other and merge_base(store, head, other)
-        if other is None or (base is not None and base.id == other.id):
+        sides = self._sides_of_merge(branch)
+        if sides is None:
             return None
-        base = base or self._imported()
-        theirs = with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
+        base, other, theirs = sides
+        store, head = self._ledger.store, self.head
+        if selected is not None:
+            theirs = _selected_root(selected, shown, expected=(base.files, theirs))
         if paths is not None:
             theirs = self._changed_paths_only(base.files, theirs, paths, branch)
         merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
@@ -1060,9 +1073,31 @@ class Workspace(ReadableHistory):
         if merged.tree is None:
             raise _merge_conflict(reason, merged, ("this branch", branch))
         draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
-        if paths is None:  # otherwise the rest of the branch is not merged
+        if paths is None and selected is None:  # otherwise the rest of the branch is not merged
             return replace(draft, merged=other, base=self._merged_base(base, other))
         return None if merged.tree == head.files else draft
+
+    def changes_to_merge(self, branch: str) -> ChangeSet:
+        """The changes of another branch of which ``merge`` can merge parts; raises as that.
+
+        It shows the branch's own changes, whether or not they conflict with those made here.
+        """
+        sides = self._sides_of_merge(branch)
+        base, theirs = (self.head.files,) * 2 if sides is None else (sides[0].files, sides[2])
+        return self._changeset(base, theirs, include_ignored=True)
+
+    def _sides_of_merge(self, branch: str) -> tuple[LogEntry, LogEntry, str] | None:
+        """The common entry, the other branch's newest one, and its files; ``None`` if merged."""
+        require_branch(self._ledger, branch)
+        if branch == self._folder.branch:
+            raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
+        store = self._ledger.store
+        other = self._ledger.branch(branch).head
+        base = other and merge_base(store, self.head, other)
+        if other is None or (base is not None and base.id == other.id):
+            return None
+        base = base or self._imported()
+        return base, other, with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
 
     def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
         """The root *base* with the state of *paths* in the root *theirs*."""
@@ -1432,6 +1467,23 @@ class Workspace(ReadableHistory):
                     self.head,
                     unrecorded=self.derived_paths(),
                 )
+
+
+def _selected_root(
+    selected: Selection, shown: ChangeSet | None, *, expected: tuple[str, str]
+) -> str:
+    """The root with the chosen parts; *expected* has the roots that must have been shown."""
+    if shown is None:
+        raise UsageError(
+            "a selection without the changes that it belongs to",
+            hint="Pass the result of changes_to_merge, too.",
+        )
+    if (shown.base, shown.wanted) != expected:
+        raise ConflictError(
+            "the branch changed since its changes were shown",
+            hint="Look at them again, then merge.",
+        )
+    return selected.root(shown)
 
 
 def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> ConflictError:
