@@ -121,6 +121,10 @@ REFUSED = {
 }
 
 
+def test_there_are_at_least_70_attempts() -> None:
+    assert len(REQUESTS) + len(REFUSED) >= 70
+
+
 @pytest.mark.parametrize("attempt", REFUSED)
 def test_file_that_asks_for_what_no_project_may_have_is_refused_with_the_line(
     project: ProjectRig, attempt: str

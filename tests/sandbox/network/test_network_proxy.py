@@ -149,6 +149,10 @@ ATTEMPTS: dict[str, tuple[str | bytes, int]] = {
 }
 
 
+def test_there_are_at_least_90_attempts() -> None:
+    assert len(ATTEMPTS) + len(REFUSED) >= 90
+
+
 @pytest.mark.behaviour(102)
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_an_attempt_connects_nothing_and_is_recorded(proxy: ProxyMachine, attempt: str) -> None:

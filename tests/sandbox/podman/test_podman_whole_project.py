@@ -44,7 +44,6 @@ def test_agent_makes_the_tests_of_a_failing_project_pass_after_init_alone(
     project: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init"]) == 0
-    assert main(["image", "build"]) == 0
     assert main(["exec", ".", "--", *TESTS]) == 1
     assert "1 failed" in capfd.readouterr().out
     turns = tmp_path / "turns.jsonl"
