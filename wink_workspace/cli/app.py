@@ -72,6 +72,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "tools": "run.tools",
         "eval": "sandboxes.evaluate",
         "mcp": "serving.mcp",
+        "acp": "acp.acp",
     },
     "Workspaces": {
         "new": "workspaces.create",

@@ -76,6 +76,7 @@ __all__ = [
     "check_branch",
     "known_model",
     "run",
+    "run_prompt",
     "script",
     "tools",
     "work_adapter",
@@ -453,7 +454,7 @@ class Run:
             ) as source_filter:
                 return FileChanges.of(files.changes(before), source_filter)
 
-        prompt = _prompt(task, files, (), more_sections).bind(resources={Filesystem: files})
+        prompt = run_prompt(task, files, (), more_sections).bind(resources={Filesystem: files})
         return cls(files=files, session=Session(), prompt=prompt, changes=changes)
 
     @classmethod
@@ -471,7 +472,7 @@ class Run:
         return cls(
             files=workspace.files,
             session=workspace.session,
-            prompt=_prompt(task, workspace.files, sections).bind(resources=workspace.resources),
+            prompt=run_prompt(task, workspace.files, sections).bind(resources=workspace.resources),
             changes=changes or workspace.changeset,
         )
 
@@ -504,7 +505,7 @@ class Run:
         )
 
 
-def _prompt(
+def run_prompt(
     task: str,
     files: Filesystem,
     sandbox: Sequence[Section[None]],
