@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -12,11 +15,23 @@ import attempt_functions as do
 import pytest
 from ray_cluster import RayCluster
 
-from wink_workspace.attempts import AttemptOutcome, Attempts, RayEngine
+from wink_workspace.attempts import AttemptOutcome, Attempts, AttemptTask, RayEngine
+from wink_workspace.attempts.budget import Spending
 from wink_workspace.attempts.ray_engine.inspection import make_inspector
+from wink_workspace.attempts.ray_engine.mailbox import Mail, Mailbox, MailKind
+from wink_workspace.attempts.ray_engine.wire import (
+    WIRE_VERSION,
+    Base,
+    BaseMissing,
+    Finished,
+    NodeRules,
+    Requirements,
+)
 from wink_workspace.clock import Budget
 from wink_workspace.errors import ClusterError, UsageError
+from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.node_cache import pack_base, pack_start
 
 if not os.environ.get("CI"):
     pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")
@@ -50,6 +65,7 @@ def assert_nothing_is_left(tmp_path: Path) -> None:
                 assert base.forks() == ()
 
 
+@pytest.mark.behaviour(209)
 def test_the_best_of_attempts_on_two_nodes_is_kept(
     workspace: Workspace, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -67,6 +83,7 @@ def test_the_best_of_attempts_on_two_nodes_is_kept(
     assert_nothing_is_left(tmp_path)
 
 
+@pytest.mark.behaviour(209)
 def test_a_budget_ends_attempts_on_nodes_after_at_most_one_turn_more(
     workspace: Workspace, engine: RayEngine
 ) -> None:
@@ -76,6 +93,7 @@ def test_a_budget_ends_attempts_on_nodes_after_at_most_one_turn_more(
     assert 1_050 <= attempts.spent.usage.total_tokens <= 1_150
 
 
+@pytest.mark.behaviour(209)
 def test_a_lost_attempt_continues_after_the_entries_that_it_sent(
     workspace: Workspace, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -106,6 +124,7 @@ def test_a_worker_that_wakes_after_its_lease_is_refused_and_its_work_is_a_discar
     assert_nothing_is_left(tmp_path)
 
 
+@pytest.mark.behaviour(210)
 def test_nodes_that_lack_something_get_no_work_and_the_reason_is_given(
     workspace: Workspace, ray_cluster: RayCluster, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -148,9 +167,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_clear_error(
     attempts = Attempts(workspace, n=1, engine=RayEngine(address=address))
     with pytest.raises(ClusterError, match="no connection to the Ray cluster"):
         list(attempts.run(do.edit_readme))
-    assert [
-        result.number for result in Attempts.open(workspace, attempts.run_id).run(do.solve)
-    ] == [1]
+    assert (Attempts.run_ids(workspace), workspace.forks()) == ((), ())
 
 
 def test_arguments_out_of_range_are_refused() -> None:
@@ -164,3 +181,106 @@ def test_a_node_of_another_python_or_version_is_excluded() -> None:
     here = {"python": "{}.{}".format(*sys.version_info)}
     assert inspect({"python": "2.7"}).endswith("not 2.7")
     assert inspect({**here, "version": "0.0"}).endswith("not 0.0")
+
+
+@pytest.mark.behaviour(210)
+def test_a_second_attempt_on_a_node_sends_less_than_20_kib(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    from wink_workspace.attempts.ray_engine.cluster import Cluster
+    from wink_workspace.attempts.ray_engine.node import work
+
+    source = tmp_path / "source"
+    for n in range(1_000):
+        path = source / f"d{n % 20}" / f"{n}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"line {n}\n" * 40)
+    (source / "README.md").write_text("one\ntwo\nthree\n")
+    cluster = Cluster("", None)
+    with Workspace.temporary(source) as workspace:
+        rules = NodeRules(
+            plan=Attempts(workspace, n=2)._plan(do.edit_readme, do.score_number),
+            files=workspace.head.files,
+            start=pack_start(workspace),
+            cache=f"{tmp_path}/node-{{node}}",
+            cache_bytes=2**30,
+            progress_s=0,
+        )
+        first, second = (
+            AttemptTask(number=n, epoch=1, round=0, branch=f"b{n}", path=str(n)) for n in (1, 2)
+        )
+        assert work(rules, first, b"", None, cluster._mailbox) == BaseMissing()
+        file = io.BytesIO()
+        pack_base(workspace, file)
+        packed, size = file.getvalue(), 1_000
+        parts = [cluster.put(packed[at : at + size]) for at in range(0, len(packed), size)]
+        base = Base(parts=parts, part_bytes=size, n_bytes=len(packed))
+        assert isinstance(work(rules, first, b"", base, cluster._mailbox), Finished)
+        found = work(rules, second, b"", None, cluster._mailbox)  # the base is there
+        assert isinstance(found, Finished)
+        assert found.result.score is not None
+        assert len(packed) > 40_000
+        assert len(pickle.dumps((rules, second))) + len(pickle.dumps(found)) < 20 * 1_024
+    cluster.disconnect()
+    assert_nothing_is_left(tmp_path)
+
+
+def test_a_node_without_podman_image_overlay_or_the_same_messages_is_excluded(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wink_workspace.attempts.ray_engine.node import missing_parts
+
+    wanted = Requirements(
+        python="",
+        version="",
+        wire=WIRE_VERSION,
+        functions=pickle.dumps((do.solve, None, 1.0)),
+        cache=str(tmp_path),
+        sandbox="podman",
+        image=PodmanConfig().image,
+        needs_overlay=False,
+    ).fields()
+    assert "messages" in missing_parts({**wanted, "wire": 0})
+    assert missing_parts({**wanted, "sandbox": ""}) == ""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert missing_parts(wanted) == "podman cannot be used: podman: not on the PATH"
+    (tmp_path / "file").touch()
+    on_file = {**wanted, "needs_overlay": True, "cache": f"{tmp_path}/file/cache"}
+    assert missing_parts(on_file).startswith("NotADirectoryError")
+
+
+def test_mail_waits_for_the_coordinator_and_answers_for_their_worker() -> None:
+    async def talk() -> None:
+        box, key = Mailbox(), (1, 1)
+        assert await box.take(0.001) == []
+        asked = asyncio.create_task(box.request(Mail(MailKind.REQUEST, key, Spending())))
+        first = asyncio.create_task(box.until_stopped(key, "first"))
+        second = asyncio.create_task(box.until_stopped(key, "second"))
+        assert [mail.kind for mail in await box.take(10)] == [MailKind.REQUEST]
+        await box.leave("first")  # the same task was started twice, and the second one goes on
+        assert not await first
+        await box.answer(key, "granted")
+        await box.answer(key, "granted")
+        assert await asked == "granted"
+        await box.stop([(2, 1)])
+        assert not second.done()
+        await box.stop()
+        assert await second
+        assert await box.until_stopped((3, 1), "later")
+        await box.leave("unknown")
+
+    asyncio.run(talk())
+
+
+@pytest.mark.soak
+def test_a_thousand_attempts_on_two_nodes_leave_nothing_behind(
+    workspace: Workspace, engine: RayEngine, tmp_path: Path
+) -> None:
+    attempts = Attempts(workspace, n=1_000, engine=engine)
+    pages = []
+    for result in attempts.run(do.continue_each_round):
+        assert result.outcome is AttemptOutcome.FINISHED
+        pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
+    assert len(attempts.results) == len(workspace.forks()) == 1_000
+    assert pages[-1] - pages[200] < 32 * 2**20 / os.sysconf("SC_PAGE_SIZE")
+    assert_nothing_is_left(tmp_path)

@@ -13,7 +13,6 @@ Rule 5: one result at a time is in memory here.
 from __future__ import annotations
 
 import logging
-import pickle
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from wink_workspace.attempts.protocol import AttemptEvent, AttemptPlan, AttemptT
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import BundleError, ClusterError, LedgerError, UsageError
 from wink_workspace.ledger import Ledger, LogEntry
-from wink_workspace.sandbox import SandboxConfig
+from wink_workspace.sandbox import SANDBOXES, SandboxConfig
 from wink_workspace.workspace import WorkspaceFolder, WorkspaceReader
 from wink_workspace.workspace.node_cache import (
     pack_base,
@@ -226,7 +225,8 @@ class RayEngine:
             wire=WIRE_VERSION,
             functions=plan.functions,
             cache=self.cache,
-            sandbox=b"" if self.sandbox is None else pickle.dumps(self.sandbox),
+            sandbox="" if self.sandbox is None else SANDBOXES.of_config(self.sandbox).name,
+            image=str(getattr(self.sandbox, "image", "")),
             needs_overlay=self.needs_overlay,
         )
 

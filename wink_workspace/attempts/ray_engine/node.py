@@ -22,7 +22,7 @@ from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import WinkError
 from wink_workspace.ledger import LogEntry
-from wink_workspace.sandbox import SANDBOXES, SandboxConfig
+from wink_workspace.sandbox import SANDBOXES
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.node_cache import NodeCache, pack_entries, pack_result
 
@@ -44,13 +44,12 @@ def missing_parts(wanted: dict[str, Any]) -> str:
         return f"it has version {WIRE_VERSION} of the messages, not {wanted['wire']}"
     try:
         pickle.loads(wanted["functions"])  # noqa: S301 - from the coordinator
-        sandbox = pickle.loads(wanted["sandbox"]) if wanted["sandbox"] else None  # noqa: S301
     except Exception as error:  # noqa: BLE001 - the boundary to the user's functions
         return f"the attempt cannot be loaded there: {one_line(error)}"
     try:
         if wanted["needs_overlay"]:
             WorkspaceStorage(_directory(wanted["cache"])).require_overlays()
-        return "" if sandbox is None else _missing_in_sandbox(sandbox)
+        return _missing_in_sandbox(wanted["sandbox"], wanted["image"]) if wanted["sandbox"] else ""
     except (WinkError, OSError) as error:
         return one_line(error)
 
@@ -59,15 +58,14 @@ def _directory(cache: str) -> Path:
     return Path(cache.replace("{node}", ray.get_runtime_context().get_node_id())).expanduser()
 
 
-def _missing_in_sandbox(config: SandboxConfig) -> str:
+def _missing_in_sandbox(name: str, image: str) -> str:
     environment = Environment.from_os()
-    backend = SANDBOXES.of_config(config)
+    backend = SANDBOXES.get(name)
     for finding in backend.examine(environment):
-        # Which of the images is needed follows from the configuration
+        # Of the images only the one that is wanted is needed
         if finding.state == "missing" and not finding.name.startswith("image "):
             return f"{finding.part} cannot be used: {finding.name}: {finding.detail}"
-    image: object = getattr(config, "image", None)
-    if backend.images is not None and isinstance(image, str):
+    if backend.images is not None and image:
         listed = backend.images(environment).listed()
         if not any(each.reference == image and each.size_bytes is not None for each in listed):
             return f"it does not have the image {image}"

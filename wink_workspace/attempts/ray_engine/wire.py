@@ -46,7 +46,8 @@ class Requirements:
         wire: ``WIRE_VERSION``.
         functions: The attempt and the scorer, pickled.
         cache: The directory of the node's cache.
-        sandbox: The configuration of a sandbox that must work there, pickled; empty for none.
+        sandbox: The name of a sandbox that must work there; empty for none.
+        image: The image that it must have; empty for none.
         needs_overlay: Whether workspaces must be overlays there.
     """
 
@@ -55,7 +56,8 @@ class Requirements:
     wire: int
     functions: bytes
     cache: str
-    sandbox: bytes
+    sandbox: str
+    image: str
     needs_overlay: bool
 
     def fields(self) -> dict[str, Any]:
