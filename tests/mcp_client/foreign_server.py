@@ -83,6 +83,12 @@ def called(id_: object, name: str, arguments: dict[str, Any]) -> object:
         case "image":
             image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
             return {"content": [image, {"type": "text", "text": "a \x1b[31mpicture"}]}
+        case "resources":
+            resource = {"uri": "file:///a", "text": "its text"}
+            blob = {"uri": "file:///b", "blob": "aGk="}
+            link = {"type": "resource_link", "uri": "file:///c", "name": "c"}
+            embedded = [{"type": "resource", "resource": each} for each in (resource, blob)]
+            return {"content": [*embedded, link]}
         case "structured":
             return {"content": [], "structuredContent": {"n": 1}}
         case "env":

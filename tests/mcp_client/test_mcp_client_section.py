@@ -114,6 +114,10 @@ def test_server_gets_an_empty_environment_and_no_directory_of_a_repository(
     ("kind", "text"),
     [
         ("image", "[image/png of 6 bytes, not shown]\na [31mpicture"),
+        (
+            "resources",
+            "its text\n[the resource file:///b, not shown]\n[the resource file:///c]",
+        ),
         ("structured", '{"n": 1}'),
         ("large", "z" * 1_000 + " [… 99,000 characters left out]"),
         ("garbage", "after garbage"),
