@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ from loopback import package_registries
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
+from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.project_images import project_name
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
 
@@ -128,13 +130,19 @@ def user(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
-) -> User:
+) -> Iterator[User]:
+    """A user in a project, whose image is removed at the end."""
     for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable))
     source = tmp_path / "project"
     source.mkdir()
     monkeypatch.chdir(source)
-    return User(source, capfdbinary)
+    yield User(source, capfdbinary)
+    store = ImageStore(environment)
+    name = project_name(source)
+    made = [each for each in store.by_name() if each.startswith(f"{name}:")]
+    if made:
+        store.programs.podman("rmi", "--force", *made)
 
 
 def write(source: Path, files: Mapping[str, str]) -> None:
