@@ -47,6 +47,10 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("workspace_log", {"limit": 3}),
     ("workspace_undo", {}),
     ("workspace_apply", {}),
+    ("fork_workspace", {"branch": "try"}),
+    ("switch_branch", {"branch": "try"}),
+    ("compare_branches", {"branch": "main"}),
+    ("merge_branch", {"branch": "main"}),
 ]
 
 
@@ -91,7 +95,7 @@ def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) ->
                 assert tool.input_schema["additionalProperties"] is False
                 assert tool.description
                 assert ("\n\nExamples:\n- " in tool.description) == (
-                    not tool.name.startswith("workspace_")
+                    "workspace" not in tool.name and "branch" not in tool.name
                 )
                 assert tool.title
 

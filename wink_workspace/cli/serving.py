@@ -62,7 +62,8 @@ class McpOptions:
         bool,
         typer.Option(
             "--workspace-tools",
-            help="Also offer workspace_diff, workspace_log, workspace_undo, workspace_apply.",
+            help="Also offer tools for the history and for branches: diff, log, undo, apply, fork,"
+            " switch, compare, merge.",
         ),
     ] = False
     structured: Annotated[
@@ -202,7 +203,7 @@ def _closer(context: CommandContext, options: McpOptions) -> Callable[[Workspace
     def close(workspace: Workspace) -> None:
         name = workspace.info.id
         has_new_trees = len({entry.files for entry in workspace.log()}) > 1
-        was_changed = has_new_trees or bool(workspace.changeset().paths)
+        was_changed = has_new_trees or bool(workspace.forks() or workspace.changeset().paths)
         workspace.close()
         if was_changed:
             message = f"workspace {name} stays; see wink-workspace diff {name}"

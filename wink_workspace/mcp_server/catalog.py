@@ -15,6 +15,7 @@ from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Secti
 from wink_workspace.resources import Binding
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
+from .branches import BRANCH_OPERATIONS
 from .operations import APPLY, OPERATIONS, Operation
 
 __all__ = ["Catalog"]
@@ -26,8 +27,10 @@ class Catalog:
     Args:
         sections: The sections; those for files and plans when omitted. Each workspace binds its
             own resources to them.
-        operations: Whether to include ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
-        in_place: Whether the workspaces are in-place; ``workspace_apply`` is left out then.
+        operations: Whether to include the tools for the history (``workspace_diff``) and the
+            tools for branches.
+        in_place: Whether the workspaces are in-place; ``workspace_apply`` and the tools for
+            branches are left out then.
         structured: Whether tools have an output schema, and results their value as JSON beside
             the text. Many clients show a model that JSON instead of the text.
     """
@@ -44,10 +47,9 @@ class Catalog:
         self.sections: Final = (
             (VfsToolsSection(), PlanningToolsSection()) if sections is None else tuple(sections)
         )
+        more = () if in_place else (APPLY, *BRANCH_OPERATIONS)
         self.operations: Final[Mapping[str, Operation]] = {
-            operation.tool.name: operation
-            for operation in OPERATIONS
-            if operations and not (in_place and operation is APPLY)
+            operation.tool.name: operation for operation in (*OPERATIONS, *more) if operations
         }
         self._introduction = _introduction(operations=operations, in_place=in_place)
 
@@ -92,7 +94,7 @@ def _introduction(*, operations: bool, in_place: bool) -> str:
     """The text before that of the sections."""
     sentences = [_IN_PLACE if in_place else _COPY]
     if operations:
-        sentences += [_OPERATIONS] if in_place else [_APPLY, _OPERATIONS]
+        sentences += [_OPERATIONS] if in_place else [_APPLY, _OPERATIONS, _BRANCHES]
     return " ".join(sentences)
 
 
@@ -105,3 +107,6 @@ _APPLY: Final = "The directory itself does not change until you call `workspace_
 _OPERATIONS: Final = """\
 `workspace_diff` shows the changes, `workspace_log` lists the history, and `workspace_undo` undoes
 the newest change; call it again to undo the one before."""
+_BRANCHES: Final = """\
+To try something risky, make a branch with `fork_workspace` and work on it after `switch_branch`;
+switch back to take it over with `merge_branch`."""

@@ -26,9 +26,11 @@ from wink_workspace.runtime import (
     Redaction,
     RemoteClient,
     ToolCall,
+    ToolExecutor,
     call_span,
 )
 
+from .branches import SwitchedBranch
 from .catalog import Catalog
 
 if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
@@ -189,6 +191,8 @@ class HostedWorkspace:
             return replace(_answer(outcome.result), text=outcome.text)
         request.cancellation.check()
         result = operation.run(opened.workspace, request.call.arguments)
+        if isinstance(result.value, SwitchedBranch):
+            opened.switch(result.value.branch)
         if not result.success:
             span.fail()
         return _answer(self._redaction.result(result, failed=True))
@@ -223,21 +227,46 @@ class _CallRequest:
 
 
 class _OpenWorkspace:
-    """An open workspace with the executor of its calls; used on one thread only."""
+    """An open workspace with the executor of its calls; used on one thread only.
+
+    Attributes:
+        workspace: The branch on which calls work: the one that was opened, or a fork.
+    """
 
     def __init__(
         self, provider: WorkspaceProvider, catalog: Catalog, progress: ImportProgress
     ) -> None:
+        self._provider, self._catalog = provider, catalog
         with ExitStack() as opened:
-            self.workspace: Final = provider.open(progress)
-            opened.callback(provider.release, self.workspace)
-            self._heartbeat = Heartbeat(self.workspace.session.clock)
-            self._executor = opened.enter_context(
-                self.workspace.executor(
-                    catalog.prompt(), heartbeat=self._heartbeat, redact=provider.redact
-                )
-            )
+            self._home: Final = provider.open(progress)
+            opened.callback(provider.release, self._home)
+            self._heartbeat = Heartbeat(self._home.session.clock)
+            self._branch = opened.enter_context(ExitStack())  # closes the branch of the calls
+            self.workspace = self._home
+            self._executor = self._branch.enter_context(self._executor_for(self._home))
             self.close: Final = opened.pop_all().close
+
+    def _executor_for(self, workspace: Workspace) -> AbstractContextManager[ToolExecutor]:
+        return workspace.executor(
+            self._catalog.prompt(), heartbeat=self._heartbeat, redact=self._provider.redact
+        )
+
+    def switch(self, branch: str) -> None:
+        """Let calls work on another branch.
+
+        Raises:
+            LedgerBusyError: If another process has it open; calls work on the branch before.
+        """
+        if branch == self.workspace.branch_name:
+            return
+        with ExitStack() as opened:
+            workspace = self._home
+            if branch != self._home.branch_name:
+                workspace = opened.enter_context(self._home.open_branch(branch))
+            executor = opened.enter_context(self._executor_for(workspace))
+            self._branch.close()
+            self._branch.push(opened.pop_all())
+        self.workspace, self._executor = workspace, executor
 
     def call(self, request: _CallRequest) -> CallOutcome:
         stop = self._heartbeat.observe(request.on_beat)

@@ -1,4 +1,4 @@
-"""The workspace tools: diff, log, undo and apply.
+"""The workspace tools: diff, log, undo and apply; ``branches`` has those for branches.
 
 They read the history or move in it, so they are not calls with an entry of their own;
 ``workspace_undo`` makes the entry of the undo. Methods of ``Workspace`` make each of them all or
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without 
 __all__ = [
     "APPLY",
     "OPERATIONS",
+    "READS",
+    "REPLACES",
     "AppliedPaths",
     "ApplyParams",
     "DiffParams",
@@ -38,10 +40,8 @@ __all__ = [
 _MAX_DIFF_CHARS: Final = 100_000
 _MAX_NOTES: Final = 100
 
-_READS: Final = ToolAnnotations(
-    read_only=True, destructive=False, idempotent=True, open_world=False
-)
-_REPLACES: Final = ToolAnnotations(
+READS: Final = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+REPLACES: Final = ToolAnnotations(
     read_only=False, destructive=True, idempotent=True, open_world=False
 )
 
@@ -257,7 +257,7 @@ APPLY: Final = Operation(
     Tool[ApplyParams, AppliedPaths](
         name="workspace_apply",
         description="Apply the changes to the source directory; a conflict there changes nothing.",
-        annotations=_REPLACES,
+        annotations=REPLACES,
     ),
     _apply,
 )
@@ -268,7 +268,7 @@ OPERATIONS: Final = (
         Tool[DiffParams, WorkspaceDiff](
             name="workspace_diff",
             description="Show the differences from the source, or one entry's changes, as a diff.",
-            annotations=_READS,
+            annotations=READS,
         ),
         _diff,
     ),
@@ -276,7 +276,7 @@ OPERATIONS: Final = (
         Tool[LogParams, History](
             name="workspace_log",
             description="List the history of the workspace, newest entry first.",
-            annotations=_READS,
+            annotations=READS,
         ),
         _log,
     ),
@@ -284,10 +284,9 @@ OPERATIONS: Final = (
         Tool[UndoParams, Undone](
             name="workspace_undo",
             description="Undo the newest call that changed something; later edits stay.",
-            annotations=replace(_REPLACES, idempotent=False),
+            annotations=replace(REPLACES, idempotent=False),
         ),
         _undo,
     ),
-    APPLY,
 )
-"""All of them, in the order of the tool list."""
+"""For all workspaces, in the order of the tool list; ``APPLY`` follows."""

@@ -38,11 +38,14 @@ __all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_promp
 def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
     """*tool* with its hints and input schema; with its output schema if *structured*."""
     schema = _output(tool.result_type)[1] if structured else None
+    of_params = serde.schema(tool.params_type)
+    # Its title and description are those of the class; a model has no use for them.
+    of_params = {k: v for k, v in of_params.items() if k not in ("title", "description")}
     return McpTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
         description=tool.provider_description,
-        input_schema=dict(serde.schema(tool.params_type)),
+        input_schema=of_params,
         output_schema=schema,
         annotations=ToolAnnotations(
             read_only_hint=tool.annotations.read_only,
