@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -272,6 +273,41 @@ def test_no_page_of_random_attacks_runs_a_script(site: Site, page: Page, n: int)
         assert site.problems == [], place
         n_pages += 1
     assert n_pages == n
+
+
+@pytest.mark.soak
+def test_the_pictures_in_the_readme_are_made_of_these_pages(
+    site: Site, page: Page, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """They are written to the directory that the variable README_PICTURES names."""
+    pictures = Path(os.environ.get("README_PICTURES") or tmp_path)
+    source = Path(tempfile.mkdtemp(prefix="calculator-"))  # its path is in the picture
+    request.addfinalizer(lambda: shutil.rmtree(source))
+    (source / "parser.py").write_text("def line_of(error):\n    return error.lineno - 1\n")
+    with Workspace.create(source, storage=site.storage) as workspace:
+        name = workspace.info.id
+        with workspace.call("read", params={"file_path": "parser.py"}) as call:
+            call.result("    1  def line_of(error):\n    2      return error.lineno - 1")
+        fixed = "def line_of(error):\n    return error.lineno\n"
+        edit(workspace, "parser.py", fixed, "parser.py: line numbers begin with 1")
+        edit(workspace, "test_parser.py", "from parser import line_of\n", "test_parser.py")
+        workspace.undo()
+        workspace.fork("docs")
+        with Workspace.open(name, storage=site.storage, branch="docs") as docs:
+            edit(docs, "README.md", "# Calculator\n\nErrors name the line.\n", "README.md")
+        workspace.files.write_text("notes.txt", "mine\n")
+        edit(workspace, "parser.py", fixed + "\n\nFIRST_LINE = 1\n", "parser.py: name the number")
+        shown = workspace.entry(3).id
+    page.set_viewport_size({"width": 1_240, "height": 640})
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{site.address}/w/{name}?entry={shown}")
+    expect(page.locator("#live")).to_have_text("live")
+    page.screenshot(path=pictures / "ui-timeline.png")
+    page.get_by_role("button", name="Apply…", exact=True).click()
+    page.wait_for_url("**/choose")
+    page.screenshot(path=pictures / "ui-apply.png")
+    sizes = [(pictures / f"ui-{each}.png").stat().st_size for each in ("timeline", "apply")]
+    assert all(1_000 < size < 150_000 for size in sizes)
 
 
 @pytest.mark.parametrize(
