@@ -8,7 +8,7 @@ CLIENTS := $(VENV)/clients
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
-.PHONY: demo test images check docs clients bench bench-libgit2 bench-peers soak matrix clean
+.PHONY: demo test images check docs clients bench bench-libgit2 bench-peers soak matrix lock audit release clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo --build
@@ -50,7 +50,16 @@ soak: $(READY)  ## the long versions of the tests
 matrix:  ## the suite on every supported Python that is installed
 	scripts/matrix
 
-$(READY): pyproject.toml scripts/setup tests/mcp_server/node/package-lock.json
+lock: $(READY)  ## write the locks in requirements/; UPGRADE=--upgrade takes newer versions
+	scripts/lock $(VENV) $(UPGRADE)
+
+audit: $(READY)  ## known vulnerabilities and licences of the dependencies
+	scripts/audit $(VENV)
+
+release: $(READY)  ## build and check the release VERSION; publishes nothing
+	$(BIN)/python scripts/release $(VERSION)
+
+$(READY): pyproject.toml requirements/dev.txt scripts/setup tests/mcp_server/node/package-lock.json
 	scripts/setup $(PYTHON) $(VENV)
 	touch $@
 
