@@ -71,6 +71,8 @@ def wrong_arguments(block: Block, module: ModuleType) -> list[str]:
     return problems
 
 
+# inspect_ai leaves streams of its display to the garbage collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject")
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_python_of_a_page_runs_in_order_in_one_namespace(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,248 @@
+"""The sandbox ``wink`` for evaluations with inspect_ai: samples are forks of one workspace.
+
+An entry point registers it, so ``sandbox="wink"`` works once the extra ``inspect`` is installed.
+``sandbox=("wink", "DIRECTORY")`` begins with the files of a directory. Every command and every
+written file is one entry, or a part of the call in which it is made (``WinkSandbox.call``). The
+log of a sample has its diff as an info event whose source is ``wink``.
+
+The workspace of a task is deleted at the end of the task, unless inspect_ai runs with
+``--no-sandbox-cleanup``. It needs asyncio, the default of inspect_ai.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import tempfile
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final, Literal, overload
+
+from wink_workspace.errors import PathEscapeError, ProgramError, UsageError
+from wink_workspace.ledger import LogEntry
+from wink_workspace.sandbox import CapturedOutput
+from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.calls import WorkspaceCall
+
+from .command_environment import CommandEnvironment, exit_code, exit_code_of_error
+from .frameworks import importing
+
+with importing("inspect"):
+    from inspect_ai.log import transcript
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxEnvironment,
+        SandboxEnvironmentLimits,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
+
+__all__ = ["WinkSandbox"]
+
+_OWN_USERS: Final = (None, "workspace", "1000")
+_NOT_READ: Final = {
+    "No such file or directory": FileNotFoundError,
+    "Is a directory": IsADirectoryError,
+    "Permission denied": PermissionError,
+}
+
+
+@dataclass(slots=True)
+class _Task:
+    """The workspace of a task, and its forks for samples."""
+
+    workspace: Workspace
+    begin: LogEntry
+    samples: list[Workspace]
+
+
+_tasks: dict[str, _Task] = {}
+"""By directory, from ``task_init`` to ``task_cleanup``. Tasks of one run share a workspace."""
+
+
+@sandboxenv(name="wink")  # pyright: ignore[reportUntypedClassDecorator] - returns the class
+class WinkSandbox(SandboxEnvironment):
+    """The sandbox of one sample; see the module.
+
+    Attributes:
+        workspace: The fork of the sample: its log, diff and undo.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
+        self.workspace = workspace
+        self._begin = workspace.head
+        self._environment = CommandEnvironment(workspace)
+
+    def call(self, label: str, *, params: object = None) -> WorkspaceCall:
+        """One call, for ``async with``: what a tool does in it is one entry, or leaves no trace."""
+        return self.workspace.call(label, params=params)
+
+    # Tasks and samples
+
+    @classmethod
+    async def task_init(cls, task_name: str, config: Any) -> None:
+        """Make the workspace of a task."""
+        del task_name
+        await asyncio.to_thread(_begin_task, _directory(config))
+
+    @classmethod
+    async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
+        """Close the workspace of a task, and delete it."""
+        del task_name
+        task = _tasks.pop(_directory(config), None)
+        if task is not None:
+            for each in (*task.samples, task.workspace):  # of samples without a cleanup, too
+                await asyncio.to_thread(each.close)
+            if cleanup:
+                await asyncio.to_thread(Workspace.delete, task.workspace.info.id)
+
+    @classmethod
+    async def sample_init(
+        cls, task_name: str, config: Any, metadata: dict[str, str]
+    ) -> dict[str, SandboxEnvironment]:
+        """Fork the workspace of the task."""
+        del task_name, metadata
+        task = _tasks[_directory(config)]
+
+        def fork() -> Workspace:
+            name = f"sample-{uuid.uuid4().hex[:12]}"
+            task.workspace.fork(name, at=task.begin.number)
+            task.samples.append(Workspace.open(task.workspace.info.id, branch=name))
+            return task.samples[-1]
+
+        return {"default": cls(await asyncio.to_thread(fork))}
+
+    @classmethod
+    async def sample_cleanup(
+        cls,
+        task_name: str,
+        config: Any,
+        environments: dict[str, SandboxEnvironment],
+        interrupted: bool,
+    ) -> None:
+        """Write the diff to the log, and close the fork."""
+        del task_name, config, interrupted
+        for environment in environments.values():
+            sample = environment.as_type(cls)
+            transcript().info({"diff": await asyncio.to_thread(sample.diff)}, source="wink")
+            await asyncio.to_thread(sample.workspace.close)
+
+    def diff(self) -> str:
+        """What changed since the sample began, as a git-style diff."""
+        return self.workspace.diff()
+
+    # Commands and files
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,  # noqa: A002 - inspect_ai's interface
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        """Run a command; one that reaches its time limit is rolled back."""
+        del concurrency, timeout_retry  # the container is local: a second try would not help
+        if user not in _OWN_USERS:
+            raise SandboxUserUnsupportedError(f"commands run as one user, and not as {user!r}")
+        try:
+            result = await self._environment.run(
+                cmd,
+                cwd=cwd or ".",
+                env=env,
+                stdin=input.encode() if isinstance(input, str) else input or b"",
+                timeout_s=timeout,
+                output_bytes=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE,
+                label="exec",
+            )
+        except ProgramError as error:
+            if not error.is_missing:
+                raise PermissionError(str(error)) from error
+            return ExecResult(False, exit_code_of_error(error), "", str(error))
+        if result.timed_out:
+            raise TimeoutError(f"the command was ended after {timeout} s")
+        code = exit_code(result)
+        return ExecResult(code == 0, code, _text(result.stdout), _text(result.stderr))
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        """Write a file of the workspace.
+
+        Raises:
+            PermissionError: For a path outside of it, where nothing survives a command.
+        """
+        data = contents.encode() if isinstance(contents, str) else contents
+        try:
+            await self._environment.change(
+                "write_file",
+                lambda _: self._environment.write_bytes(file, data),
+                params={"file": file},
+            )
+        except PathEscapeError as error:
+            raise PermissionError(str(error)) from error
+
+    @overload
+    async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
+
+    @overload
+    async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
+
+    async def read_file(self, file: str, text: bool = True) -> str | bytes:
+        """Read a file, also one of the container outside of the workspace."""
+        try:
+            size = await asyncio.to_thread(lambda: self._environment.stat(file).size_bytes)
+            _check_size(size)
+            data = await asyncio.to_thread(self._environment.read_bytes, file)
+        except PathEscapeError:
+            data = await self._read_outside(file)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{file}: no such file") from error
+        return data.decode() if text else data
+
+    async def _read_outside(self, file: str) -> bytes:
+        limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+        path = posixpath.normpath(file)
+        result = await self._environment.run(["cat", "--", path], output_bytes=limit, label="read")
+        if result.exit_code != 0:
+            message = result.stderr.head.decode("utf-8", "replace").strip()
+            kind = next((kind for text, kind in _NOT_READ.items() if text in message), OSError)
+            raise kind(message)
+        _check_size(result.stdout.n_bytes)
+        return result.stdout.head + result.stdout.tail
+
+
+def _directory(config: Any) -> str:
+    """The directory of a configuration; empty for none."""
+    if config is not None and not isinstance(config, str):
+        raise UsageError(
+            f"{config!r} is not a directory", hint="Use sandbox=('wink', 'DIRECTORY')."
+        )
+    return config or ""
+
+
+def _begin_task(directory: str) -> None:
+    if directory in _tasks:
+        return
+    if directory:
+        workspace = Workspace.create(directory)
+    else:
+        with tempfile.TemporaryDirectory() as empty:
+            workspace = Workspace.create(empty)
+    _tasks[directory] = _Task(workspace, workspace.head, [])
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
+        raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+
+
+def _text(output: CapturedOutput) -> str:
+    text = (output.head + output.tail).decode("utf-8", "replace")
+    if output.n_missing:
+        limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR
+        raise OutputLimitExceededError(limit, text)
+    return text
