@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -215,7 +216,7 @@ def test_a_source_distribution_passes_the_same_tests_as_on_this_machine(
     [("click==8.5.1", 2_000), ("markupsafe==3.0.4", 70), ("requests==2.34.2", 600)],
 )
 def test_a_project_with_dependencies_passes_the_same_tests_as_on_this_machine(
-    user: User, tmp_path: Path, name: str, least: int
+    user: User, tmp_path: Path, request: pytest.FixtureRequest, name: str, least: int
 ) -> None:
     """Of requests, those that connect to other machines fail in both places."""
     unpack(name, user.source, tmp_path)
@@ -224,7 +225,8 @@ def test_a_project_with_dependencies_passes_the_same_tests_as_on_this_machine(
     listed = user.types("exec", ".", "--", "pip", "freeze", "--local", "--exclude-editable")
     itself = name.partition("==")[0]
     others = [each for each in listed.split("\n") if each and not each.lower().startswith(itself)]
-    venv = tmp_path / "venv"
+    venv = Path(tempfile.mkdtemp())  # pytest shortens names with longer paths
+    request.addfinalizer(lambda: shutil.rmtree(venv))
     with package_registries():
         for command in (
             [sys.executable, "-m", "venv", str(venv)],
