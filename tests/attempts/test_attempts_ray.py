@@ -65,7 +65,7 @@ def assert_nothing_is_left(tmp_path: Path) -> None:
                 assert base.forks() == ()
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(199)
 def test_the_best_of_attempts_on_two_nodes_is_kept(
     workspace: Workspace, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_the_best_of_attempts_on_two_nodes_is_kept(
     assert_nothing_is_left(tmp_path)
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(199)
 def test_a_budget_ends_attempts_on_nodes_after_at_most_one_turn_more(
     workspace: Workspace, engine: RayEngine
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_budget_ends_attempts_on_nodes_after_at_most_one_turn_more(
     assert 1_050 <= attempts.spent.usage.total_tokens <= 1_150
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(199)
 def test_a_lost_attempt_continues_after_the_entries_that_it_sent(
     workspace: Workspace, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_worker_that_wakes_after_its_lease_is_refused_and_its_work_is_a_discar
     assert_nothing_is_left(tmp_path)
 
 
-@pytest.mark.behaviour(210)
+@pytest.mark.behaviour(200)
 def test_nodes_that_lack_something_get_no_work_and_the_reason_is_given(
     workspace: Workspace, ray_cluster: RayCluster, engine: RayEngine, tmp_path: Path
 ) -> None:
@@ -183,7 +183,7 @@ def test_a_node_of_another_python_or_version_is_excluded() -> None:
     assert inspect({**here, "version": "0.0"}).endswith("not 0.0")
 
 
-@pytest.mark.behaviour(210)
+@pytest.mark.behaviour(200)
 def test_a_second_attempt_on_a_node_sends_less_than_20_kib(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ class Deployment:
             return process.wait() == 0
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(199)
 @pytest.mark.parametrize(
     "kills",
     [

@@ -78,7 +78,7 @@ def test_links_made_by_other_programs_do_not_lead_outside(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [root]
 
 
-@pytest.mark.behaviour(198)
+@pytest.mark.behaviour(193)
 def test_an_absolute_link_of_a_command_leads_to_the_workspace(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)

@@ -25,7 +25,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.behaviour(197)
+@pytest.mark.behaviour(192)
 def test_an_import_without_the_extra_names_the_extra() -> None:
     with pytest.raises(MissingExtraError, match="missing: missing_library") as caught:
         with importing("acp"):
@@ -34,7 +34,7 @@ def test_an_import_without_the_extra_names_the_extra() -> None:
     assert "pip install 'wink-workspace[acp]'" in caught.value.hint
 
 
-@pytest.mark.behaviour(197)
+@pytest.mark.behaviour(192)
 @pytest.mark.parametrize(("release", "warnings"), [("99.0", 1), ("0.12.7", 0), ("0.11.9", 1)])
 def test_a_version_that_was_not_tested_gives_one_warning(tmp_path, release, warnings) -> None:
     info = tmp_path / f"agent_client_protocol-{release}.dist-info"

@@ -95,7 +95,7 @@ def storage(tmp_path, monkeypatch, container) -> WorkspaceStorage:
     return WorkspaceStorage.default()
 
 
-@pytest.mark.behaviour(211)
+@pytest.mark.behaviour(201)
 def test_an_agent_breaks_a_package_goes_back_and_ends_right_and_the_log_has_the_diff(
     tmp_path, storage
 ) -> None:
@@ -112,7 +112,7 @@ def test_an_agent_breaks_a_package_goes_back_and_ends_right_and_the_log_has_the_
     assert list(storage.all()) == []  # deleted with the task
 
 
-@pytest.mark.behaviour(211)
+@pytest.mark.behaviour(201)
 def test_samples_are_forks_of_one_workspace_and_a_tool_that_raises_leaves_no_trace(
     tmp_path, storage
 ) -> None:

@@ -85,7 +85,7 @@ def results_of(messages) -> list:
     return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
-@pytest.mark.behaviour(196)
+@pytest.mark.behaviour(191)
 def test_an_agent_breaks_a_package_goes_back_in_chat_and_files_and_ends_right(
     tmp_path, container
 ) -> None:
@@ -126,7 +126,7 @@ def test_rewinding_to_the_task_restores_the_files_before_the_first_call(workspac
         rewind(workspace, [], n_messages=-1)
 
 
-@pytest.mark.behaviour(196)
+@pytest.mark.behaviour(191)
 def test_a_tool_that_raises_leaves_no_trace(workspaces) -> None:
     result = agent_of(workspaces, [("fail", {})]).go("Fail.")
     workspace = workspace_of(workspaces, result)
@@ -135,7 +135,7 @@ def test_a_tool_that_raises_leaves_no_trace(workspaces) -> None:
     assert (entry.tool, entry.outcome) == ("fail", Outcome.ROLLED_BACK)
 
 
-@pytest.mark.behaviour(196)
+@pytest.mark.behaviour(191)
 def test_two_parallel_edits_of_one_file_are_both_kept(workspaces) -> None:
     edits = [("append", {"path": "notes", "text": text}) for text in ("one\n", "two\n")]
     result = agent_of(workspaces, edits).go("Edit twice at once.")
@@ -146,7 +146,7 @@ def test_two_parallel_edits_of_one_file_are_both_kept(workspaces) -> None:
     assert len(workspace.files.read_text("notes").lines) == 1
 
 
-@pytest.mark.behaviour(196)
+@pytest.mark.behaviour(191)
 def test_ctrl_c_leaves_the_state_between_two_calls(workspaces, tmp_path) -> None:
     agent = agent_of(
         workspaces, [("append", {"path": "notes", "text": "kept"})], [("interrupt", {})]

@@ -49,7 +49,7 @@ def cells(page: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.behaviour(190)
+@pytest.mark.behaviour(185)
 def test_the_table_has_every_attempt_and_the_plot_every_score(
     ran: tuple[WorkspaceStorage, str],
 ) -> None:

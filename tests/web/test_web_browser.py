@@ -212,7 +212,7 @@ def test_a_cleared_box_is_not_applied_though_the_scripts_ran_later(
     assert not (source / cleared).exists()
 
 
-@pytest.mark.behaviour(190)
+@pytest.mark.behaviour(185)
 def test_attempts_appear_while_the_page_is_open(site: Site, page: Page) -> None:
     with Workspace.open(site.workspace, storage=site.storage) as workspace:
         running = attempts_of(workspace).run(attempt, score=score)
@@ -232,7 +232,7 @@ def test_attempts_appear_while_the_page_is_open(site: Site, page: Page) -> None:
     assert "token" not in page.url
 
 
-@pytest.mark.behaviour(192)
+@pytest.mark.behaviour(187)
 def test_a_run_is_watched_until_it_ends(site: Site, page: Page) -> None:
     folder = site.storage.folder(site.workspace)
     about = RunAbout(f"Fix {HOSTILE}", "m", "none", 1)

@@ -207,7 +207,7 @@ def rows_of(text: str) -> list[list[str]]:
     return [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
 
 
-@pytest.mark.behaviour(204)
+@pytest.mark.behaviour(194)
 def test_external_edits_that_follow_each_other_are_one_row_until_each_is_wanted(
     tmp_path: Path,
 ) -> None:
@@ -229,7 +229,7 @@ def test_external_edits_that_follow_each_other_are_one_row_until_each_is_wanted(
         assert "fold=no" in client.get(f"/w/{name}?fold=no").text
 
 
-@pytest.mark.behaviour(204)
+@pytest.mark.behaviour(194)
 def test_rows_have_the_duration_and_marks_of_calls_and_an_undo_links_its_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +253,7 @@ def test_rows_have_the_duration_and_marks_of_calls_and_an_undo_links_its_entry(
         assert "sandbox" not in client.get(f"/w/{name}").text
 
 
-@pytest.mark.behaviour(205)
+@pytest.mark.behaviour(195)
 def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     found.published.end()
 
 
-@pytest.mark.behaviour(192)
+@pytest.mark.behaviour(187)
 def test_a_run_in_progress_is_shown_as_text(run: Run) -> None:
     for event in EVENTS:
         run.published.publish(event)
@@ -110,7 +110,7 @@ def test_a_run_in_progress_is_shown_as_text(run: Run) -> None:
     assert "watch it" in run.page("")
 
 
-@pytest.mark.behaviour(192)
+@pytest.mark.behaviour(187)
 def test_the_stream_has_every_event_and_the_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Pages.run_in_progress
 
@@ -134,7 +134,7 @@ def test_the_stream_has_every_event_and_the_end(run: Run, monkeypatch: pytest.Mo
     )
 
 
-@pytest.mark.behaviour(192)
+@pytest.mark.behaviour(187)
 def test_the_page_says_how_a_run_ended_and_what_to_do(run: Run) -> None:
     owner = run.folder.runs / "1" / "live" / "owner"
     owner.write_text(owner.read_text().replace('"started"', '"began"'))  # as after kill -9
@@ -151,7 +151,7 @@ def test_the_page_says_how_a_run_ended_and_what_to_do(run: Run) -> None:
     assert "no run on this branch" in run.page("run?branch=other")
 
 
-@pytest.mark.behaviour(193)
+@pytest.mark.behaviour(188)
 def test_a_message_reaches_the_run(run: Run) -> None:
     message = f"{HOSTILE.replace(chr(0), '')}\nand more"
     assert run.post("say", message=message)[0] == 303
@@ -164,7 +164,7 @@ def test_a_message_reaches_the_run(run: Run) -> None:
         assert (status, "no run is in progress" in answer) == (409, True)
 
 
-@pytest.mark.behaviour(193)
+@pytest.mark.behaviour(188)
 def test_stopping_interrupts_the_run(run: Run) -> None:
     interrupted: list[int] = []
 

@@ -15,7 +15,7 @@ from wink_workspace.web.watching import Watch, Watches
 from wink_workspace.workspace import Workspace
 
 
-@pytest.mark.behaviour(191)
+@pytest.mark.behaviour(186)
 def test_ten_pages_read_a_workspace_once_for_each_change_and_never_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +62,7 @@ def test_ten_pages_read_a_workspace_once_for_each_change_and_never_without_one(
     anyio.run(walk)
 
 
-@pytest.mark.behaviour(191)
+@pytest.mark.behaviour(186)
 def test_a_change_within_the_resolution_of_the_clock_is_found_at_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
