@@ -1,7 +1,8 @@
 """The time of a call for an MCP client: a read over each transport.
 
 Run by ``make bench``; ``p95_us`` is beside the median. The server is a separate process, as in
-real use; its clients are in this process.
+real use; its clients are in this process. The reference is a server of the SDK alone, with one tool
+that reads the same files: both are asked in turns, so that both have the same noise.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ COMMAND = [
 ]
 ROUNDS = 200
 N_CLIENTS = 10
+N_WARM = 20
 
 
 @pytest.fixture
@@ -43,6 +45,21 @@ def environment_of(source: Path) -> dict[str, str]:
         "HOME": str(source.parent),
         "XDG_STATE_HOME": str(source.parent / "state"),
     }
+
+
+BARE = """
+import sys
+from pathlib import Path
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("bare")
+
+@server.tool()
+def read_file(file_path: str) -> str:
+    return Path(sys.argv[1], file_path).read_text()
+
+server.run("stdio")
+"""
 
 
 @pytest.fixture
@@ -107,3 +124,32 @@ def bench_mcp_read_over_http(benchmark: object, url: str) -> None:
 def bench_mcp_read_over_http_by_ten_clients(benchmark: object, url: str) -> None:
     """Ten clients of a server at once, each with a workspace of its own."""
     measured(benchmark, lambda: Client(url, mode="legacy"), n_clients=N_CLIENTS)
+
+
+def bench_mcp_read_over_stdio_beside_a_bare_server(benchmark: object, source: Path) -> None:
+    """Each read by both servers in turn; the benchmark is the difference."""
+    environment = environment_of(source)
+    arguments = [*COMMAND[1:], "mcp", "--repo", str(source), "--temporary", "--sandbox", "none"]
+    ours = StdioServerParameters(command=COMMAND[0], args=arguments, env=environment)
+    bare = StdioServerParameters(
+        command=sys.executable, args=["-c", BARE, str(source)], env=environment
+    )
+    seconds: dict[str, list[float]] = {"ours": [], "bare": []}
+
+    async def in_turns() -> None:
+        async with Client(ours) as one, Client(bare) as other:
+            for n in range(-N_WARM, ROUNDS):
+                for name, client in (("ours", one), ("bare", other)):
+                    began = anyio.current_time()
+                    await read(client, n)
+                    if n >= 0:
+                        seconds[name].append(anyio.current_time() - began)
+
+    anyio.run(in_turns)
+    benchmark._timer = lambda: 0.0
+    benchmark.pedantic(lambda: None, rounds=1)
+    pairs = zip(seconds["ours"], seconds["bare"], strict=True)
+    benchmark.stats.stats.data[:] = [ours - bare for ours, bare in pairs]
+    for name, times in seconds.items():
+        benchmark.extra_info[f"{name}_p50_us"] = statistics.median(times) * 1e6
+        benchmark.extra_info[f"{name}_p95_us"] = statistics.quantiles(times, n=20)[-1] * 1e6

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module  # noqa: TID251 - names come from import statements
 from importlib.util import resolve_name
+from itertools import dropwhile, islice, takewhile
+from textwrap import dedent
 
 __all__ = ["lazy"]
 
@@ -39,14 +41,14 @@ def lazy(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]
 def _imported_for_type_checkers(package: str) -> dict[str, str]:
     """Each name that *package* imports below ``if TYPE_CHECKING``, and its module."""
     variables = vars(sys.modules[package])  # not inspect, which asks a package for other names
-    source = "".join(linecache.getlines(variables["__file__"], variables))
+    source = linecache.getlines(variables["__file__"], variables)
     if not source:
         raise ImportError(f"cannot read the source of {package}; install it with its .py files")
+    after = dropwhile(lambda line: line != "if TYPE_CHECKING:\n", source)
+    block = takewhile(lambda line: line.startswith((" ", "\n")), islice(after, 1, None))
     return {
         alias.name: resolve_name("." * statement.level + (statement.module or ""), package)
-        for block in ast.parse(source).body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for statement in block.body
+        for statement in ast.parse(dedent("".join(block))).body  # not all: it takes a while
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -11,14 +12,21 @@ from pathlib import Path
 import pytest
 
 import wink_workspace
+from wink_workspace.cli import app
 
 HEAVY = ["pydantic", "pygit2", "podman", "asteval", "pydantic_ai", "mcp", "fsspec", "typer", "rich"]
 
 
-def modules_after(statement: str) -> set[str]:
+def modules_after(statement: str, **variables: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after *statement*."""
     code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return set(done.stdout.split())
 
 
@@ -30,6 +38,53 @@ def test_star_import_loads_no_heavy_library() -> None:
     loaded = modules_after("from wink_workspace import *")
     assert "wink_workspace.runtime" in loaded
     assert not loaded & set(HEAVY)
+
+
+OF_EVERY_COMMAND = {"pygit2", "podman", "asteval", "pydantic_ai", "mcp", "fsspec", "jinja2"}
+OF_AGENTS = {
+    f"wink_workspace.{name}"
+    for name in (
+        "adapters.core", "prompt.prompt", "runtime.executor", "sandbox.backends", "sections.vfs",
+        "session.session", "workspace.workspace",
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most", "not_loaded"),
+    [
+        (["--help"], 16, {"pydantic", "wink_workspace.session", "wink_workspace.filesystem"}),
+        (["--version"], 16, {"pydantic", "wink_workspace.session", "wink_workspace.filesystem"}),
+        (["list"], 145, OF_AGENTS),
+        (["log", "none"], 140, OF_AGENTS),
+        (["run", "--help"], 40, OF_AGENTS - {"wink_workspace.sandbox.backends"}),
+        (["mcp", "--help"], 30, {"anyio", "starlette", "wink_workspace.filesystem.disk"}),
+        (["exec", "--help"], 30, {"wink_workspace.filesystem.disk"}),
+    ],
+)
+def test_command_loads_only_what_it_needs(
+    arguments: list[str], most: int, not_loaded: set[str], tmp_path: Path
+) -> None:
+    """Modules are counted, because times differ from run to run."""
+    code = f"""
+from contextlib import redirect_stdout
+import io
+from wink_workspace.cli import main
+with redirect_stdout(io.StringIO()):
+    main({arguments!r})
+"""
+    loaded = modules_after(code, HOME=str(tmp_path))
+    own = {name for name in loaded if name.startswith("wink_workspace")}
+    assert not loaded & (not_loaded | OF_EVERY_COMMAND)
+    assert len(own) <= most, sorted(own)
+
+
+def test_list_of_commands_has_the_descriptions_of_their_functions() -> None:
+    # Private: the list of commands is read from their sources, and only it is.
+    for names in app._COMMANDS.values():
+        for command in names.values():
+            # Private: as above.
+            assert app._described(command).__doc__ == app._load(command).__doc__, command
 
 
 def test_every_exported_name_can_be_imported() -> None:

@@ -11,6 +11,7 @@ import errno
 import inspect
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from .display import printable
 from .logs import logged
 
 __all__ = ["application", "run_command"]
+
+Command = Callable[..., object]
 
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
@@ -150,11 +153,21 @@ _GROUPS = {
 }
 """Each command as ``module.function``: one invocation imports the module of its command only."""
 
+_NAMES = {name for commands in _COMMANDS.values() for name in commands} | {*_GROUPS}
+_OF_NO_COMMAND = ("--help", "--version")
 
-def application(only: str | None = None) -> typer.Typer:
-    """Every command with its options; or the command *only*, if there is one of that name."""
-    names = {name for commands in _COMMANDS.values() for name in commands} | {*_GROUPS}
-    wanted = {only} if only in names else names
+
+def application(
+    only: str | None = None, *, load: Callable[[str], Command] | None = None
+) -> typer.Typer:
+    """Every command with its options.
+
+    Args:
+        only: Add this command alone.
+        load: Makes a command of ``module.function``; by default that function.
+    """
+    load = load or _load
+    wanted = _NAMES if only is None else {only}
     app = typer.Typer(
         help="A workspace for coding agents in which every tool call is a transaction.",
         epilog=_EPILOG,
@@ -165,7 +178,7 @@ def application(only: str | None = None) -> typer.Typer:
     for panel, commands in _COMMANDS.items():
         for name, command in commands.items():
             if name in wanted:
-                _add(app, name, _load(command), panel=panel)
+                _add(app, name, load(command), panel=panel)
     for name, group in _GROUPS.items():
         if name in wanted:
             below = typer.Typer(
@@ -175,7 +188,7 @@ def application(only: str | None = None) -> typer.Typer:
                 no_args_is_help=True,
             )
             for each, command in group.commands.items():
-                _add(below, each, _load(command))
+                _add(below, each, load(command))
             app.add_typer(below, name=name, rich_help_panel=group.panel)
     return app
 
@@ -192,9 +205,25 @@ def _with_default(default: str) -> type[TyperGroup]:
     return Group
 
 
-def _load(command: str) -> Callable[..., object]:
+def _load(command: str) -> Command:
     module, _, function = command.partition(".")
     return getattr(import_module(f".{module}", __package__), function)
+
+
+def _described(command: str) -> Command:
+    """A command with its docstring and without options, for the list of all commands.
+
+    The docstring is read from the source: importing every module takes longer than all else.
+    """
+    module, _, function = command.partition(".")
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    found = re.search(rf'^def {function}\(.*?"""(.+?)"""', source, re.DOTALL | re.MULTILINE)
+
+    def described() -> None:
+        pass
+
+    described.__doc__ = found and found[1]
+    return described
 
 
 def _add(
@@ -260,9 +289,10 @@ def run_command(arguments: list[str] | None = None) -> int:
     try:
         with logged(context.log_level, context.redact):
             given = sys.argv[1:] if arguments is None else arguments
-            code = application(only=given[0] if given else None)(
-                arguments, standalone_mode=False, obj=context, prog_name="wink-workspace"
-            )
+            named = given[0] if given else ""
+            only, is_list = (named if named in _NAMES else None), named in _OF_NO_COMMAND
+            app = application(only, load=_described if is_list else None)
+            code = app(arguments, standalone_mode=False, obj=context, prog_name="wink-workspace")
     except TyperException as error:
         if message := error.format_message():  # empty where help was shown instead
             command = getattr(getattr(error, "ctx", None), "command_path", None)

@@ -20,7 +20,6 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from wink_workspace.session import Outcome
 from wink_workspace.wording import counted
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ _COLOUR_SYSTEMS = {
     "truecolor": ColorSystem.TRUECOLOR,
     "windows": ColorSystem.WINDOWS,
 }
-MARKS = {Outcome.COMMITTED: "✓", Outcome.ROLLED_BACK: "↩", Outcome.UNKNOWN: "✗"}
+MARKS = {"committed": "✓", "rolled_back": "↩", "unknown": "✗"}
+"""By the value of an ``Outcome``, which is not imported: most commands do without sessions."""
 
 _T = TypeVar("_T")
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox import Finding
 from wink_workspace.wording import counted, sized
 
 from .context import CommandContext, JsonOption, print_json, split_name
@@ -23,6 +22,7 @@ from .display import printable
 
 if TYPE_CHECKING:
     from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
+    from wink_workspace.sandbox import Finding
 
 __all__ = ["for_project", "for_workspace", "init", "settings_findings", "trust"]
 
@@ -71,6 +71,7 @@ def for_project(
 def settings_findings(context: CommandContext, source: Path) -> Iterator[Finding]:
     """For ``doctor``: the network list of commands for *source*, then each other setting."""
     from wink_workspace.project import KEYS, load_settings
+    from wink_workspace.sandbox import Finding
 
     try:
         loaded = load_settings(source, context.environment)
@@ -93,6 +94,8 @@ _OF_NETWORK: Final = ("network", "private", "secrets")
 
 def _network_finding(loaded: ProjectSettings) -> Finding:
     """What commands can reach, and which settings say so."""
+    from wink_workspace.sandbox import Finding
+
     private, secrets = loaded.settings.private or (), loaded.settings.secrets or {}
     parts = [*(loaded.settings.network or ())]
     parts += [f"{each.host} (with the secret {name})" for name, each in secrets.items()]

@@ -33,7 +33,6 @@ from .display import print_table, printable, progress_bar
 from .output_file import write_patch
 from .preview import preview_fields, print_not_kept, print_preview
 from .project import for_project
-from .sandboxes import note_unusable_packages, sweep_sandboxes
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem import WorkspacePath
@@ -174,6 +173,8 @@ def create(context: CommandContext, options: NewOptions) -> None:
     source, in_place, json = options.source, options.in_place, options.json
     context = for_project(context, source)
     if not in_place:
+        from .sandboxes import note_unusable_packages
+
         note_unusable_packages(context)
     column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")
     what = f"{'reading' if in_place else 'copying'} {source}"
@@ -690,6 +691,8 @@ def gc(
         )
     n_unfinished = context.storage.sweep() + sweep_temporary()
     remove_finished_runs(context)
+    from .sandboxes import sweep_sandboxes
+
     swept = sweep_sandboxes(context)
     bases = collect_bases(context.storage.state_dir, checks_contents=verify)
     GitCopies(context.storage.state_dir).collect()

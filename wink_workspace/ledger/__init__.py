@@ -6,78 +6,83 @@ files as git trees, ``SessionStore`` a session's STATE.
 
 from __future__ import annotations
 
-from .bundles import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
-from .collection import Steps, has_lost_objects, no_steps
-from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
-from .disk import is_disk_full
-from .documents import Document, Documents
-from .effects import Effect, EffectJournal
-from .foreign import ForeignHead, tracked_names
-from .git_discovery import (
-    DirectoryView,
-    DiskView,
-    Found,
-    LedgerView,
-    enclosing_repository,
-    found_of,
-    is_layout_name,
-    is_repository,
-    paths_left_behind,
-    repositories_in,
-)
-from .history import (
-    MAIN_BRANCH,
-    Branch,
-    EntryKind,
-    LogEntry,
-    Reverted,
-    Revertible,
-    lost_ref,
-    merge_base,
-    read_entry,
-)
-from .ledger import Ledger
-from .linking import link_objects
-from .lock import WriterLock, try_read_lock
-from .loose import run_steps
-from .merge import (
-    AppliedChange,
-    Merge,
-    SideNames,
-    SliceMerge,
-    applied_changes,
-    merge_trees,
-    without_lines,
-)
-from .names import is_git_directory_name
-from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
-from .pending import CallTimes, PendingMark
-from .records import LoggedEvent, Record
-from .retention import Forgotten, Maintenance, Retention
-from .reviewing import GitComparer, tree_diff
-from .session_store import SessionStore
-from .shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
-from .trees import (
-    EMPTY_DIRECTORY,
-    EMPTY_TREE_ID,
-    MAX_TREE_DEPTH,
-    SOME_DIRECTORY,
-    TreeChange,
-    TreeEntry,
-    build,
-    build_directories,
-    diff,
-    entries_at,
-    entry_at,
-    entry_of,
-    file_changes,
-    file_state,
-    names_in,
-    tree_steps,
-    walk,
-    with_paths_from,
-)
-from .writing import BranchWriter, Draft
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .bundles import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
+    from .collection import Steps, has_lost_objects, no_steps
+    from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
+    from .disk import is_disk_full
+    from .documents import Document, Documents
+    from .effects import Effect, EffectJournal
+    from .foreign import ForeignHead, tracked_names
+    from .git_discovery import (
+        DirectoryView,
+        DiskView,
+        Found,
+        LedgerView,
+        enclosing_repository,
+        found_of,
+        is_layout_name,
+        is_repository,
+        paths_left_behind,
+        repositories_in,
+    )
+    from .history import (
+        MAIN_BRANCH,
+        Branch,
+        EntryKind,
+        LogEntry,
+        Reverted,
+        Revertible,
+        lost_ref,
+        merge_base,
+        read_entry,
+    )
+    from .ledger import Ledger
+    from .linking import link_objects
+    from .lock import WriterLock, try_read_lock
+    from .loose import run_steps
+    from .merge import (
+        AppliedChange,
+        Merge,
+        SideNames,
+        SliceMerge,
+        applied_changes,
+        merge_trees,
+        without_lines,
+    )
+    from .names import is_git_directory_name
+    from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
+    from .pending import CallTimes, PendingMark
+    from .records import LoggedEvent, Record
+    from .retention import Forgotten, Maintenance, Retention
+    from .reviewing import GitComparer, tree_diff
+    from .session_store import SessionStore
+    from .shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
+    from .trees import (
+        EMPTY_DIRECTORY,
+        EMPTY_TREE_ID,
+        MAX_TREE_DEPTH,
+        SOME_DIRECTORY,
+        TreeChange,
+        TreeEntry,
+        build,
+        build_directories,
+        diff,
+        entries_at,
+        entry_at,
+        entry_of,
+        file_changes,
+        file_state,
+        names_in,
+        tree_steps,
+        walk,
+        with_paths_from,
+    )
+    from .writing import BranchWriter, Draft
 
 __all__ = [
     "EMPTY_DIRECTORY",
@@ -172,3 +177,6 @@ __all__ = [
     "without_lines",
     "write_bundle",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

@@ -2,67 +2,72 @@
 
 from __future__ import annotations
 
-from wink_workspace.errors import (
-    OverridesError,
-    PromptError,
-    PromptEvaluationError,
-    PromptRenderError,
-    PromptValidationError,
-    ToolValidationError,
-    VisibilityExpansionRequired,
-)
+from typing import TYPE_CHECKING
 
-from ._bindings import PromptResources
-from ._tree import SectionNode
-from .context import (
-    PromptProtocol,
-    PromptResponseProtocol,
-    ProviderAdapterProtocol,
-    RenderedPromptProtocol,
-    ToolContext,
-)
-from .disclosure import (
-    DISCLOSURE_TOOL_NAMES,
-    OpenSections,
-    ReadSection,
-    SetVisibility,
-    VisibilityOverrides,
-)
-from .overrides import (
-    LocalPromptOverridesStore,
-    PromptDescriptor,
-    PromptOverrides,
-    PromptOverridesStore,
-    SectionDescriptor,
-    SectionOverride,
-    ToolDescriptor,
-    ToolOverride,
-)
-from .policy import (
-    CompletedTools,
-    FilesUsed,
-    FileUse,
-    KnownFiles,
-    PolicyDecision,
-    ReadBeforeWritePolicy,
-    SequentialDependencyPolicy,
-    ToolCompleted,
-    ToolPolicy,
-    UsesFiles,
-)
-from .prompt import Prompt, PromptTemplate
-from .rendered import RenderedPrompt, RenderedSection
-from .section import (
-    EnabledPredicate,
-    MarkdownSection,
-    Section,
-    SectionOptions,
-    SectionVisibility,
-    TextSection,
-    ToolsSection,
-)
-from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
-from .tool_result import ToolRenderableResult, ToolResult
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from wink_workspace.errors import (
+        OverridesError,
+        PromptError,
+        PromptEvaluationError,
+        PromptRenderError,
+        PromptValidationError,
+        ToolValidationError,
+        VisibilityExpansionRequired,
+    )
+
+    from ._bindings import PromptResources
+    from ._tree import SectionNode
+    from .context import (
+        PromptProtocol,
+        PromptResponseProtocol,
+        ProviderAdapterProtocol,
+        RenderedPromptProtocol,
+        ToolContext,
+    )
+    from .disclosure import (
+        DISCLOSURE_TOOL_NAMES,
+        OpenSections,
+        ReadSection,
+        SetVisibility,
+        VisibilityOverrides,
+    )
+    from .overrides import (
+        LocalPromptOverridesStore,
+        PromptDescriptor,
+        PromptOverrides,
+        PromptOverridesStore,
+        SectionDescriptor,
+        SectionOverride,
+        ToolDescriptor,
+        ToolOverride,
+    )
+    from .policy import (
+        CompletedTools,
+        FilesUsed,
+        FileUse,
+        KnownFiles,
+        PolicyDecision,
+        ReadBeforeWritePolicy,
+        SequentialDependencyPolicy,
+        ToolCompleted,
+        ToolPolicy,
+        UsesFiles,
+    )
+    from .prompt import Prompt, PromptTemplate
+    from .rendered import RenderedPrompt, RenderedSection
+    from .section import (
+        EnabledPredicate,
+        MarkdownSection,
+        Section,
+        SectionOptions,
+        SectionVisibility,
+        TextSection,
+        ToolsSection,
+    )
+    from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
+    from .tool_result import ToolRenderableResult, ToolResult
 
 __all__ = [
     "DISCLOSURE_TOOL_NAMES",
@@ -120,3 +125,6 @@ __all__ = [
     "VisibilityExpansionRequired",
     "VisibilityOverrides",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,11 +1,18 @@
 """Run tool calls, each one a transaction over the session and the files."""
 
-from .call import CallOutcome, ToolCall
-from .calls import Boundary, CallBoundary, CallScope, Redaction, error_text
-from .executor import ToolExecutor
-from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
-from .traces import CallSpan, RemoteClient, call_span
-from .transaction import SessionTransactions, Transaction, current_task, transactions_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .call import CallOutcome, ToolCall
+    from .calls import Boundary, CallBoundary, CallScope, Redaction, error_text
+    from .executor import ToolExecutor
+    from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
+    from .traces import CallSpan, RemoteClient, call_span
+    from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [
     "Boundary",
@@ -29,3 +36,6 @@ __all__ = [
     "error_text",
     "transactions_of",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from wink_workspace.prompt import ToolResult
-from wink_workspace.session import Outcome, ToolInvoked
+if TYPE_CHECKING:
+    from wink_workspace.prompt import ToolResult
+    from wink_workspace.session import Outcome, ToolInvoked
 
 __all__ = ["CallOutcome", "ToolCall"]
 

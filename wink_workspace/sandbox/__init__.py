@@ -4,42 +4,49 @@
 no backend.
 """
 
-from .backends import (
-    DEFAULT_SANDBOX,
-    NO_SANDBOX,
-    SANDBOXES,
-    SandboxBackend,
-    SandboxConfig,
-    SandboxContext,
-    SandboxFactory,
-    SandboxImage,
-    SandboxImages,
-    SandboxImageState,
-    SandboxRegistry,
-)
-from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
-from .findings import Finding
-from .image_recipe import ImageRecipe
-from .isolation import IsolationReport, Layer, Probe
-from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
-from .protocol import (
-    CapturedOutput,
-    ExecRequest,
-    ExecResult,
-    OutputObserver,
-    PythonRequest,
-    Sandbox,
-    StreamName,
-)
-from .remembered_services import RememberedServices
-from .services import (
-    ServiceAddress,
-    ServiceConfig,
-    ServiceLog,
-    Services,
-    ServiceState,
-    ServiceStatus,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .backends import (
+        DEFAULT_SANDBOX,
+        NO_SANDBOX,
+        SANDBOXES,
+        SandboxBackend,
+        SandboxConfig,
+        SandboxContext,
+        SandboxFactory,
+        SandboxImage,
+        SandboxImages,
+        SandboxImageState,
+        SandboxRegistry,
+    )
+    from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
+    from .findings import Finding
+    from .image_recipe import ImageRecipe
+    from .isolation import IsolationReport, Layer, Probe
+    from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
+    from .protocol import (
+        CapturedOutput,
+        ExecRequest,
+        ExecResult,
+        OutputObserver,
+        PythonRequest,
+        Sandbox,
+        StreamName,
+    )
+    from .remembered_services import RememberedServices
+    from .services import (
+        ServiceAddress,
+        ServiceConfig,
+        ServiceLog,
+        Services,
+        ServiceState,
+        ServiceStatus,
+    )
 
 __all__ = [
     "AUTO_SANDBOX",
@@ -80,3 +87,6 @@ __all__ = [
     "StreamName",
     "choose_sandbox",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

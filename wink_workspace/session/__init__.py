@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from .chunked_map import Branch, ChunkedMap, Leaf, MapPart
-from .dispatcher import Dispatcher, EventBus
-from .events import (
-    TELEMETRY_EVENTS,
-    ExternalChange,
-    Outcome,
-    PolicyVerdict,
-    PromptExecuted,
-    PromptRendered,
-    SliceWritten,
-    ToolInvoked,
-    WorkspaceRestored,
-)
-from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
-from .reducers import (
-    Reducer,
-    append_all,
-    reducer,
-    replace_latest,
-    replace_latest_by,
-    upsert_by,
-)
-from .session import Session, SessionProtocol, SessionSnapshot, SliceAccessor
-from .slices import CHUNK_VALUES, Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .chunked_map import Branch, ChunkedMap, Leaf, MapPart
+    from .dispatcher import Dispatcher, EventBus
+    from .events import (
+        TELEMETRY_EVENTS,
+        ExternalChange,
+        Outcome,
+        PolicyVerdict,
+        PromptExecuted,
+        PromptRendered,
+        SliceWritten,
+        ToolInvoked,
+        WorkspaceRestored,
+    )
+    from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
+    from .reducers import (
+        Reducer,
+        append_all,
+        reducer,
+        replace_latest,
+        replace_latest_by,
+        upsert_by,
+    )
+    from .session import Session, SessionProtocol, SessionSnapshot, SliceAccessor
+    from .slices import (
+        CHUNK_VALUES,
+        Append,
+        Clear,
+        Replace,
+        ReplaceAt,
+        SliceKind,
+        SliceOp,
+        SliceView,
+    )
 
 __all__ = [
     "CHUNK_VALUES",
@@ -66,3 +80,6 @@ __all__ = [
     "replace_latest_by",
     "upsert_by",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

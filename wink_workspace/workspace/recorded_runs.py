@@ -32,7 +32,6 @@ from wink_workspace.adapters import (
     ModelTurn,
     ToolMessage,
     UserMessage,
-    load_script,
 )
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import UsageError
@@ -167,6 +166,8 @@ class RecordedRun:
         Raises:
             ScriptError: If they cannot be read.
         """
+        from wink_workspace.adapters import load_script  # here: it loads the evaluation loop
+
         return load_script(self.script)
 
     def drop_half_turn(self) -> None:
@@ -292,8 +293,14 @@ class RecordedRun:
     @property
     def is_finished(self) -> bool:
         """Whether the last turn of the model made no calls, and no message of the user follows."""
-        turns = self.turns()
-        return bool(turns) and not turns[-1].tool_calls and len(turns) not in self._messages()
+        turns = [line for line in self.script.read_bytes().splitlines() if line.strip()]
+        if not turns:
+            return False
+        try:
+            last: dict[str, object] = json.loads(turns[-1])
+        except ValueError:
+            return False  # half written, so it was never acted on
+        return not last.get("tool_calls") and len(turns) not in self._messages()
 
     @property
     def usage(self) -> TokenUsage:

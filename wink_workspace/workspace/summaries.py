@@ -19,11 +19,9 @@ from typing import Final, Literal
 from wink_workspace.errors import FilesystemError, LedgerError, UsageError, WinkError
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind
 
-from .config import WorkspaceConfig
 from .reading import WorkspaceReader
 from .recorded_runs import RecordedRun
 from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-from .workspace import Workspace
 
 __all__ = [
     "KEPT_AFTER_RUN",
@@ -149,6 +147,8 @@ def remove_finished(storage: WorkspaceStorage, *, now: datetime) -> tuple[str, .
             is_old = now - found.last_used >= KEPT_AFTER_RUN
             is_done = found.state in ("applied", "unchanged")
             if is_old and is_done and _is_finished(storage, info, keeps_edits=True):
+                from .workspace import Workspace  # here: a list needs nothing of it
+
                 Workspace.delete(info.id, storage=storage)
                 removed.append(info.id)
     return tuple(removed)
@@ -159,6 +159,9 @@ def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits:
 
     The workspace is opened, so that edits without an entry count.
     """
+    from .config import WorkspaceConfig
+    from .workspace import Workspace
+
     with Workspace.open(info.id, storage=storage, config=WorkspaceConfig()) as workspace:
         forks = workspace.forks()
         if workspace.preview().paths:

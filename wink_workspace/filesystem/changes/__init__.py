@@ -5,9 +5,16 @@ chooses the best tracker. ``inotify`` has one that the kernel notifies. Both com
 ``index`` and return a ``Dirty``. They use ``disk``, which does not use them.
 """
 
-from .dirty import NOTHING, Dirty
-from .index import FileIndex, Leaving
-from .scan import ChangeTracker, ScanTracker, open_tracker
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .dirty import NOTHING, Dirty
+    from .index import FileIndex, Leaving
+    from .scan import ChangeTracker, ScanTracker, open_tracker
 
 __all__ = [
     "NOTHING",
@@ -18,3 +25,6 @@ __all__ = [
     "ScanTracker",
     "open_tracker",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

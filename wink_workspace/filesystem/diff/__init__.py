@@ -1,10 +1,17 @@
 """Changes as a diff that git and patch accept."""
 
-from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
-from .lines import Comparer, Span
-from .parts import differing_part, spans_in_pieces
-from .rendering import Diff, LineCounts, render_diff
-from .sides import Content, DiffChange, Side, in_memory
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
+    from .lines import Comparer, Span
+    from .parts import differing_part, spans_in_pieces
+    from .rendering import Diff, LineCounts, render_diff
+    from .sides import Content, DiffChange, Side, in_memory
 
 __all__ = [
     "DEFAULT_DIFF_LIMITS",
@@ -21,3 +28,6 @@ __all__ = [
     "render_diff",
     "spans_in_pieces",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

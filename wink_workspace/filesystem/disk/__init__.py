@@ -4,7 +4,17 @@
 built on them; ``filesystem`` is the ``Filesystem`` over a tree.
 """
 
-from .filesystem import DiskFilesystem, DiskHistory
-from .tree import DiskEntry, DiskTree
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .filesystem import DiskFilesystem, DiskHistory
+    from .tree import DiskEntry, DiskTree
 
 __all__ = ["DiskEntry", "DiskFilesystem", "DiskHistory", "DiskTree"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)
