@@ -283,6 +283,7 @@ class CallBoundary(Boundary):
         self.ending: BaseException | None = None
         self._reduced: tuple[object, ...] = ()
         self.has_outside_effect = False
+        self._outcome_of_failure = Outcome.ROLLED_BACK
         self._output: OutputLines | None = None
         self._thread = threading.get_ident()
         self.event: ToolInvoked
@@ -355,6 +356,7 @@ class CallBoundary(Boundary):
         If the call fails later, its outcome is ``unknown``.
         """
         self.has_outside_effect = True
+        self._outcome_of_failure = Outcome.UNKNOWN
         self.transaction.outside_effects += (self._redaction.text(effect),)
 
     # Policies
@@ -412,7 +414,7 @@ class CallBoundary(Boundary):
             value=result.value,
             rendered_text=rendered,
             text=result.provider_text(rendered),
-            outcome=self._outcome(result),
+            outcome=Outcome.COMMITTED if result.success else self._outcome_of_failure,
             started_at=self._started_at,
             duration_s=self._clock.monotonic_s() - self._started_s,
             decisions=tuple(self.decisions),
@@ -421,11 +423,6 @@ class CallBoundary(Boundary):
             outside_effects=(*self.transaction.outside_effects, *result.outside_effects),
         )
         return self._redaction.event(event, failed=error is not None)
-
-    def _outcome(self, result: ToolResult[Any]) -> Outcome:
-        if result.success:
-            return Outcome.COMMITTED
-        return Outcome.UNKNOWN if self.has_outside_effect else Outcome.ROLLED_BACK
 
     def _reduce(self, event: ToolInvoked) -> None:
         self._reduced = _events(event)
