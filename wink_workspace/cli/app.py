@@ -146,9 +146,13 @@ _GROUPS = {
         default="start",
     ),
     "image": _Group(
-        help="Build and list the images of sandboxes.",
+        help="Build, list and delete the images of sandboxes.",
         panel="Sandboxes",
-        commands={"build": "sandboxes.build_images", "list": "sandboxes.list_images"},
+        commands={
+            "build": "sandboxes.build_images",
+            "list": "sandboxes.list_images",
+            "prune": "sandboxes.prune_images",
+        },
     ),
 }
 """Each command as ``module.function``: one invocation imports the module of its command only."""

@@ -1,4 +1,4 @@
-"""The commands for sandboxes: ``doctor``, ``exec``, ``eval``, ``image build`` and ``image list``.
+"""The commands for sandboxes: ``doctor``, ``exec``, ``eval`` and those of ``image``.
 
 Sandboxes are known by name: the registry ``SANDBOXES`` has the backends. ``exec`` and ``eval`` are
 one call of the workspace each, so a failure leaves no trace in the files.
@@ -34,7 +34,7 @@ from wink_workspace.sandbox import (
     StreamName,
     choose_sandbox,
 )
-from wink_workspace.wording import counted
+from wink_workspace.wording import counted, sized
 
 from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
 from .display import print_table, printable
@@ -61,6 +61,7 @@ __all__ = [
     "execute",
     "list_images",
     "note_unusable_packages",
+    "prune_images",
     "running_config",
     "sandbox_sections",
     "shell",
@@ -709,6 +710,66 @@ def list_images(context: CommandContext, json: JsonOption = False) -> None:
         for image in listed
     ]
     print_table(context.out, ("IMAGE", "STATE", "BYTES", "AGE"), rows)
+
+
+def prune_images(
+    context: CommandContext,
+    older: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Delete what no build has used for this time, such as 12h."
+        ),
+    ] = "30d",
+    keep_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Delete also the least recently used of the rest, until it has at most this size,"
+            " such as 20G.",
+        ),
+    ] = "",
+    with_current: Annotated[
+        bool,
+        typer.Option("--all", help="Delete also the images in use by projects that exist."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete images and caches of builds that were not used for a long time.
+
+    These are images of projects, layers below them, images of older recipes, downloads, and results
+    of steps. An image stays if a container uses it. The images of a project stay as long as its
+    directory exists, except those that a newer build replaced.
+    """
+    from wink_workspace.project.units import parse_seconds, parse_size
+
+    report = default_images(context).prune(
+        older_s=parse_seconds(older),
+        keep_bytes=parse_size(keep_size) if keep_size else None,
+        with_current=with_current,
+        dry_run=dry_run,
+    )
+    if json:
+        print_json({"dry_run": dry_run, **asdict(report)})
+        return
+    now_s = SYSTEM_CLOCK.now().timestamp()
+    if report.removed:
+        rows = [
+            (printable(item.name), f"{item.size_bytes:,}", _age(item.used_s, now_s))
+            for item in report.removed
+        ]
+        heading = "WOULD BE DELETED" if dry_run else "DELETED"
+        print_table(context.out, (heading, "BYTES", "LAST USED"), rows)
+    for item in report.kept:
+        line = f"{item.name} is kept: {item.kept_because}"
+        context.err.print(printable(line), markup=False, style="yellow")
+    done = "would free" if dry_run else "freed"
+    context.out.print(
+        f"{counted(len(report.removed), 'item')}; {done} at least {sized(report.freed_bytes)}",
+        markup=False,
+    )
 
 
 def _age(created_s: float | None, now_s: float) -> str:

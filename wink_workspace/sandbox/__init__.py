@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         DEFAULT_SANDBOX,
         NO_SANDBOX,
         SANDBOXES,
+        PruneReport,
         SandboxBackend,
         SandboxConfig,
         SandboxContext,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         SandboxImages,
         SandboxImageState,
         SandboxRegistry,
+        StoredItem,
     )
     from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
     from .findings import Finding
@@ -65,6 +67,7 @@ __all__ = [
     "NetworkRules",
     "OutputObserver",
     "Probe",
+    "PruneReport",
     "PythonRequest",
     "RememberedServices",
     "Sandbox",
@@ -84,6 +87,7 @@ __all__ = [
     "ServiceState",
     "ServiceStatus",
     "Services",
+    "StoredItem",
     "StreamName",
     "choose_sandbox",
 ]

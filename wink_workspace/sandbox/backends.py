@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module  # noqa: TID251 - backends register by name
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, cast
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
@@ -38,6 +38,7 @@ __all__ = [
     "DEFAULT_SANDBOX",
     "NO_SANDBOX",
     "SANDBOXES",
+    "PruneReport",
     "SandboxBackend",
     "SandboxConfig",
     "SandboxContext",
@@ -46,6 +47,7 @@ __all__ = [
     "SandboxImageState",
     "SandboxImages",
     "SandboxRegistry",
+    "StoredItem",
 ]
 
 NO_SANDBOX: Final = "none"
@@ -170,6 +172,40 @@ class SandboxImageState:
     created_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An image, or a file or directory of a build's cache.
+
+    Attributes:
+        name: A name of the image, or the path in the cache.
+        kind: Which of the two.
+        size_bytes: Its size; for an image with everything that it shares with other images.
+        used_s: When a build last made or used it, in seconds since 1970.
+        kept_because: Why it was not deleted; empty if it was.
+    """
+
+    name: str
+    kind: Literal["image", "cache"]
+    size_bytes: int
+    used_s: float
+    kept_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What ``SandboxImages.prune`` deleted, or would delete.
+
+    Attributes:
+        removed: What was deleted, the least recently used first.
+        kept: What is old enough and was not deleted, with the reason.
+        freed_bytes: At least how much that frees: layers that remaining images share stay.
+    """
+
+    removed: tuple[StoredItem, ...]
+    kept: tuple[StoredItem, ...]
+    freed_bytes: int
+
+
 class SandboxImages(Protocol):
     """The images from which a backend starts its sandboxes."""
 
@@ -245,6 +281,31 @@ class SandboxImages(Protocol):
         """The image that was last built for the project in *source*; ``None`` if none was.
 
         With *wanted*, the one that was last built from this recipe.
+        """
+        ...
+
+    def prune(
+        self,
+        *,
+        older_s: float,
+        keep_bytes: int | None = None,
+        with_current: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Delete images and caches of builds that were not used for a time.
+
+        An image that a container uses is kept.
+
+        Args:
+            older_s: Delete what no build has used for this many seconds.
+            keep_bytes: Delete also the least recently used of the rest, until what may be deleted
+                has at most this many bytes; ``None`` for no limit.
+            with_current: Whether to delete images that are found for a project whose directory
+                exists.
+            dry_run: Only report what would be deleted.
+
+        Raises:
+            SandboxUnavailableError: If the engine is not installed or fails.
         """
         ...
 

@@ -221,7 +221,9 @@ def test_a_second_build_runs_and_fetches_nothing_and_asks_the_engine_once(
         images.environment, variables={**variables, "PATH": f"{tmp_path}:{variables['PATH']}"}
     )
     again = ProjectImages(watched, ImageStore(watched, cache=images.store.cache))
+    again.store.forget_use([built.reference])
     assert steps_of(again, RECIPE, source) == (built, [])
+    assert again.store.used_s(built.reference) > 0
     assert [line.split()[:2] for line in calls.read_text().splitlines()] == [["image", "ls"]]
     found = images.find(source)
     assert found is not None

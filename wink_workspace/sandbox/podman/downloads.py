@@ -8,6 +8,7 @@ lock of builds may delete it.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Downloads:
         """
         folder = self._cache / f"{kind}-{hashlib.sha256(asked.encode()).hexdigest()[:24]}"
         if folder.is_dir() and not again:
+            os.utime(folder)  # it is used
             return folder
         self._cache.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=self._cache, prefix=UNFINISHED))

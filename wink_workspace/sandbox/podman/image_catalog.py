@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.backends import SandboxImage, SandboxImageState
+from wink_workspace.sandbox.backends import PruneReport, SandboxImage, SandboxImageState
 from wink_workspace.sandbox.image_recipe import ImageRecipe
 
+from .image_pruning import ImagePruner
 from .images import RECIPES, USUAL_RECIPES, ImageStore, recipe
 from .programs import Progress
 from .project_images import LAYER, ProjectImages, is_second_name
@@ -84,6 +86,23 @@ class PodmanImages:
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""
         return ProjectImages(self._environment, self._store).find(source, wanted)
+
+    def prune(
+        self,
+        *,
+        older_s: float,
+        keep_bytes: int | None = None,
+        with_current: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """See ``SandboxImages``."""
+        return ImagePruner(self._store).prune(
+            older_s=older_s,
+            keep_bytes=keep_bytes,
+            with_current=with_current,
+            dry_run=dry_run,
+            now_s=SYSTEM_CLOCK.now().timestamp(),
+        )
 
 
 def _state(current: Mapping[str, str], image: SandboxImage) -> str:

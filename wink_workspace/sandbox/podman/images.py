@@ -17,7 +17,7 @@ import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +42,7 @@ __all__ = [
     "USUAL_RECIPES",
     "ImageStore",
     "Recipe",
+    "delete_tree",
     "recipe",
 ]
 
@@ -312,9 +313,36 @@ class ImageStore:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for folder in (self.cache, self.cache / "fetched"):
                 for left in folder.glob(f"{UNFINISHED}*"):
-                    with DiskTree(folder) as tree:  # a step may have written it
-                        tree.remove(WorkspacePath((left.name,)))
+                    delete_tree(left)
             yield
+
+    def note_use(self, *references: str) -> None:
+        """Record that a build uses these images now, for ``used_s``."""
+        for reference in references:
+            note = self._note(reference)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.touch()
+
+    def used_s(self, reference: str) -> float:
+        """When a build last used an image, in seconds since 1970; 0 if that is not recorded."""
+        try:
+            return self._note(reference).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def forget_use(self, references: Iterable[str]) -> None:
+        """Delete what is recorded about images that are deleted."""
+        for reference in references:
+            self._note(reference).unlink(missing_ok=True)
+
+    def _note(self, reference: str) -> Path:
+        return self.cache / "used" / reference.rpartition("/")[2].replace(":", "-")
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a file, or a directory that a step may have written; it need not exist."""
+    with DiskTree(path.parent) as above:
+        above.remove(WorkspacePath((path.name,)))
 
 
 @contextmanager

@@ -30,8 +30,6 @@ from typing import Final
 from wink_workspace import serde
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError, WinkError
-from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.sandbox.backends import SandboxImage
 from wink_workspace.sandbox.image_recipe import ImageRecipe
 from wink_workspace.sandbox.ownership import host_owner
@@ -42,7 +40,7 @@ from .debian import STATUS_COMMAND
 from .downloads import UNFINISHED
 from .fetching import ImageFacts, PackageFetcher
 from .image_settings import VARIABLES
-from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, recipe
+from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, delete_tree, recipe
 from .programs import Progress
 from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
@@ -208,7 +206,7 @@ class ProjectImages:
         if self.steps.is_dir():
             kept = sorted(self.steps.iterdir(), key=lambda path: path.stat().st_mtime)
             for path in kept[:-_MOST_STEPS]:
-                _delete(path)
+                delete_tree(path)
 
     @contextmanager
     def _scratch(self) -> Generator[Path]:
@@ -218,7 +216,7 @@ class ProjectImages:
         try:
             yield folder
         finally:
-            _delete(folder)
+            delete_tree(folder)
 
 
 class _Build:
@@ -272,6 +270,7 @@ class _Build:
         names = [f"{project_name(self._source)}:{tag}" for tag in tags]
         if any((known := self._find(name)) is None or known.id != image.id for name in names):
             self._store.programs.podman("tag", final, *names)
+        self._store.note_use(below, final)
         return image
 
     def _steps(self, below: str) -> list[_Step]:
@@ -330,7 +329,7 @@ class _Build:
                 )
             )
             self._images.steps.mkdir(exist_ok=True)
-            _delete(self._images.steps / digest)
+            delete_tree(self._images.steps / digest)
             self._copy_of(project).rename(self._images.steps / digest)
         return project
 
@@ -564,12 +563,6 @@ def _instructions(text: str) -> Iterator[str]:
 
 def _digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps([_VERSION, *parts]).encode()).hexdigest()[:24]
-
-
-def _delete(path: Path) -> None:
-    """Delete a directory that a step may have written; it need not exist."""
-    with DiskTree(path.parent) as above:
-        above.remove(WorkspacePath((path.name,)))
 
 
 def _ignore_progress(_line: str) -> None:
