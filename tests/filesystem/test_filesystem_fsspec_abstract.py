@@ -8,6 +8,9 @@ from fsspec.tests import abstract
 from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 
+# The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
+pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixture")
+
 
 class OwnFixtures(abstract.AbstractFixtures):
     @pytest.fixture
