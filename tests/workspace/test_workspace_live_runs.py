@@ -26,6 +26,7 @@ from wink_workspace.workspace.live_runs import (
     RunEnded,
     RunInProgress,
 )
+from wink_workspace.workspace.summaries import summary_of
 from wink_workspace.workspace.workspace import Workspace
 
 ABOUT = RunAbout("Fix it.", "m", "none", 1)
@@ -176,6 +177,15 @@ def test_killed_run_is_over_and_the_next_run_can_be_watched(
     with closing(watched(folder)) as run:
         assert run.new_events() == []
     again.end()
+
+
+def test_list_of_workspaces_says_that_a_run_is_in_progress_and_later_that_it_was_interrupted(
+    storage: WorkspaceStorage, folder: WorkspaceFolder, record: RecordedRun
+) -> None:
+    published = PublishedRun(record)
+    assert summary_of(storage, folder.info()).state == "running"
+    published.end()
+    assert summary_of(storage, folder.info()).state == "interrupted"
 
 
 def test_every_run_in_progress_is_found_also_in_forks(

@@ -19,6 +19,7 @@ from typing import Final, Literal
 from wink_workspace.errors import FilesystemError, LedgerError, UsageError, WinkError
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind
 
+from .live_runs import RunInProgress
 from .reading import WorkspaceReader
 from .recorded_runs import RecordedRun
 from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
@@ -40,7 +41,9 @@ KEPT_AFTER_RUN: Final = timedelta(days=7)
 _MARK: Final = "made-for-run"
 _BLOCK_BYTES: Final = 512
 
-WorkspaceState = Literal["in place", "unchanged", "to apply", "applied", "interrupted", "damaged"]
+WorkspaceState = Literal[
+    "in place", "unchanged", "to apply", "applied", "running", "interrupted", "damaged"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ def summary_of(storage: WorkspaceStorage, info: WorkspaceInfo) -> WorkspaceSumma
             if info.mode == "in_place":
                 state = "in place"
             elif run is not None and not run.is_finished:
-                state = "interrupted"
+                state = "running" if RunInProgress.of(folder) else "interrupted"
             elif n_changes:
                 state = "to apply"
             elif reader.was_applied:
