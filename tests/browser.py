@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-__all__ = ["chromium", "serious_findings"]
+__all__ = ["AXE", "chromium", "serious_findings"]
 
 AXE = Path(sys.prefix, "mcp-checks", "node_modules", "axe-core", "axe.min.js")
 

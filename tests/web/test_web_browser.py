@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from browser import AXE, serious_findings
 from playwright.sync_api import Page, Route, expect, sync_playwright
 from web_support import (
     HOSTILE,
@@ -37,7 +38,6 @@ from wink_workspace.workspace.live_runs import CallBegan, CallOutput, PublishedR
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-AXE = Path(sys.prefix, "mcp-checks", "node_modules", "axe-core", "axe.min.js")
 SIZES = [(360, 740), (1_280, 800), (1_920, 1_080)]
 
 
@@ -244,7 +244,7 @@ def test_a_run_is_watched_until_it_ends(site: Site, page: Page) -> None:
     run.publish(CallOutput(lines=(HOSTILE, "last line")))
     expect(page.locator("#run li")).to_have_count(2)
     expect(page.locator("#run .output")).to_contain_text("last line")
-    assert axe(page) == []
+    assert serious_findings(page) == []
     page.locator("#message").fill("Use the other file.")
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#live")).to_have_text("live")
@@ -341,7 +341,7 @@ def test_pages_fit_their_width_and_have_no_serious_barrier(
             page.set_viewport_size({"width": width, "height": height})
             page.goto(site.address + place)
             shoot(page, name, width, scheme, tmp_path)
-        found = axe(page)
+        found = serious_findings(page)
         assert found == [], f"{name}: {found}"
     for button, name in (("Undo…", "preview"), ("Apply…", "apply")):
         for width, height in sizes:
@@ -350,7 +350,7 @@ def test_pages_fit_their_width_and_have_no_serious_barrier(
             page.get_by_role("button", name=button, exact=True).click()
             page.wait_for_url(f"**/{'preview' if name == 'preview' else 'choose'}")
             shoot(page, name, width, scheme, tmp_path)
-        assert axe(page) == [], name
+        assert serious_findings(page) == [], name
 
 
 def shoot(page: Page, name: str, width: int, scheme: str, tmp_path: Path) -> None:
@@ -359,25 +359,3 @@ def shoot(page: Page, name: str, width: int, scheme: str, tmp_path: Path) -> Non
     assert page.locator("html").evaluate(overflow) <= 0, (name, width)
     shown = Path(os.environ.get("SCREENSHOTS") or tmp_path)
     page.screenshot(path=shown / f"{name}-{width}-{scheme}.png")
-
-
-def axe(page: Page) -> list[str]:
-    """The serious findings; the script runs in the browser's own world, which no page can reach."""
-    session = page.context.new_cdp_session(page)
-    tree = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
-    world = session.send("Page.createIsolatedWorld", {"frameId": tree})["executionContextId"]
-
-    def run(expression: str) -> object:
-        given = {"expression": expression, "contextId": world, "awaitPromise": True}
-        answer = session.send("Runtime.evaluate", {**given, "returnByValue": True})
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    run(AXE.read_text() + "\n;0")
-    found = run(
-        "axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
-        ".map(v => v.id + ': ' + v.nodes.map(n => n.html).slice(0, 3).join(' ')))"
-    )
-    session.detach()
-    assert isinstance(found, list)
-    return found
