@@ -440,6 +440,8 @@ class Ledger:
 
     def _must_measure(self, retention: Retention) -> bool:
         n_bytes = self._total_bytes - self._measured_at
+        if n_bytes < 0:  # the file of the total was damaged
+            return True
         if self._is_over(retention):
             return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
         return n_bytes > retention.budget_bytes * _MOST_EXCESS
