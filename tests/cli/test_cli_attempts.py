@@ -219,6 +219,7 @@ def test_the_run_ends_at_the_first_attempt_that_passes(user: CliUser) -> None:
         (("--engine", "nowhere"), "there is no engine 'nowhere'"),
         (("--junit", "x.xml"), "without a command nothing is scored"),
         (("--score", "'"), "cannot be split"),
+        (("--score", "true", "--sandbox", "none"), "without a sandbox no command can run"),
         (("--keep", "ask"), "nothing can be asked here"),
         (("--models", "a:b"), "one kind of model"),
         (("--branch", "new", "--yes"), "cannot get a branch"),

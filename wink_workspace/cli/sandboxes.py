@@ -227,6 +227,11 @@ def running_config(
         name = DEFAULT_SANDBOX  # no other built-in sandbox runs commands
     if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
         name = DEFAULT_SANDBOX
+    if name == NO_SANDBOX:
+        raise UsageError(
+            "without a sandbox no command can run",
+            hint=f"Use --sandbox {DEFAULT_SANDBOX}, or leave the command out.",
+        )
     SANDBOXES.get(name).factory()  # refuses a sandbox without commands before anything is opened
     config = configured(context, name, image=image)
     assert config is not None  # noqa: S101 - the registry has no sandbox called "none"
