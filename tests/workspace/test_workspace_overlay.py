@@ -23,7 +23,7 @@ from workspace_rig import assert_same, calls, doing, folder, made, picture, reop
 
 from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
-from wink_workspace.workspace import Workspace, WorkspaceConfig
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 from wink_workspace.workspace.storage import MODE_VARIABLE
 
 MOST_PACKS = 52
@@ -58,6 +58,17 @@ def entries_below(directory: Path) -> int:
 
 
 # Which form
+
+
+def test_a_storage_with_a_relative_path_stays_where_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    monkeypatch.chdir(tmp_path)
+    relative = WorkspaceStorage("state")
+    monkeypatch.chdir("/")
+    with Workspace.create(tmp_path / "source", storage=relative, mode="overlay") as workspace:
+        assert relative.folder(workspace.info.id).path.is_relative_to(tmp_path / "state")
 
 
 def test_the_mode_is_recorded_and_auto_is_an_overlay_where_it_can_be(

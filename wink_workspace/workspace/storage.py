@@ -274,7 +274,7 @@ class WorkspaceStorage:
     """
 
     def __init__(self, state_dir: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._root = Path(state_dir) / "workspaces"
+        self._root = Path(state_dir).absolute() / "workspaces"  # mounts need it; cwd may change
         self._clock = clock
 
     @classmethod
