@@ -27,6 +27,7 @@ from urllib.parse import quote
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.git_directory import GIT_LAYER_PATH, HISTORY_PATH
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
+from wink_workspace.system_packages import install_hint
 
 from .config import PodmanConfig
 from .freezer import thaw
@@ -416,7 +417,7 @@ def _limit_namespace(pid: int) -> None:
     if nsenter is None:
         raise SandboxUnavailableError(
             "the container's kernel objects cannot be limited: nsenter is not installed",
-            hint="Install the package util-linux.",
+            hint=install_hint("nsenter"),
         )
     try:
         subprocess.run(  # noqa: S603 - fixed words and a number

@@ -22,6 +22,7 @@ from wink_workspace.errors import SandboxError, WinkError
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.findings import Finding
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
+from wink_workspace.system_packages import install_hint
 
 from .config import PodmanConfig
 from .containers import Host
@@ -43,7 +44,6 @@ _ISOLATION_FIX: Final = (
     " `podman run --rm --network=none {image} true`, another OCI runtime (runc, crun), a newer one"
     " or a newer kernel."
 )
-_INSTALL: Final = "Install it: `apt-get install {}` on Debian and Ubuntu, or run `make test`."
 
 
 def examine(environment: Environment, *, config: PodmanConfig | None = None) -> tuple[Finding, ...]:
@@ -56,7 +56,7 @@ def examine(environment: Environment, *, config: PodmanConfig | None = None) -> 
     config = config or PodmanConfig()
     path = environment.variables.get("PATH")
     if shutil.which("podman", path=path) is None:
-        return (_missing("podman", "not on the PATH", _INSTALL.format("podman")),)
+        return (_missing("podman", "not on the PATH", install_hint("podman")),)
     return tuple(_findings(environment, config))
 
 
@@ -117,7 +117,7 @@ def _kernel() -> Iterator[Finding]:
         yield _limited(
             "seccomp",
             "the engine's built-in filter is used and cannot be narrowed",
-            _INSTALL.format("golang-github-containers-common"),
+            install_hint("containers-common"),
         )
     else:
         yield _good("seccomp", f"{installed_list()}, narrowed")
@@ -141,7 +141,7 @@ def _ids() -> Iterator[Finding]:
         else:
             yield _good("subordinate ids", f"{name} has some")
         if shutil.which("newuidmap") is None:
-            yield _missing("newuidmap", "not installed", _INSTALL.format("uidmap"))
+            yield _missing("newuidmap", "not installed", install_hint("newuidmap"))
         return
     others = sorted({who for file in _SUBORDINATE for who in _overlapping(file)})
     if others:
@@ -202,7 +202,7 @@ def _storage(driver: str, folder: str, is_root: bool) -> Finding:
     return _limited(
         "storage",
         f"vfs in {folder}: each container copies its whole image, with time and disk space",
-        ("" if is_root else _INSTALL.format("fuse-overlayfs") + " Then: ")
+        ("" if is_root else install_hint("fuse-overlayfs") + " Then: ")
         + f'Set `driver = "overlay"` under `[storage]` in {"/etc" if is_root else "~/.config"}'
         "/containers/storage.conf, run `podman system reset`, which deletes all images and"
         " containers, and `wink-workspace image build`.",
@@ -273,7 +273,7 @@ def _building(environment: Environment) -> Iterable[Finding]:
         yield _limited(
             "building images",
             f"without {' and '.join(lacking)}, images are based on a registry's",
-            _INSTALL.format(" ".join(lacking).replace("busybox", "busybox-static")),
+            install_hint(*lacking),
         )
     else:
         yield _good("building images", "mmdebstrap and busybox are installed")

@@ -18,6 +18,7 @@ from typing import Final
 
 from wink_workspace import serde
 from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.system_packages import install_hint
 
 from .downloads import Downloads
 from .programs import Progress
@@ -111,7 +112,7 @@ class PackageFetcher(Downloads):
         if pip is None:
             raise SandboxUnavailableError(
                 "Python packages cannot be fetched: there is no pip on the PATH",
-                hint="Install pip, such as Debian's package python3-pip.",
+                hint=install_hint("pip"),
             )
         command = (pip, "download", "--quiet", "--disable-pip-version-check", "--dest=.")
         try:
@@ -146,7 +147,7 @@ class PackageFetcher(Downloads):
             if npm is None:
                 raise SandboxUnavailableError(
                     "Node packages cannot be fetched: there is no npm on the PATH",
-                    hint="Install npm.",
+                    hint=install_hint("npm"),
                 )
             (folder / "package.json").write_text(package, encoding="utf-8")
             (folder / "package-lock.json").write_text(lock, encoding="utf-8")

@@ -123,7 +123,8 @@ def recipe(name: str) -> Recipe:
     folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "images"
     if not (folder / name).is_dir():
         raise UsageError(
-            f"the recipe of {name!r} is not installed", hint="Reinstall wink-workspace."
+            f"the recipe of {name!r} is not installed",
+            hint="Run `pip install --force-reinstall wink-workspace`.",
         )
     parent = _PARENTS.get(name)
     return Recipe(name, folder / name, None if parent is None else recipe(parent))

@@ -16,6 +16,7 @@ from typing import Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.system_packages import install_hint
 
 from .engine_conf import EngineSettings
 
@@ -61,7 +62,9 @@ class Programs:
         """Run ``podman`` with our settings; raises as ``run``, or if it is not installed."""
         podman = self.find("podman")
         if podman is None:
-            raise SandboxUnavailableError("there is no podman on the PATH")
+            raise SandboxUnavailableError(
+                "there is no podman on the PATH", hint=install_hint("podman")
+            )
         with tempfile.TemporaryDirectory() as folder:
             path = self.environment.variables.get("PATH", "")
             conf = EngineSettings.for_this_machine(path=path).write(Path(folder))

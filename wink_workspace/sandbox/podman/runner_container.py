@@ -32,6 +32,7 @@ from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.protocol import ExecRequest, PythonRequest, StreamName
+from wink_workspace.system_packages import install_hint
 
 from . import leftovers
 from .commands import payload_of, probe_run
@@ -345,7 +346,7 @@ def _discard(stream: StreamName, data: bytes) -> None:
 def _podman() -> str:
     program = shutil.which("podman")
     if program is None:
-        raise SandboxUnavailableError("there is no podman on the PATH")
+        raise SandboxUnavailableError("there is no podman on the PATH", hint=install_hint("podman"))
     return program
 
 

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
+from wink_workspace.system_packages import install_hint
 
 from .engine_conf import EngineSettings
 
@@ -240,7 +241,9 @@ class _OwnService:
     def __init__(self, environment: Environment, clock: Clock, cancellation: Cancellation) -> None:
         program = shutil.which("podman", path=environment.variables.get("PATH"))
         if program is None:
-            raise SandboxUnavailableError("there is no podman on the PATH")
+            raise SandboxUnavailableError(
+                "there is no podman on the PATH", hint=install_hint("podman")
+            )
         _sweep_folders()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         self.socket_path = self._folder / "podman.sock"

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from wink_workspace.sandbox.isolation import Layer
+from wink_workspace.system_packages import install_hint
 
 __all__ = ["ALLOWED_CALLS", "Isolation"]
 
@@ -221,9 +222,9 @@ def _compiled_filter() -> tuple[_SocketFilter, str]:
     try:
         import pyseccomp  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ImportError as error:
-        raise _CannotError(f"{error}; install pyseccomp") from error
+        raise _CannotError(f"{error}; run `pip install pyseccomp`") from error
     except RuntimeError as error:  # raised at import if its shared library is missing
-        raise _CannotError(f"{error}; install the package libseccomp2") from error
+        raise _CannotError(f"{error}. {install_hint('libseccomp')}") from error
     library = cast("Any", pyseccomp)  # it is not typed
     rules = library.SyscallFilter(library.ERRNO(errno.EPERM))
     rules.set_attr(library.Attr.ACT_BADARCH, library.KILL_PROCESS)
@@ -251,7 +252,7 @@ def _made_ruleset() -> tuple[Callable[[], object], str]:
         import landlock  # pyright: ignore[reportMissingTypeStubs] - it has none
         from landlock import plumbing  # pyright: ignore[reportMissingTypeStubs] - as above
     except ImportError as error:
-        raise _CannotError(f"{error}; install landlock") from error
+        raise _CannotError(f"{error}; run `pip install landlock`") from error
     library = cast("Any", plumbing)  # it has no types
 
     class Attributes(library.RulesetAttr):
