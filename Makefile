@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles
 .PHONY: demo test images check docs clients bench bench-libgit2 bench-peers soak matrix lock audit release clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
-	$(BIN)/wink-workspace demo --build
+	$(BIN)/wink-workspace demo
 
 test: $(READY)  ## the test suite, with branch coverage
 	$(BIN)/coverage erase
@@ -47,8 +47,8 @@ bench-peers:  ## compare with similar tools; prints a table, see benchmarks/peer
 soak: $(READY)  ## the long versions of the tests
 	$(BIN)/pytest -q -p no:benchmark -m soak -n 2 --dist loadgroup --timeout 7200
 
-matrix:  ## the suite on every supported Python that is installed
-	scripts/matrix
+matrix:  ## the suite with other versions of Python and dependencies; RUNS=lowest for one
+	scripts/matrix $(RUNS)
 
 lock: $(READY)  ## write the locks in requirements/; UPGRADE=--upgrade takes newer versions
 	scripts/lock $(VENV) $(UPGRADE)

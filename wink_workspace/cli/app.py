@@ -56,8 +56,9 @@ def demo(
         "wink-demo.patch"
     ),
     build: Annotated[
-        bool, typer.Option("--build", help="Build the sandbox's image if it is missing.")
-    ] = False,
+        bool,
+        typer.Option("--build/--no-build", help="Build the sandbox's image if it is missing."),
+    ] = True,
 ) -> None:
     """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
     from . import sandboxes

@@ -94,7 +94,6 @@ def test_demo_runs_in_the_image_and_reports_the_missing_engine(
     output = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "demo")
     assert "applies to a fresh copy" in output
     assert "podman is not used here" in output
-    assert "pyflakes" not in output  # the missing engine is reported first
 
 
 def test_the_server_answers_in_the_image(
