@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -25,15 +25,16 @@ from .budget import BudgetPool, Grant, Spending
 from .context import run_task
 from .protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "work"]
 
 _MAX_WORKERS: Final = 256
 _RETRY_S: Final = 0.05
+_SPAWN: Final = multiprocessing.get_context("spawn")
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    process: SpawnProcess
+    process: BaseProcess
     connection: Connection
     task: AttemptTask | None = None
     wanted: Spending | None = None
@@ -54,11 +55,11 @@ class LocalEngine:
 
     workers: int = 2
     stop_s: float = 5.0
-    _plan: AttemptPlan | None = None
-    _budget: BudgetPool | None = None
-    _running: list[_Worker] = field(default_factory=list[_Worker])
-    _queue: deque[AttemptTask] = field(default_factory=deque[AttemptTask])
-    _events: list[AttemptEvent] = field(default_factory=list[AttemptEvent])
+    _plan: AttemptPlan | None = field(default=None, init=False, repr=False)
+    _budget: BudgetPool | None = field(default=None, init=False, repr=False)
+    _running: list[_Worker] = field(default_factory=list[_Worker], init=False, repr=False)
+    _queue: deque[AttemptTask] = field(default_factory=deque[AttemptTask], init=False, repr=False)
+    _events: list[AttemptEvent] = field(default_factory=list[AttemptEvent], init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= _MAX_WORKERS:
@@ -121,16 +122,22 @@ class LocalEngine:
             self._send(worker, ("task", worker.task))  # if it is dead, its sentinel reports it
 
     def _start(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self._plan), daemon=True)
-        try:
-            process.start()
-        finally:
-            theirs.close()
-        worker = _Worker(process, ours)
+        ours, theirs = _SPAWN.Pipe()
+        with theirs:
+            worker = _Worker(self._start_process(theirs, self._prepared()), ours)
         self._running.append(worker)
         return worker
+
+    def _start_process(self, connection: Connection, plan: AttemptPlan) -> BaseProcess:
+        """Start a process that runs ``work``; the tests have a faster way."""
+        process = _SPAWN.Process(target=work, args=(connection, plan), daemon=True)
+        process.start()
+        return process
+
+    def _prepared(self) -> AttemptPlan:
+        if self._plan is None:
+            raise UsageError("the engine is not prepared", hint="Call prepare first.")
+        return self._plan
 
     def _end(self, worker: _Worker) -> None:
         """Kill a worker: what it was doing is as after a crash."""
@@ -266,7 +273,7 @@ class _PipeLink:
                 self._send("alive", None)
 
 
-def _work(connection: Connection, plan: AttemptPlan) -> None:
+def work(connection: Connection, plan: AttemptPlan) -> None:
     """The main function of a worker; Ctrl-C is for the coordinator, which then stops it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sink = os.open(os.devnull, os.O_RDWR)
