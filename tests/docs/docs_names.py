@@ -47,6 +47,14 @@ FOREIGN = frozenset(
         "files of other tools": ["Containerfile", "Gemfile", "Jenkinsfile", "Justfile", "Makefile"],
         "the tools that the benchmarks compare with": [
             *("FilesystemBackend", "HostFilesystem", "InMemorySaver", "LocalShellBackend"),
+            *(
+                "ApplyPatchTool",
+                "LocalSnapshotSpec",
+                "SandboxAgent",
+                "Shell",
+                "ShellTool",
+                "write_stdin",
+            ),
             "UnixLocalSandboxClient",
         ],
     }.values()

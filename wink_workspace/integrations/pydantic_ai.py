@@ -32,6 +32,7 @@ from wink_workspace.workspace.calls import recorded
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
 from .open_workspaces import OpenWorkspaces
+from .rewinding import restore_to_calls
 
 with importing("pydantic-ai"):
     from pydantic_ai import ModelRetry, RunContext
@@ -304,24 +305,8 @@ def rewind(
     if n_messages < 0:
         raise UsageError(f"{n_messages} messages", hint="Pass the number of messages to keep.")
     kept = list(messages[:n_messages])
-    number = _last_entry(workspace, kept, messages[n_messages:])
-    if number not in (None, workspace.head.number):
-        workspace.restore(number)
+    restore_to_calls(workspace, _call_ids(kept), _call_ids(messages[n_messages:]))
     return kept
-
-
-def _last_entry(
-    workspace: Workspace, kept: Sequence[ModelMessage], dropped: Sequence[ModelMessage]
-) -> int | None:
-    """The number of the entry at the end of *kept*; ``None`` if no call was made."""
-    done, undone = set(_call_ids(kept)), set(_call_ids(dropped))
-    before: int | None = None
-    for entry in workspace.log():
-        if entry.call_id in done:
-            return entry.number
-        if entry.call_id in undone:
-            before = entry.number - 1
-    return before
 
 
 def _call_ids(messages: Sequence[ModelMessage]) -> Iterator[str]:
