@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := $(VENV)/clients
+SCRIPTS := $(addprefix scripts/,audit check_language licences release write_reference)
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
@@ -23,8 +24,8 @@ images: $(READY)  ## build the sandbox images that are missing or whose recipe c
 	$(BIN)/wink-workspace image build
 
 check: $(READY)  ## style, words, types, layers
-	$(BIN)/ruff format --check . scripts/check_language scripts/write_reference
-	$(BIN)/ruff check . scripts/check_language scripts/write_reference
+	$(BIN)/ruff format --check . $(SCRIPTS)
+	$(BIN)/ruff check . $(SCRIPTS)
 	$(BIN)/python scripts/check_language
 	$(BIN)/lint-imports
 	$(BIN)/pyright
@@ -54,7 +55,7 @@ lock: $(READY)  ## write the locks in requirements/; UPGRADE=--upgrade takes new
 	scripts/lock $(VENV) $(UPGRADE)
 
 audit: $(READY)  ## known vulnerabilities and licences of the dependencies
-	scripts/audit $(VENV)
+	$(BIN)/python scripts/audit $(VENV)
 
 release: $(READY)  ## build and check the release VERSION; publishes nothing
 	$(BIN)/python scripts/release $(VERSION)

@@ -8,29 +8,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
+from script_files import script
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("release")
-
-
-def script(name: str) -> ModuleType:
-    loader = SourceFileLoader(name, str(ROOT / "scripts" / name))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
 
 
 @pytest.fixture(scope="module")

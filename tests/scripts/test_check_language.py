@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import script_files
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = """# Glossary
@@ -26,19 +24,9 @@ GLOSSARY = """# Glossary
 """
 
 
-@pytest.fixture(scope="session")
-def script() -> ModuleType:
-    loader = SourceFileLoader("check_language", str(ROOT / "scripts" / "check_language"))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    sys.modules[loader.name] = module  # where dataclasses look up their module
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
+@pytest.fixture(scope="session", name="script")
+def _script() -> ModuleType:
+    return script_files.script("check_language")
 
 
 def found_in(
