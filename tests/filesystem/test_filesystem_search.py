@@ -5,13 +5,15 @@ from __future__ import annotations
 import fnmatch
 import io
 import os
+import socket
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 import regex
@@ -37,6 +39,7 @@ from wink_workspace.filesystem import (
 )
 from wink_workspace.filesystem.disk import searching
 from wink_workspace.filesystem.disk.descriptors import Descriptor
+from wink_workspace.filesystem.disk.filters import Filter, Group
 from wink_workspace.filesystem.literals import required_literals
 from wink_workspace.filesystem.search import (
     HEAD_BYTES,
@@ -48,6 +51,7 @@ from wink_workspace.filesystem.search import (
     grep_files,
     literal_prefix,
 )
+from wink_workspace.filesystem.search_filter import cannot_match
 
 Children = Callable[[WorkspacePath], Iterable[FileStat]]
 
@@ -386,30 +390,57 @@ CONTENTS = st.sampled_from(
 )
 
 
+PATTERNS = st.sampled_from(
+    ["needle", "nee|x$", "^x", "[a-z]e", "n.*e", "caf\u00e9", "zzz", "(?<=n)e"]
+)
+
+
 @given(
     st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENTS, max_size=9),
-    st.sampled_from(["needle", "nee|x$", "^x", "[a-z]e", "n.*e", "caf\u00e9", "zzz"]),
+    PATTERNS,
     st.sampled_from([None, "*.py", "c/**", "**/d/*"]),
     st.sampled_from([1, 3, 1_000]),
-    st.booleans(),
+    st.sampled_from(["here", "threads"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_files_on_the_disk_are_searched_as_files_in_memory(
-    contents: dict[str, bytes], pattern: str, glob: str | None, most: int, ahead: bool
+    contents: dict[str, bytes], pattern: str, glob: str | None, most: int, by: str
 ) -> None:
     """The order, the counts and the end at the limit, also if threads read the files."""
+    search_by(by, contents, pattern, glob, most)
+
+
+@given(
+    st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENTS, max_size=30),
+    PATTERNS,
+    st.sampled_from([None, "*.py", "c/**", "**/d/*"]),
+    st.sampled_from([1, 3, 1_000]),
+)
+@settings(max_examples=25, deadline=None)
+@example({"a/b.py": b"needle", "c/d": b"needle", "d": b"x"}, "needle", None, 1_000)
+def test_files_that_processes_filter_are_searched_as_files_in_memory(
+    contents: dict[str, bytes], pattern: str, glob: str | None, most: int
+) -> None:
+    """The order, the counts and the end at the limit are the same; processes start for each."""
+    search_by("filters", contents, pattern, glob, most)
+
+
+def search_by(
+    by: str, contents: dict[str, bytes], pattern: str, glob: str | None, most: int
+) -> None:
     files = {
-        path: content
-        for path, content in contents.items()
-        if not any(f"{path}/" == other[: len(path) + 1] for other in contents)
+        path: content for path, content in contents.items() if not is_directory_of(path, contents)
     }
     limits = FilesystemLimits(grep_matches=most)
     with TemporaryDirectory() as root, DiskFilesystem(root, limits=limits) as disk:
         for path, content in files.items():
             disk.write_bytes(path, content)
         with pytest.MonkeyPatch.context() as patch:
-            # Whether a read waits for the disk is up to the system
-            patch.setattr(searching, "_MOST_WAITS", -1 if ahead else 10**9)
+            # Whether a read waits for the disk, and how many processors there are, is up to the system
+            patch.setattr(searching, "_MOST_WAITS", -1 if by == "threads" else 10**9)
+            patch.setattr(searching, "_FILES_WITHOUT_FILTERS", 0 if by == "filters" else 10**9)
+            patch.setattr(searching, "_LOAD_FILES", 2)
+            patch.setattr(searching, "n_useful_filters", lambda: 2)
             found = disk.grep(pattern, glob=glob)
     expected = MemoryFilesystem(files, limits=limits).grep(pattern, glob=glob)
     if found.truncated:
@@ -452,6 +483,169 @@ def test_file_that_becomes_a_pipe_or_a_link_after_the_listing_is_not_read(tmp_pa
         found = disk.grep("needle")
     assert [str(match.path) for match in found.matches] == ["c"]
     assert found.n_unreadable == 2
+
+
+LINES = st.text(alphabet="abcx019 .-_", max_size=12)
+EXPRESSIONS = st.one_of(
+    st.text(alphabet="abx01", min_size=1, max_size=3),
+    st.lists(
+        st.sampled_from([*"abx0", "[0-9]", "[^a]", "(a|b)", "(ab|x0)?", "b*", "x+", ".", "1{2}"]),
+        min_size=1,
+        max_size=4,
+    ).map("".join),
+).flatmap(lambda text: st.sampled_from([text, f"^{text}", f"{text}$", f"{text}|90"]))
+
+
+@given(
+    st.dictionaries(
+        st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map("/".join),
+        st.lists(LINES, max_size=5).map(lambda lines: "".join(f"{line}\n" for line in lines)),
+        max_size=12,
+    ),
+    EXPRESSIONS,
+)
+@settings(max_examples=40, deadline=None)
+def test_filtered_search_finds_the_lines_that_git_grep_finds(
+    contents: dict[str, str], pattern: str
+) -> None:
+    files = {path: text for path, text in contents.items() if not is_directory_of(path, contents)}
+    with TemporaryDirectory() as root, DiskFilesystem(root) as disk:
+        for path, text in files.items():
+            disk.write_text(path, text)
+        with pytest.MonkeyPatch.context() as patch:
+            # Few files, and perhaps one processor
+            patch.setattr(searching, "_FILES_WITHOUT_FILTERS", 0)
+            patch.setattr(searching, "n_useful_filters", lambda: 1)
+            found = disk.grep(pattern)
+        done = subprocess.run(
+            ["git", "grep", "--no-index", "-n", "-E", "-e", pattern],
+            cwd=root,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "GIT_CONFIG_GLOBAL": "/dev/null"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == ""
+    lines = [f"{match.path}:{match.line}:{match.text}" for match in found.matches]
+    assert sorted(lines) == sorted(done.stdout.splitlines())
+
+
+def is_directory_of(path: str, files: Iterable[str]) -> bool:
+    """Whether *path* is a directory above another of the *files*."""
+    return any(other.startswith(f"{path}/") for other in files)
+
+
+def hundreds_of_files(root: Path) -> None:
+    for n in range(400):
+        (root / f"d{n % 20:02}").mkdir(exist_ok=True)
+        (root / f"d{n % 20:02}" / f"{n:03}").write_text("needle\n" if n % 50 == 0 else "text\n")
+
+
+@pytest.fixture
+def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """400 files in 20 directories, 8 of them with a needle; filters start after the first batch."""
+    hundreds_of_files(tmp_path)
+    for name, value in (("_FILES_WITHOUT_FILTERS", 0), ("_LOAD_FILES", 10)):
+        monkeypatch.setattr(searching, name, value)
+    monkeypatch.setattr(searching, "n_useful_filters", lambda: 1)
+    return tmp_path
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_search_is_complete_when_a_filter_dies(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    asked: list[int] = []
+    send = Filter.send
+
+    def send_or_die(self: Filter, groups: Sequence[Group]) -> bool:
+        asked.append(len(groups))
+        if len(asked) == after + 1:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        return send(self, groups)
+
+    monkeypatch.setattr(Filter, "send", send_or_die)
+    with DiskFilesystem(filtered) as disk:
+        found = disk.grep("needle")
+    assert len(asked) > after
+    assert (found.n_files, len(found.matches), found.n_unreadable) == (400, 8, 0)
+
+
+def test_search_is_complete_when_no_filter_can_start(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with DiskFilesystem(filtered) as disk:
+        found = disk.grep("needle")
+    assert (found.n_files, len(found.matches)) == (400, 8)
+
+
+def test_no_process_is_left_after_a_search_that_ends_at_the_limit(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    with DiskFilesystem(filtered, limits=FilesystemLimits(grep_matches=6)) as disk:
+        assert disk.grep("needle").truncated
+    assert [process.returncode is None for process in started] == [False]
+
+
+def test_filter_that_does_not_answer_ends_the_search_at_its_time_limit(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept(self: Filter, _groups: Sequence[Group]) -> bool:
+        self.n_waiting += 1
+        return True
+
+    monkeypatch.setattr(Filter, "send", accept)
+    with DiskFilesystem(filtered, limits=FilesystemLimits(search_timeout_s=0.5)) as disk:
+        found = disk.grep("needle")
+    assert found.timed_out_s == 0.5
+    assert 0 < found.n_files < 400
+
+
+def test_file_that_becomes_a_pipe_or_a_link_is_not_read_by_a_filter(
+    filtered: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path.parent / "outside-of-filtered"
+    outside.write_text("needle\n")
+
+    class Racing(DiskTree):
+        def entered(self, path: WorkspacePath) -> Descriptor:
+            if path.parts == ("d19",):
+                for name, replace in (("019", os.mkfifo), ("039", outside.__fspath__)):
+                    file = filtered / "d19" / name
+                    if file.is_symlink() or not file.is_file():
+                        continue
+                    file.unlink()
+                    if replace is os.mkfifo:
+                        os.mkfifo(file)
+                    else:
+                        file.symlink_to(outside)
+            return super().entered(path)
+
+    with Racing(filtered) as tree, DiskFilesystem(tree) as disk:
+        found = disk.grep("needle")
+    assert (found.n_files, len(found.matches), found.n_unreadable) == (398, 8, 2)
+
+
+@given(
+    st.binary(max_size=30) | CONTENTS,
+    st.lists(st.sampled_from([b"needle", b"x", b"\xc3\xa9"]), max_size=2),
+)
+def test_content_that_cannot_match_is_text_without_the_literals(
+    content: bytes, literals: list[bytes]
+) -> None:
+    if cannot_match(content, literals, None):
+        assert b"\0" not in content.decode().encode()
+        assert not any(literal in content for literal in literals)
+        assert literals
 
 
 def test_a_small_file_costs_three_system_calls(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ from .paths import WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
     HEAD_BYTES,
+    Expression,
     GlobPattern,
     Heads,
     SearchTimer,
@@ -305,7 +306,7 @@ class Filesystem(ABC):
         if entry.kind is FileKind.FILE:
             heads: Iterable[Heads] = (self._head(entry.path),)
         else:
-            heads = self._heads(entry.path, wanted, timer)
+            heads = self._heads(entry.path, wanted, expression, timer)
         found = grep_files(heads, self._open, expression, limits=self.limits, timer=timer)
         if entry.path == given:
             return found
@@ -693,9 +694,13 @@ class Filesystem(ABC):
             yield replace(entry, path=entry.path.moved(base, given))
 
     def _heads(
-        self, base: WorkspacePath, wanted: GlobPattern, timer: SearchTimer
+        self,
+        base: WorkspacePath,
+        wanted: GlobPattern,
+        expression: Expression,  # noqa: ARG002 - other backends leave out files with it
+        timer: SearchTimer,
     ) -> Iterator[Heads]:
-        """The files below the physical *base*, in path order, for ``grep``.
+        """The files below the physical *base*, in path order, for ``grep`` of *expression*.
 
         Also dangling links, which count as unreadable. Raises ``SearchTimeoutError``.
         """

@@ -17,9 +17,10 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from io import BytesIO
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -33,6 +34,7 @@ from wink_workspace.errors import (
 from .literals import required_literals
 from .model import FileKind, FileStat, FilesystemLimits, GrepMatch, GrepResult
 from .paths import WorkspacePath, parse_path
+from .search_filter import HEAD_BYTES, cannot_match
 from .text import TextPieces, line_blocks
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ __all__ = [
     "Expression",
     "GlobPattern",
     "Heads",
+    "NoMatch",
     "SearchTimer",
     "compile_expression",
     "compile_filter",
@@ -53,12 +56,17 @@ __all__ = [
     "literal_prefix",
 ]
 
-Heads: TypeAlias = tuple[WorkspacePath, Sequence[str], Iterable[bytes | None]]
+
+class NoMatch(Enum):
+    """In place of a file's head: the file is text, and was found to have no match."""
+
+    NO_MATCH = auto()
+
+
+Heads: TypeAlias = tuple[WorkspacePath, Sequence[str], Iterable[bytes | NoMatch | None]]
 """A directory, the names of files in it and, for each, the first ``HEAD_BYTES`` of its content.
 
 A shorter head is the whole content. ``None`` means that the file cannot be read."""
-
-HEAD_BYTES: Final = 65_536
 
 _MAX_PATTERN_CHARS = 1_000
 _MAX_ALTERNATIVES = 100
@@ -269,6 +277,7 @@ class Expression:
     """A compiled regular expression that is searched line by line.
 
     Attributes:
+        pattern: Its text. Read only.
         encoded_literals: In UTF-8, literals of which each match has at least one; empty if they
             are not known. Read only.
         fits_blocks: Whether it matches several lines if it matches one of them. Read only.
@@ -276,6 +285,7 @@ class Expression:
 
     def __init__(self, compiled: regex.Pattern[str]) -> None:
         self._compiled = compiled
+        self.pattern = compiled.pattern
         self._literals = required_literals(compiled.pattern)
         try:
             self.encoded_literals = tuple(literal.encode() for literal in self._literals)
@@ -362,14 +372,6 @@ def grep_files(
     return search.result(timed_out=timed_out)
 
 
-def _has_none_of(literals: tuple[bytes, ...], content: bytes) -> bool:
-    """Whether there are literals, and none is in *content*."""
-    for literal in literals:
-        if literal in content:
-            return False
-    return bool(literals)
-
-
 class _Search:
     """What a search found so far."""
 
@@ -386,47 +388,35 @@ class _Search:
         self._timer = timer
         self._matches: list[GrepMatch] = []
         self._n_files = self._n_binary = self._n_unreadable = 0
-        self._last: tuple[WorkspacePath, str] | None = None
+        self._at: tuple[WorkspacePath, str] | None = None
 
     def add(
-        self, directory: WorkspacePath, names: Sequence[str], heads: Iterable[bytes | None]
+        self,
+        directory: WorkspacePath,
+        names: Sequence[str],
+        heads: Iterable[bytes | NoMatch | None],
     ) -> bool:
         """Search more files; ``False`` if there are enough matches.
 
         Raises:
             SearchTimeoutError: When the timer ends.
         """
-        literals = self._expression.encoded_literals
-        one = literals[0] if len(literals) == 1 else None
+        expression = self._expression
+        search = self._search_all if expression.fits_blocks else None
         for name, head in zip(names, heads, strict=True):
-            # Most files take no other path than this
-            if (
-                head is not None
-                and len(head) < HEAD_BYTES
-                and head.isascii()
-                and b"\0" not in head
-                and (
-                    (one not in head if one is not None else _has_none_of(literals, head))
-                    or self._has_no_match(directory, name, head)
-                )
+            self._at = directory, name
+            if head is NoMatch.NO_MATCH or (
+                head is not None and cannot_match(head, expression.encoded_literals, search)
             ):
                 self._n_files += 1
-            else:
-                self._last = directory, name
-                self._add_one(directory / name, head)
-                if len(self._matches) > self._limits.grep_matches:
-                    return False
-        if names:
-            self._last = directory, names[-1]
+                continue
+            self._add_one(directory / name, head)
+            if len(self._matches) > self._limits.grep_matches:
+                return False
         return True
 
-    def _has_no_match(self, directory: WorkspacePath, name: str, text: bytes) -> bool:
-        """Whether no line of an ASCII text can match; ``True`` is certain."""
-        expression = self._expression
-        self._last = directory, name
-        if not expression.fits_blocks or b"\r" in text:
-            return False
-        return not expression.search(text.decode("ascii"), self._timer)
+    def _search_all(self, text: str) -> bool:
+        return self._expression.search(text, self._timer)
 
     def _add_one(self, path: WorkspacePath, head: bytes | None) -> None:
         try:
@@ -450,7 +440,7 @@ class _Search:
     def result(self, *, timed_out: bool) -> GrepResult:
         """The result; *timed_out* if the time ended before every file was searched."""
         limit = self._limits.grep_matches
-        last = self._last
+        last = self._at
         return GrepResult(
             matches=tuple(self._matches[:limit]),
             truncated=len(self._matches) > limit,
