@@ -46,6 +46,8 @@ from wink_workspace.ledger import (
     build,
 )
 from wink_workspace.ledger.commits import Commit, format_commit
+from wink_workspace.ledger.history import skip_number
+from wink_workspace.ledger.repository import GitRepository
 from wink_workspace.session import (
     ExternalChange,
     Outcome,
@@ -287,6 +289,118 @@ def test_an_ambiguous_id_is_refused(ledger) -> None:
 
 
 # Records
+
+
+# Entries by number
+
+
+def commits_read(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the commits that are read from now on."""
+    read: list[str] = []
+    real = GitRepository.read
+
+    def reading(repository: GitRepository, object_id: str) -> tuple[str, bytes]:
+        kind, content = real(repository, object_id)
+        if kind == "commit":
+            read.append(object_id)
+        return kind, content
+
+    monkeypatch.setattr(GitRepository, "read", reading)
+    return read
+
+
+def test_the_number_of_a_skip_follows_from_two_older_ones() -> None:
+    """So the next one is known without reading."""
+    assert [skip_number(n) for n in range(1, 12)] == [0, 1, 2, 1, 4, 5, 4, 1, 8, 9, 8]
+    for number in range(3, 5_000):
+        parent = number - 1
+        assert skip_number(number) in (parent, skip_number(skip_number(parent)))
+
+
+def test_any_of_many_entries_is_found_by_its_number_after_reading_a_few(
+    ledger, monkeypatch
+) -> None:
+    with ledger.write() as writer:
+        for n in range(1_000):
+            call(writer, EMPTY_TREE_ID, call_id=f"call-{n}")
+    branch = ledger.branch()
+    entries = list(branch.log())
+    read = commits_read(ledger, monkeypatch)
+    for entry in entries:
+        read.clear()
+        assert branch.find(entry.number) == entry
+        assert len(read) <= 24
+    assert branch.at(0) is branch.at(1_001) is None
+    assert branch.at(500, start=branch.find(499)) is None
+
+
+def test_an_entry_is_appended_without_reading_others(ledger, monkeypatch) -> None:
+    with ledger.write() as writer:
+        read = commits_read(ledger, monkeypatch)
+        for n in range(300):
+            call(writer, EMPTY_TREE_ID, call_id=f"call-{n}")
+        assert read == []
+        writer.find(1)
+        del read[:]
+    with ledger.write() as writer:
+        for n in range(300):
+            call(writer, EMPTY_TREE_ID, call_id=f"call-{n}")
+    assert len(read) <= 2 * 9  # some of the first session, each once
+    assert len(set(read)) == len(read)
+
+
+@given(
+    n_old=st.integers(0, 30),
+    runs=st.lists(st.integers(1, 20), min_size=1, max_size=6),
+    boundary=st.none() | st.integers(0, 120),
+    fork_at=st.none() | st.integers(0, 120),
+)
+@settings(max_examples=60, deadline=None)
+@example(n_old=20, runs=[20, 20], boundary=25, fork_at=None)
+@example(n_old=0, runs=[20, 20], boundary=30, fork_at=10)
+@example(n_old=0, runs=[20, 20], boundary=10, fork_at=30)
+def test_every_entry_that_is_kept_is_found_by_its_number_and_no_other(
+    n_old: int, runs: list[int], boundary: int | None, fork_at: int | None
+) -> None:
+    """With entries of older versions, closed and opened again, cut by retention, on a fork."""
+    with TemporaryDirectory() as directory, new_ledger(Path(directory)) as ledger:
+        with ledger.write() as writer:
+            for _ in range(n_old):
+                with pytest.MonkeyPatch.context() as monkeypatch:
+                    # Older versions wrote entries without skips
+                    monkeypatch.setattr(writer, "_skips_after", lambda head: [])
+                    call(writer, EMPTY_TREE_ID)
+        for n_entries in runs:
+            with ledger.write() as writer:
+                for _ in range(n_entries):
+                    call(writer, EMPTY_TREE_ID)
+        main = ledger.branch()
+        branch = main
+        if fork_at is not None and fork_at < main.head.number:
+            ledger.fork("other", main.find(fork_at + 1))
+            with ledger.write("other") as writer:
+                for _ in range(9):
+                    call(writer, EMPTY_TREE_ID, call_id="fork")
+            branch = ledger.branch("other")
+        last = branch.head.number
+        if boundary is not None and boundary < main.head.number:
+            ledger.store.repository.set_boundary([main.find(boundary + 1).id])
+        kept = {entry.number: entry for entry in branch.log()}
+        assert {n: branch.at(n) for n in range(last + 2)} == {
+            n: kept.get(n) for n in range(last + 2)
+        }
+        assert all(branch.kept(entry.id) == entry for entry in kept.values())
+
+
+def test_a_skip_to_the_wrong_entry_is_damage(ledger) -> None:
+    with ledger.write() as writer:
+        entries = [call(writer, EMPTY_TREE_ID, call_id=f"call-{n}") for n in range(10)]
+        writer._skips[0:2] = [writer._skips[0], (8, entries[3].id), (4, entries[3].id)]
+        forged = [call(writer, EMPTY_TREE_ID) for _ in range(8)]
+        assert any(entry.skip for entry in forged)
+        with pytest.raises(LedgerDamagedError, match="is not number"):
+            for n in range(1, 18):
+                writer.find(n)
 
 
 @dataclass(frozen=True)
@@ -686,7 +800,9 @@ def test_refs_can_be_listed_while_another_process_deletes_forks(ledger: Ledger) 
         "print('ready', flush=True)\n"
         "for n in itertools.count():\n"
         "    path = folder / f'fork-{n % 20}'\n"
-        "    path.write_text(sys.argv[2] + chr(10))\n"
+        "    new = pathlib.Path(sys.argv[1], 'new-ref')\n"
+        "    new.write_text(sys.argv[2] + chr(10))\n"
+        "    new.rename(path)\n"
         "    path.unlink()\n"
     )
     command = [sys.executable, "-c", script, str(directory), head.id]

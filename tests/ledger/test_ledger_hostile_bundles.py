@@ -46,7 +46,13 @@ class Forger:
         )
 
     def entry(
-        self, files: str, *, number: int = 1, parent: str | None = None, record: bytes | None = None
+        self,
+        files: str,
+        *,
+        number: int = 1,
+        parent: str | None = None,
+        record: bytes | None = None,
+        skip: str = "",
     ) -> str:
         text = json.dumps(EVENT).encode() if record is None else record
         session = self.tree((b"100644", b"schema", self.add("blob", b"2\n")))
@@ -55,7 +61,7 @@ class Forger:
             (b"40000", b"files", files),
             (b"40000", b"session", session),
         )
-        trailers = {"Kind": "external", "Number": str(number)}
+        trailers = {"Kind": "external", "Number": str(number), "Skip": skip}
         self.main = self.add("commit", format_commit(Commit(root, parent, AT, "forged", trailers)))
         return self.main
 
@@ -138,6 +144,24 @@ def _order(forger: Forger) -> None:
     forger.entry(forger.empty, number=3, parent=first)
 
 
+def _gap(forger: Forger) -> None:
+    first = forger.entry(forger.empty)
+    forger.entry(forger.empty, number=3, parent=first)
+
+
+def _skip(forger: Forger) -> None:
+    """The fourth entry skips to the first one in an honest history, here to the second one."""
+    entry, entries = None, list[str]()
+    for number in range(1, 4):
+        entry = forger.entry(forger.empty, number=number, parent=entry)
+        entries.append(entry)
+    forger.entry(forger.empty, number=4, parent=entry, skip=entries[1])
+
+
+def _not_an_id(forger: Forger) -> None:
+    forger.entry(forger.empty, skip="../../../config")
+
+
 def _long_link(forger: Forger) -> None:
     forger.entry(forger.tree((b"120000", b"a", forger.add("blob", b"x" * 5_000))))
 
@@ -186,6 +210,9 @@ def _lying_size(forger: Forger) -> None:
         (_deep, "nested directories"),
         (_record, "an entry cannot be read"),
         (_order, "not in order"),
+        (_gap, "not in order"),
+        (_skip, "skips to another one"),
+        (_not_an_id, "is not an id"),
         (_long_link, "a link has a target"),
         (_delta_of_nothing, "continues a history that is not here"),
         (_bad_delta, "a delta cannot be applied"),

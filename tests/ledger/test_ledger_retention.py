@@ -461,7 +461,7 @@ def ids(entries: list[LogEntry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
-def test_finding_a_former_head_reads_one_object(ledger, monkeypatch) -> None:
+def test_finding_a_former_head_reads_one_entry(ledger, monkeypatch) -> None:
     read: list[str] = []
     real = type(ledger.store.repository).read
 
@@ -475,4 +475,5 @@ def test_finding_a_former_head_reads_one_object(ledger, monkeypatch) -> None:
             rewrite(writer, b"%d" % n)
         monkeypatch.setattr(type(ledger.store.repository), "read", reading)
         assert writer.kept(first.id) == first
-    assert read == [first.id]
+    assert read[0] == first.id
+    assert len(read) == 2  # with its tree

@@ -169,6 +169,16 @@ def test_lines_older_than_the_kept_history_are_marked(workspace: Workspace) -> N
     assert [line.is_older for line in found] == [True, True, True, False]
 
 
+def test_only_as_many_entries_are_looked_at_as_wanted(workspace: Workspace) -> None:
+    second = write(workspace, "one\nTWO\nthree\n")
+    third = write(workspace, "one\nTWO\nthree\nfour\n")
+    found = workspace.blame("f", limit=2)
+    assert [(line.entry.number, line.is_older) for line in found] == [
+        *[(second, True)] * 3,
+        (third, False),
+    ]
+
+
 def test_what_has_no_lines_is_refused(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

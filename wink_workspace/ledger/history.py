@@ -4,14 +4,18 @@ A commit's tree has ``files/`` (the workspace), ``session/`` (its STATE) and ``c
 record). After a sync it also has ``base/`` (the source as it was synced). A merge has ``merged/``
 (the files of the other branch), which keeps them as long as the entry. Moving the branch's ref is
 the commit point for all of them. Entries are only appended: an undo is another entry. They are
-numbered from 1, and keep their numbers when retention removes the oldest.
+numbered from 1 without gaps, and keep their numbers when retention removes the oldest.
+
+An entry also names an older one, at a distance that follows from its number (``skip_number``). So
+one of a million entries is found by its number after reading at most 44 of them.
 
 ``Branch`` reads; ``writing.py`` has what only the holder of the writer lock may do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,12 +43,15 @@ __all__ = [
     "lost_ref",
     "merge_base",
     "read_entry",
+    "skip_number",
+    "skip_of",
 ]
 
 MAIN_BRANCH: Final = "main"
 BRANCH_FILES: Final = "wink/lines"
 """The directory, in the ledger, with a directory for the files of each branch."""
 _SHORTEST_PREFIX: Final = 4
+_ID: Final = re.compile("[0-9a-f]{40}")
 
 
 class EntryKind(StrEnum):
@@ -99,6 +106,8 @@ class LogEntry:
         target: The number of the entry that was undone or redone.
         continue_at: The id of the entry that an undo or redo reverted, if the search for the next
             one may continue there; entries of older versions do not have it.
+        skip: The id of the entry with the number ``skip_number``, unless it is the parent; entries
+            of older versions do not have it.
         merged: The id of the other branch's entry that was merged.
         base: The root of the files that the branch's changes are relative to; empty for the import.
         files: The root of the files after it.
@@ -117,6 +126,7 @@ class LogEntry:
     outcome: Outcome | None = None
     target: int | None = None
     continue_at: str = ""
+    skip: str = ""
     merged: str = ""
     base: str = ""
     files: str
@@ -150,7 +160,7 @@ def read_entry(store: ObjectStore, commit_id: str) -> LogEntry:
         LedgerDamagedError: If it is missing or not a commit of a ledger.
     """
     commit = parse_commit(commit_id, store.read(commit_id, "commit"))
-    return entry_of(commit_id, commit, store.tree(commit.tree))
+    return entry_of(commit_id, commit, store.read_tree(commit.tree))  # each entry has its own root
 
 
 def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
@@ -168,8 +178,9 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
             call_id=trailers.get("Call", ""),
             outcome=Outcome(trailers["Outcome"]) if "Outcome" in trailers else None,
             target=int(trailers["Target"]) if "Target" in trailers else None,
-            continue_at=trailers.get("Continue", ""),
-            merged=trailers.get("Merged", ""),
+            continue_at=_id(trailers, "Continue"),
+            skip=_id(trailers, "Skip"),
+            merged=_id(trailers, "Merged"),
             base="" if (base := tree.get(b"base")) is None else base.id,
             files=_part(tree, b"files"),
             session=_part(tree, b"session"),
@@ -181,11 +192,39 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
         ) from error
 
 
+def _id(trailers: Mapping[str, str], name: str) -> str:
+    found = trailers.get(name, "")
+    if found and not _ID.fullmatch(found):
+        raise ValueError(f"{name} is not an id: {found!r}")
+    return found
+
+
 def _part(tree: GitTree, name: bytes) -> str:
     entry = tree.get(name)
     if entry is None:
         raise KeyError(name.decode())
     return entry.id
+
+
+def skip_number(number: int) -> int:
+    """The number of the entry to which the entry *number* skips; 0 for the first one.
+
+    *number* - 1 is a sum of numbers 2^k - 1, of which only the two smallest may be equal, and the
+    distance is the smallest one. So a skip to an entry is the skip of the skip of its parent, or
+    the parent. E. W. Myers describes this list in "An applicative random-access stack" (1983).
+    """
+    rest, distance = number - 1, 1
+    while rest:
+        distance = (1 << (rest + 1).bit_length() - 1) - 1
+        rest -= distance
+    return number - distance
+
+
+def skip_of(entry: LogEntry) -> tuple[int, str] | None:
+    """The number and the id of the entry to which *entry* skips; ``None`` if it is not recorded."""
+    number = skip_number(entry.number)
+    skip = entry.parent if number == entry.number - 1 else entry.skip
+    return (number, skip) if skip else None
 
 
 def merge_base(store: ObjectStore, one: LogEntry, other: LogEntry) -> LogEntry | None:
@@ -232,7 +271,7 @@ class Branch:
         self.store = store
         self.ref = ref
         self._head: LogEntry | None = None
-        self._newest_end = (frozenset[str](), 0)  # a boundary, and the newest number in it
+        self._end_numbers = (frozenset[str](), tuple[int, ...]())  # of a boundary
         self.refresh()
 
     @property
@@ -264,23 +303,52 @@ class Branch:
             n += 1
             entry = self._previous(entry, ends)
 
+    def at(self, number: int, *, start: LogEntry | None = None) -> LogEntry | None:
+        """The entry with *number*, ``None`` if there is none that is kept.
+
+        Reads some entries, or every newer one if an older version wrote them.
+
+        Args:
+            number: The number.
+            start: Look at this entry and those before it; at all, if left out.
+
+        Raises:
+            LedgerDamagedError: If an entry cannot be read.
+        """
+        entry = self._head if start is None else start
+        if entry is None or not 0 < number <= entry.number:
+            return None
+        ends = self.store.repository.boundary()
+        newest_first = sorted(self._numbers_of(ends), reverse=True)
+        while entry is not None and entry.number > number:
+            skip = skip_of(entry)
+            end = next((each for each in newest_first if each <= entry.number), 0)
+            if skip is None or skip[0] < max(number, end):  # it may skip the end of the branch
+                entry = self._previous(entry, ends)
+                continue
+            entry = read_entry(self.store, skip[1])
+            if entry.number != skip[0]:
+                raise LedgerDamagedError(f"entry {entry.id} is not number {skip[0]}")
+        return entry
+
     def kept(self, entry_id: str) -> LogEntry | None:
         """The entry with the full id *entry_id*, if it belongs to this branch and is still kept.
 
-        Reads a few objects, or every newer entry where another branch's history ends later.
+        Reads a few objects, or some more where another branch's history ends later.
         """
         if self._head is None or self._head.id == entry_id:
             return self._head
         try:
             entry = read_entry(self.store, entry_id)
-            ends = [read_entry(self.store, end).number for end in self.store.repository.boundary()]
+            ends = self._numbers_of(self.store.repository.boundary())
         except LedgerError:  # it is not an entry, or was deleted
             return None
         if entry.number >= self._head.number:
             return None  # a loss of power removed it from the branch
         if entry.number >= max(ends, default=0):
             return entry  # it is after every boundary, so it is reachable
-        return entry if any(entry.id == found.id for found in self._back_to(entry.number)) else None
+        found = self.at(entry.number)
+        return entry if found is not None and found.id == entry.id else None
 
     def before(self, entry: LogEntry) -> LogEntry:
         """The entry before *entry*.
@@ -298,14 +366,15 @@ class Branch:
 
         A call is named by its whole id.
         Digits mean a number if an entry has it, otherwise the beginning of an id. Reads every
-        newer entry.
+        entry, unless it is named by its number.
 
         Raises:
             EntryMissingError: If none that is kept matches, or several ids do.
         """
         found: list[LogEntry] = []
         if isinstance(which, int) or is_number(which):
-            found = [entry for entry in self._back_to(int(which)) if entry.number == int(which)]
+            numbered = self.at(int(which))
+            found = [] if numbered is None else [numbered]
         if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
             found = [entry for entry in self.log() if entry.id.startswith(which.lower())]
         if not found:
@@ -316,12 +385,6 @@ class Branch:
                 f"the number or id {str(which)!r}"
             )
         return found[0]
-
-    def _back_to(self, number: int) -> Iterator[LogEntry]:
-        for entry in self.log():
-            yield entry
-            if entry.number <= number:
-                return
 
     def record(self, entry: LogEntry) -> Record:
         """The record of *entry*.
@@ -414,13 +477,16 @@ class Branch:
         """
         if not entry.continue_at or entry.target is None:
             return None
-        if ends != self._newest_end[0]:
-            numbers = (read_entry(self.store, end).number for end in ends)
-            self._newest_end = ends, max(numbers, default=0)
-        if entry.target <= self._newest_end[1]:
+        if entry.target <= max(self._numbers_of(ends), default=0):
             return None  # it may be older than the boundary
         found = read_entry(self.store, entry.continue_at)
         return found if found.number < entry.number else None
+
+    def _numbers_of(self, ends: frozenset[str]) -> tuple[int, ...]:
+        """The numbers of the entries of a boundary."""
+        if ends != self._end_numbers[0]:
+            self._end_numbers = ends, tuple(read_entry(self.store, end).number for end in ends)
+        return self._end_numbers[1]
 
     def _previous(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:
         if entry.parent is None or entry.id in ends:

@@ -20,7 +20,7 @@ from wink_workspace.errors import BundleError, LedgerError
 
 from .commits import Commit, parse_commit
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree
-from .history import entry_of
+from .history import LogEntry, entry_of, read_entry, skip_of
 from .names import stored_name, workspace_name
 from .objects import ObjectStore
 from .records import parse_record
@@ -89,11 +89,25 @@ class HistoryCheck:
                 parse_record(self._store.read(entry.record_id))
             except (LedgerError, RecursionError) as error:
                 raise _refusal(f"an entry cannot be read: {error}") from error
-            if entry.number < 1 or (number and entry.number >= number):
+            if entry.number < 1 or (number and entry.number != number - 1):
                 raise _refusal(f"the entry {entry.number} is not in order")
             number = entry.number
+            self._check_skip(entry)
             self._files(root, commit)
             following = None if following in self._boundary else commit.parent
+
+    def _check_skip(self, entry: LogEntry) -> None:
+        """Check the entry to which *entry* skips; one that is no longer kept is never read."""
+        if not entry.skip or entry.parent is None or entry.id in self._boundary:
+            return
+        try:
+            expected = skip_of(read_entry(self._store, entry.parent))
+            if expected is not None:
+                expected = skip_of(read_entry(self._store, expected[1]))
+        except LedgerError:
+            return
+        if expected != skip_of(entry):
+            raise _refusal(f"the entry {entry.number} skips to another one")
 
     def discard(self, commit_id: str) -> None:
         """Check a discard; raises as ``branch``."""

@@ -21,7 +21,7 @@ from .commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_l
 from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
-from .history import Branch, EntryKind, LogEntry
+from .history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
 from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import CallTimes, PendingMark, PendingMarks
@@ -29,6 +29,8 @@ from .records import dump_record
 from .refs import RefMover, SpareFiles
 
 __all__ = ["BranchWriter", "Draft"]
+
+_SKIPS_TO_NEXT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class BranchWriter(Branch):
         self._marks = PendingMarks(directory / "pending", durable=store.durable)
         self._begun: PendingMark | None = None
         self._n_discards: int | None = None
+        self._skips: list[tuple[int, str]] = []
         self.effects = EffectJournal(directory / "effects", durable=store.durable)
 
     def __enter__(self) -> BranchWriter:
@@ -141,6 +144,8 @@ class BranchWriter(Branch):
         passed(KillPoint.TREES_WRITTEN)
         parent = None if head is None else head.id
         number = 1 if head is None else head.number + 1
+        skips = [] if head is None else self._skips_after(head)
+        skip = skips[0][1] if skips and skips[0][0] < number - 1 else ""
         subject = one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT
         tool, call_id = one_line(draft.tool), one_line(draft.call_id)
         target = "" if draft.target is None else f"{draft.target}"
@@ -153,6 +158,7 @@ class BranchWriter(Branch):
             "Outcome": draft.outcome or "",
             "Target": target,
             "Continue": draft.continue_at,
+            "Skip": skip,
             "Merged": merged,
         }
         at = draft.at.astimezone(UTC).replace(microsecond=0)
@@ -171,6 +177,7 @@ class BranchWriter(Branch):
             outcome=draft.outcome,
             target=draft.target,
             continue_at=draft.continue_at,
+            skip=skip,
             merged=merged,
             base=base,
             files=draft.files,
@@ -181,7 +188,30 @@ class BranchWriter(Branch):
         passed(KillPoint.COMMIT_WRITTEN)
         self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._spares)
         self._head = entry
+        self._skips = [(number, commit_id), *skips]
         return entry
+
+    def _skips_after(self, head: LogEntry) -> list[tuple[int, str]]:
+        """Where the entry after *head* skips to, then where that one does, and so on.
+
+        Only as many as were needed until now: each entry is read once at most. It is empty if one
+        is not recorded, or no longer kept.
+        """
+        known = self._skips
+        if not known or known[0][1] != head.id:
+            known = [(head.number, head.id)]
+        if skip_number(head.number + 1) == head.number:
+            return known
+        while len(known) < _SKIPS_TO_NEXT:
+            number, id_ = known[-1]
+            try:
+                found = skip_of(head if number == head.number else read_entry(self.store, id_))
+            except LedgerError:  # without a skip, entries are found more slowly
+                return []
+            if found is None:
+                return []
+            known.append(found)
+        return known[2:]
 
     def discard(
         self,

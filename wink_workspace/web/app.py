@@ -50,7 +50,6 @@ __all__ = ["make_app"]
 _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
-_MOST_BACK: Final = 2_000
 _KEEP_ALIVE_LOOKS: Final = 75
 _MOST_STREAMS: Final = 50
 _NOT_FOUND: Final = (EntryMissingError, FileMissingError, PathEscapeError, UsageError)
@@ -219,7 +218,7 @@ class _Application:
     def _entry(self, reader: WorkspaceReader, which: str, request: Request) -> dict[str, Any]:
         entry, reported = self._pages.entry(reader, which)
         return {
-            "target": reader.reverted_by(entry, limit=_MOST_BACK),
+            "target": reader.reverted_by(entry),
             "entry": entry,
             "reported": reported,
             "images": self._pages.images(reader, entry),

@@ -48,6 +48,7 @@ __all__ = [
 ROWS_PER_PAGE: Final = 200
 _MOST_SEARCHED: Final = 20_000
 _MOST_READ: Final = 2_000
+_MOST_BLAMED: Final = 1_000
 _MAX_RECORD_BYTES: Final = 65_536
 _MAX_FILE_BYTES: Final = 1_048_576
 _MAX_IMAGE_BYTES: Final = 16 * 1_048_576
@@ -321,7 +322,7 @@ class Pages:
         return self.reported(reader).text(*review.head(_MAX_DIFF_CHARS))
 
     def file(self, reader: WorkspaceReader, entry: LogEntry, path: str) -> list[FileLine]:
-        """The lines of a file, each with the entry that wrote it.
+        """The lines of a file, each with the entry that wrote it if that is not too old.
 
         Raises:
             WinkError: If it is not a file, or too large.
@@ -331,7 +332,8 @@ class Pages:
         shown = reported.text(text)
         writers: Sequence[LogEntry | None]
         try:
-            writers = [line.entry for line in reader.blame(path, at=entry)]
+            found = reader.blame(path, at=entry, limit=_MOST_BLAMED)
+            writers = [None if line.is_older else line.entry for line in found]
         except WinkError:  # a link, or too long: shown without writers
             writers = ()
         if len(writers) < len(shown.lines):

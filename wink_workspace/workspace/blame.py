@@ -51,7 +51,8 @@ class BlamedLine:
     Attributes:
         text: The line with its line end, as it is stored.
         entry: The entry that wrote it.
-        is_older: Whether it may have been written before *entry*, the oldest that is kept.
+        is_older: Whether it may have been written before *entry*, the oldest that is kept or that
+            was looked at.
     """
 
     text: bytes
@@ -77,13 +78,13 @@ class _Version:
 class _Chain:
     """The entries of one branch from *start* backwards, each read once."""
 
-    def __init__(self, branch: Branch, start: LogEntry) -> None:
+    def __init__(self, branch: Branch, start: LogEntry, limit: int | None) -> None:
         self.start = start
-        self._rest = branch.log(start=start)
+        self._rest = branch.log(start=start, limit=limit)
         self._read: list[LogEntry] = []
 
     def at(self, number: int) -> LogEntry | None:
-        """The entry with *number*, ``None`` if it is newer than the start or not kept."""
+        """The entry with *number*, ``None`` if it is newer than the start, not kept or too far."""
         n = self.start.number - number
         if n < 0:
             return None
@@ -95,10 +96,13 @@ class _Chain:
         return self._read[n]
 
 
-def blame(branch: Branch, path: str, *, at: LogEntry) -> tuple[BlamedLine, ...]:
+def blame(
+    branch: Branch, path: str, *, at: LogEntry, limit: int | None = None
+) -> tuple[BlamedLine, ...]:
     """The lines of the file *path* after the entry *at*, each with the entry that wrote it.
 
-    The time follows the number of entries that are kept, and of those that changed the file.
+    The time follows the number of entries that are kept, and of those that changed the file. With
+    *limit*, only as many entries of each branch are looked at.
 
     Raises:
         FileMissingError: If there is no such file.
@@ -112,12 +116,14 @@ def blame(branch: Branch, path: str, *, at: LogEntry) -> tuple[BlamedLine, ...]:
         raise FileMissingError(f"{parsed} is not in entry {at.number}")
     if file.kind is not FileKind.FILE:
         raise UsageError(f"{parsed} is not a file", hint="Name a file; a link has no lines.")
-    return _Blame(branch, _text(branch.store, file)).run(_Version(parsed, file), at)
+    text = _text(branch.store, file)
+    return _Blame(branch, text, limit=limit).run(_Version(parsed, file), at)
 
 
 class _Blame:
-    def __init__(self, branch: Branch, text: bytes) -> None:
+    def __init__(self, branch: Branch, text: bytes, *, limit: int | None) -> None:
         self._branch = branch
+        self._limit = limit
         self._store = branch.store
         self._lines = BytesIO(text).readlines()
         self._writers: list[tuple[LogEntry, bool] | None] = [None] * len(self._lines)
@@ -129,7 +135,7 @@ class _Blame:
         self._merged.append((at, version))
         while self._merged:
             entry, version = self._merged.pop()
-            self._follow(_Chain(self._branch, entry), version)
+            self._follow(_Chain(self._branch, entry, self._limit), version)
         return tuple(
             BlamedLine(text, *found)
             for text, found in zip(self._lines, self._writers, strict=True)

@@ -104,12 +104,9 @@ class ReadableHistory:
             return None
         return self.record(entry)
 
-    def reverted_by(self, move: LogEntry, *, limit: int) -> LogEntry | None:
-        """The entry that an undo or redo is about, if it is among the *limit* before it."""
-        if move.target is None:
-            return None
-        entries = self._branch.log(start=move, limit=limit)
-        return next((each for each in entries if each.number == move.target), None)
+    def reverted_by(self, move: LogEntry) -> LogEntry | None:
+        """The entry that an undo, redo or restore is about, if it is kept."""
+        return None if move.target is None else self._branch.at(move.target, start=move)
 
     def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
         """The effects outside of the workspace that the entry of an undo did not take back."""
@@ -135,7 +132,9 @@ class ReadableHistory:
         store = self._ledger.store
         return tree_diff(store, diff(store, self._root_before(entry), entry.files))
 
-    def blame(self, path: str, *, at: LogEntry | int | str | None = None) -> tuple[BlamedLine, ...]:
+    def blame(
+        self, path: str, *, at: LogEntry | int | str | None = None, limit: int | None = None
+    ) -> tuple[BlamedLine, ...]:
         """A committed file, with the entry that wrote each part of it.
 
         Text that an undo, a restore or a merge brought back belongs to the call that wrote it.
@@ -144,6 +143,7 @@ class ReadableHistory:
         Args:
             path: The file.
             at: Look at the file after this entry, of any branch; by default after the newest one.
+            limit: Look back through this many entries at most; what may be older is marked.
 
         Raises:
             EntryMissingError: If there is no such entry.
@@ -153,7 +153,7 @@ class ReadableHistory:
         """
         if not isinstance(at, LogEntry):
             at = self.head if at is None else self.entry(at)
-        return blame(self._branch, path, at=at)
+        return blame(self._branch, path, at=at, limit=limit)
 
     def entry_of_any_branch(self, entry_id: str) -> LogEntry:
         """The entry with a full id; costs the same for old and new ones.
@@ -280,9 +280,11 @@ class ReadableHistory:
     def forgotten(self) -> Forgotten | None:
         """What retention removed last from this branch; ``None`` if nothing."""
         note = self._ledger.forgotten(self._branch)
-        if note is None or any(entry.number <= note.up_to_number for entry in self.log()):
-            return None  # a process died between the note and the deletion
-        return note
+        if note is None:
+            return None
+        newest = min(note.up_to_number, self.head.number)
+        # If it is kept, a process died between the note and the deletion
+        return None if self._branch.at(newest) is not None else note
 
     def discarded(self) -> tuple[Discarded, ...]:
         """What rollbacks, recoveries and undos discarded in this workspace, newest first."""
@@ -371,17 +373,15 @@ class ReadableHistory:
         }
 
     def branch_of(self, entry: LogEntry) -> str:
-        """The first branch that has *entry*, the main branch first; reads every newer entry.
+        """The first branch that has *entry*, the main branch first.
 
         Raises:
             EntryMissingError: If no branch has it.
         """
         for name in (MAIN_BRANCH, *self.forks()):
-            for found in self._ledger.branch(name).log():
-                if found.id == entry.id:
-                    return name
-                if found.number <= entry.number:
-                    break
+            found = self._ledger.branch(name).at(entry.number)
+            if found is not None and found.id == entry.id:
+                return name
         raise EntryMissingError(f"no branch has entry {entry.number}, {entry.id}")
 
     def _imported(self) -> LogEntry:
@@ -414,8 +414,11 @@ class ReadableHistory:
         main = self._ledger.branch(MAIN_BRANCH)
         if self.info.mode != "in_place" or self._branch.ref == main.ref:
             return self._imported().files
-        known = {entry.id for entry in main.log()}
-        return next((entry for entry in self.log() if entry.id in known), self._imported()).files
+        for entry in self.log():
+            common = main.at(entry.number)
+            if common is not None and common.id == entry.id:
+                return common.files
+        return self._imported().files
 
     def _root_before(self, entry: LogEntry) -> str:
         return EMPTY_TREE_ID if entry.parent is None else self._branch.before(entry).files
