@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from html.parser import HTMLParser
@@ -16,7 +17,13 @@ from wink_workspace.ledger.repository import GitRepository
 from wink_workspace.prompt import ToolResult
 from wink_workspace.web.app import make_app
 from wink_workspace.web.pages import Pages, diff_rows, image_type
-from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
+from wink_workspace.workspace import (
+    RecordedRun,
+    RunAbout,
+    Workspace,
+    WorkspaceReader,
+    WorkspaceStorage,
+)
 
 History = tuple[WorkspaceStorage, str]
 ALLOWED_SCRIPTS = {"/static/htmx.min.js", "/static/ui.js"}
@@ -251,6 +258,32 @@ def test_rows_have_the_duration_and_marks_of_calls_and_an_undo_links_its_entry(
         limit = "wink_workspace.web.pages._MAX_RECORD_BYTES"  # a real one needs a large record
         monkeypatch.setattr(limit, 10)
         assert "sandbox" not in client.get(f"/w/{name}").text
+
+
+def test_a_row_and_its_entry_have_the_tokens_and_the_words_of_their_turn(tmp_path: Path) -> None:
+    """Once for a turn; a call whose id is not unique has none."""
+    storage, name = make_history(tmp_path)
+    folder = storage.folder(name)
+    with Workspace.open(name, storage=storage) as workspace:
+        after = workspace.head.number
+        run = RecordedRun.begin(folder, RunAbout("Fix it", "m", "none", after))
+        for call_id in ("c-1", "c-2", "again", "again"):
+            with workspace.call(f"write {call_id}", call_id=call_id) as call:
+                call.files.write_text("x", f"{call_id} {workspace.head.number}")
+        first = workspace.entry(after + 1).id
+    calls = [[{"name": "w", "id": "c-1"}, {"name": "w", "id": "c-2"}]]
+    calls += [[{"name": "w", "id": "again"}]] * 2
+    usage = {"input_tokens": 1_000, "output_tokens": 234}
+    turns = [{"text": f"I see {CANARY}", "tool_calls": each, "usage": usage} for each in calls]
+    run.script.write_text("".join(f"{json.dumps(turn)}\n" for turn in turns))
+    with TestClient(client_app(storage)) as client:
+        rows = rows_of(client.get(f"/w/{name}").text)
+        assert ["1,234" in row for row in rows[:4]] == [False, False, False, True]
+        entry = client.get(f"/w/{name}/entry/{first}").text
+        assert "1,000 tokens in, 234 out" in entry
+        assert "I see &lt;script&gt;" in entry
+        run.script.write_text("{half")
+        assert "tokens" not in client.get(f"/w/{name}").text
 
 
 @pytest.mark.behaviour(195)

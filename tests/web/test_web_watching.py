@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import anyio
 import pytest
+from starlette.testclient import TestClient
 from web_support import edit, make_history
 
 from wink_workspace.errors import UsageError
 from wink_workspace.web import watching
-from wink_workspace.web.pages import Pages
+from wink_workspace.web.app import make_app
+from wink_workspace.web.pages import Pages, TimelinePage
 from wink_workspace.web.watching import Watch, Watches
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 
 
 @pytest.mark.behaviour(186)
@@ -106,3 +109,59 @@ def test_the_watches_of_the_newest_hundred_workspaces_are_kept(tmp_path: Path) -
         watches.of(str(n))
         assert watches.of("kept") is kept
     assert watches.of("first") is not first
+
+
+def changes_after(storage: WorkspaceStorage, name: str, place: str, **headers: str) -> list[str]:
+    """The events that a stream begins with, before any wait."""
+    app, stop = make_app(Pages(storage, str))
+    stop()  # the stream ends at its first wait
+    text = TestClient(app).get(f"/w/{name}/events{place}", headers=headers).text
+    return re.findall(r"^id: (\w+)\nevent: changed$", text, re.MULTILINE)
+
+
+@pytest.mark.behaviour(203)
+def test_what_was_committed_before_a_page_listened_or_while_it_did_not_is_reported(
+    tmp_path: Path,
+) -> None:
+    """A page names the state that it shows; after a break the browser names the last event."""
+    storage, name = make_history(tmp_path)
+    page = TestClient(make_app(Pages(storage, str))[0]).get(f"/w/{name}").text
+    shown = re.findall(r"/events(\?known=\w+)", page)[0]
+    assert changes_after(storage, name, shown) == []
+    with Workspace.open(name, storage=storage) as workspace:
+        edit(workspace, "n.txt", "1\n", "while nobody listened")
+    (first,) = changes_after(storage, name, shown)
+    assert changes_after(storage, name, shown, **{"last-event-id": first}) == []
+    with Workspace.open(name, storage=storage) as workspace:
+        edit(workspace, "n.txt", "2\n", "while the server was restarted")
+    (second,) = changes_after(storage, name, shown, **{"last-event-id": first})
+    assert second != first
+    assert changes_after(storage, name, "") == []
+
+
+@pytest.mark.behaviour(186)
+def test_pages_that_ask_for_the_rows_of_one_state_share_one_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, name = make_history(tmp_path)
+    client = TestClient(make_app(Pages(storage, str))[0])
+    n_rendered: list[str] = []
+    real = Pages.timeline
+
+    def counted(pages: Pages, reader: WorkspaceReader, **options: str) -> TimelinePage:
+        n_rendered.append(reader.info.id)
+        return real(pages, reader, **options)
+
+    monkeypatch.setattr(Pages, "timeline", counted)
+    for state in ("0" * 32, "1" * 32):
+        answers = {client.get(f"/w/{name}/rows?q=&state={state}").text for _ in range(10)}
+        assert len(answers) == 1
+    assert len(n_rendered) == 2
+    client.get(f"/w/{name}/rows?q=other&state={'1' * 32}")
+    client.get(f"/w/{name}/rows?q=")
+    client.get(f"/w/{name}/rows?q=&state=../x")
+    assert len(n_rendered) == 5
+    for n in range(20):
+        client.get(f"/w/{name}/rows?q=&state={n:032x}")
+    client.get(f"/w/{name}/rows?q=&state={'0' * 32}")
+    assert len(n_rendered) == 5 + 20 + 1 - 1, "only the newest answers are kept"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import os
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from wink_workspace.attempts import AttemptContext, Attempts, LocalEngine, Score
 from wink_workspace.clock import TokenUsage
@@ -112,3 +118,63 @@ def fuzzed_places(storage: WorkspaceStorage, name: str, *, n: int, seed: int) ->
             yield f"/w/{name}/files/{workspace.head.id}/{url}"
             yield f"/w/{name}/compare?from={workspace.head.id}&to=1&view={quote(file_name())}"
             yield f"/w/{name}/files/{workspace.head.id}"
+
+
+@dataclass
+class Server:
+    """A process that serves the pages, a browser's cookie for it, and where its link leads."""
+
+    process: subprocess.Popen[str]
+    host: str
+    cookie: str
+    start: str
+
+    def send(self, place: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+        """The status and the body of an answer, on a connection of its own."""
+        connection = http.client.HTTPConnection(self.host, timeout=60)
+        headers = {"Cookie": self.cookie, "Origin": f"http://{self.host}"}
+        try:
+            if form is None:
+                connection.request("GET", place, headers=headers)
+            else:
+                headers["Content-Type"] = "application/x-www-form-urlencoded"
+                connection.request("POST", place, urlencode(form), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def form_token(self, workspace: str) -> str:
+        """The token of the forms of a page."""
+        found = re.search(r'name="token" value="([^"]*)"', self.send(f"/w/{workspace}")[1])
+        assert found
+        return found[1]
+
+
+@contextmanager
+def serving(storage: WorkspaceStorage, *arguments: str) -> Iterator[Server]:
+    """The command ``ui --write``; it is killed at the end."""
+    home = str(storage.state_dir.parent)
+    process = subprocess.Popen(
+        [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": home, "XDG_STATE_HOME": home},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout
+        with process.stdout:
+            link = process.stdout.readline().strip()
+        host, _, place = link.removeprefix("http://").partition("/")
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("GET", f"/{place}")
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        yield Server(process, host, cookie, answer.headers["Location"])
+    finally:
+        process.kill()
+        process.wait()

@@ -16,6 +16,9 @@ from .context import CommandContext
 
 __all__ = ["ui"]
 
+WorkspaceArgument = Annotated[
+    str, typer.Argument(help="The workspace to begin with; the list of all, if left out.")
+]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any free one.")]
 WriteOption = Annotated[
     bool, typer.Option("--write", help="Let the pages undo, restore, fork, merge and apply.")
@@ -25,6 +28,7 @@ OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in your 
 
 def ui(
     context: CommandContext,
+    workspace: WorkspaceArgument = "",
     port: PortOption = 0,
     open_browser: OpenOption = False,
     write: WriteOption = False,
@@ -59,5 +63,6 @@ def ui(
         redact=context.redact,
         on_ready=show,
         open_workspace=context.open if write else None,
+        workspace=workspace,
         port=port,
     )

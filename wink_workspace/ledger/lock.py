@@ -29,6 +29,8 @@ from .disk import is_disk_full, ledger_failures
 
 __all__ = ["LockFile", "Owner", "SharedLock", "WriterLock", "try_read_lock"]
 
+_ENDED: Final = ("Z", "X")
+"""The states of a process that has ended."""
 _NO_OWNER: Final = 0o600
 _OWNER_WITHOUT_TEXT: Final = 0o100
 
@@ -63,13 +65,16 @@ class Owner:
 
 
 def _start_of(pid: int) -> str:
-    """The boot id and the start of *pid* in clock ticks since boot; empty without a process."""
+    """The boot id and the start of *pid* in clock ticks since boot; empty if it has ended.
+
+    A process that has ended may still be listed, until its parent asks for its status.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return f"{boot}/{fields[19]}"
+    return "" if fields[0] in _ENDED else f"{boot}/{fields[19]}"
 
 
 _held: weakref.WeakSet[LockFile] = weakref.WeakSet()

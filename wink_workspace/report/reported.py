@@ -23,7 +23,15 @@ from wink_workspace.ledger import LogEntry
 from wink_workspace.workspace import RecordedRun
 from wink_workspace.workspace.reading import ReadableHistory
 
-__all__ = ["ReportedEntry", "ReportedHistory", "ReportedRun", "Text", "visible"]
+__all__ = [
+    "ReportedEntry",
+    "ReportedHistory",
+    "ReportedRun",
+    "Text",
+    "tokens_text",
+    "turns_by_call",
+    "visible",
+]
 
 _MAX_TEXT_CHARS: Final = 100_000
 _MAX_LINE_CHARS: Final = 2_000
@@ -120,11 +128,11 @@ class ReportedHistory:
         for n, run in enumerate(self._runs):
             own = _up_to(entries, starts[n + 1] if n + 1 < len(starts) else None)
             turns = run.turns()
-            of_call = _turns_by_call(turns)
+            of_call = turns_by_call(turns)
             yield ReportedRun(
                 self.text(run.about.task),
                 self.line(run.about.model),
-                _tokens(sum((turn.usage for turn in turns), TokenUsage())),
+                tokens_text(sum((turn.usage for turn in turns), TokenUsage())),
                 [self.entry(each, _next(of_call[each.call_id])) for each in own],
                 self.text("" if not turns or turns[-1].tool_calls else turns[-1].text),
             )
@@ -145,7 +153,7 @@ class ReportedHistory:
             subject=self.line(entry.subject),
             at=f"{entry.at:%Y-%m-%d %H:%M:%S} UTC",
             duration="" if not isinstance(seconds, int | float) else f"{seconds:,.3f} s",
-            tokens="" if turn is None else _tokens(turn.usage),
+            tokens="" if turn is None else tokens_text(turn.usage),
             thought=self.text("" if turn is None else turn.text),
             arguments=self.text(_as_json(params)),
             output=self.text(str(data.get("text") or data.get("reason") or "")),
@@ -182,7 +190,7 @@ def _up_to(entries: deque[LogEntry], number: int | None) -> list[LogEntry]:
     return found
 
 
-def _turns_by_call(turns: Sequence[ModelTurn]) -> defaultdict[str, deque[ModelTurn | None]]:
+def turns_by_call(turns: Sequence[ModelTurn]) -> defaultdict[str, deque[ModelTurn | None]]:
     """For each id of a call the turns with it, oldest first; ``None`` for later calls of a turn."""
     found: defaultdict[str, deque[ModelTurn | None]] = defaultdict(deque)
     for turn in turns:
@@ -195,7 +203,8 @@ def _next(turns: deque[ModelTurn | None]) -> ModelTurn | None:
     return turns.popleft() if turns else None
 
 
-def _tokens(usage: TokenUsage) -> str:
+def tokens_text(usage: TokenUsage) -> str:
+    """The tokens in words; ``""`` without any."""
     if not usage.total_tokens:
         return ""
     return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"

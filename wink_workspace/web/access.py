@@ -56,15 +56,19 @@ class AccessGuard:
         clock: The time, for the token.
         form_token: The token that each form has; ``""`` if the server only reads. The fields of an
             accepted form are in ``scope["form"]``.
+        start: The page that the link opens.
 
     Attributes:
         address: ``HOST:PORT`` of the server; requests are refused before it is set.
     """
 
-    def __init__(self, app: ASGIApp, clock: Clock, *, form_token: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, clock: Clock, *, form_token: str = "", start: str = "/"
+    ) -> None:
         self._app = app
         self._clock = clock
         self._form_token = form_token
+        self._start = start
         self._session = secrets.token_urlsafe(32)
         self._token = secrets.token_urlsafe(32)
         self._token_until_s = 0.0
@@ -174,7 +178,7 @@ class AccessGuard:
                 "`wink-workspace ui` runs for a new one.",
             )
         self._token_until_s = 0.0
-        answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        answer = RedirectResponse(self._start, HTTPStatus.SEE_OTHER)
         answer.set_cookie(_COOKIE, self._session, path="/", httponly=True, samesite="strict")
         return answer
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,14 +38,14 @@ from wink_workspace.filesystem import FileKind
 from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.wording import counted
 from wink_workspace.workspace import WorkspaceReader
-from wink_workspace.workspace.live_runs import RunInProgress
+from wink_workspace.workspace.live_runs import RunEnded, RunInProgress
 
 from .actions import Actions, Form
 from .attempts import HEIGHT, WIDTH
 from .highlighting import code_style
 from .pages import Pages, TimelinePage, diff_rows
 from .runs import run_line
-from .watching import LOOK_S, Watch, Watches
+from .watching import LOOK_S, Watch, Watches, state_of
 
 __all__ = ["make_app"]
 
@@ -52,6 +54,8 @@ _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
 _KEEP_ALIVE_LOOKS: Final = 75
 _MOST_STREAMS: Final = 50
+_MOST_SHARED_ROWS: Final = 8
+_STATE: Final = re.compile("[0-9a-f]{32}")
 _NOT_FOUND: Final = (EntryMissingError, FileMissingError, PathEscapeError, UsageError)
 
 
@@ -78,6 +82,8 @@ class _Application:
         self.stopping = _Stopping()
         self._actions = actions
         self._n_streams = 0
+        self._shared_rows: OrderedDict[tuple[str, str, bool, str], Response] = OrderedDict()
+        self._sharing = threading.Lock()
         self._watches = Watches(pages.ledger, pages.live_state)
         self._pages = pages
         self._templates = Environment(
@@ -174,6 +180,7 @@ class _Application:
         selected = request.query_params.get("entry", "")
         with self._pages.reader(workspace) as reader:
             folds = _folds(request)
+            state = state_of(self._pages.live_state_in(reader))  # before what the page shows
             page = self._pages.timeline(reader, query=query, folds=folds)
             shown = self._entry(reader, selected, request) if selected else None
             branches = list(reader.heads())
@@ -191,10 +198,28 @@ class _Application:
             branches=branches,
             running=running,
             folds=folds,
+            state=state,
         )
 
     def rows(self, request: Request) -> Response:
-        """The rows after a cursor, without the page around them."""
+        """The rows after a cursor, without the page around them.
+
+        All open pages ask for the newest ones when something has changed. They name the state that
+        they were notified of, and share the answer for it.
+        """
+        workspace, query = _workspace(request), request.query_params.get("q", "")
+        state = request.query_params.get("state", "")
+        if "after" in request.query_params or not _STATE.fullmatch(state):
+            return self._rows(request)
+        key = (workspace, query, _folds(request), state)
+        with self._sharing:
+            if key not in self._shared_rows:
+                self._shared_rows[key] = self._rows(request)
+                if len(self._shared_rows) > _MOST_SHARED_ROWS:
+                    self._shared_rows.popitem(last=False)
+            return self._shared_rows[key]
+
+    def _rows(self, request: Request) -> Response:
         after, query = request.query_params.get("after", ""), request.query_params.get("q", "")
         with self._pages.reader(_workspace(request)) as reader:
             folds = _folds(request)
@@ -293,6 +318,7 @@ class _Application:
         """One run of attempts, by default the newest; only what changes, for a live page."""
         workspace, wanted = _workspace(request), request.query_params.get("run", "")
         with self._pages.reader(workspace) as reader:
+            state = state_of(self._pages.live_state_in(reader))
             runs = self._pages.runs(reader)
         run = next((each for each in runs if wanted in ("", each.run_id)), None)
         if wanted and run is None:
@@ -304,6 +330,7 @@ class _Application:
             run=run,
             width=WIDTH,
             height=HEIGHT,
+            state=state,
         )
 
     def run(self, request: Request) -> Response:
@@ -333,18 +360,28 @@ class _Application:
         workspace = _workspace(request)
         branch = request.query_params.get("branch", MAIN_BRANCH)
         run = await anyio.to_thread.run_sync(self._pages.run_in_progress, workspace, branch)
-        ending = self._pages.ending(workspace, branch) if run is None else ""
+
+        def ending() -> str:
+            try:
+                return self._pages.ending(workspace, branch)
+            except WinkError as error:  # the workspace was deleted meanwhile
+                return self._pages.line(error.message)
+
         return StreamingResponse(self._run_lines(run, ending), media_type="text/event-stream")
 
-    async def _run_lines(self, run: RunInProgress | None, ending: str) -> AsyncGenerator[str]:
+    async def _run_lines(
+        self, run: RunInProgress | None, ending: Callable[[], str]
+    ) -> AsyncGenerator[str]:
         template = self._templates.get_template("run_line.html")
         self._n_streams += 1
+        has_ended = False
         try:
             yield "retry: 1000\n\n"
             for n_looks in count(1):
                 is_over = run is None or run.is_over  # before the events, which are the last then
                 events = [] if run is None else await anyio.to_thread.run_sync(run.new_events)
                 for event in events:
+                    has_ended = isinstance(event, RunEnded)
                     yield _frame("line", template.render(each=run_line(event, self._pages.line)))
                 if is_over or self.stopping.is_set:
                     break
@@ -352,34 +389,41 @@ class _Application:
                     yield ": still here\n\n"
                 await anyio.sleep(LOOK_S)
             if not self.stopping.is_set:
-                yield _frame("over", ending or "The run is over.")
+                killed = "" if has_ended else await anyio.to_thread.run_sync(ending)
+                yield _frame("over", killed or "The run is over.")
         finally:
             self._n_streams -= 1
             if run is not None:
                 run.close()
 
     async def events(self, request: Request) -> Response:
-        """A stream with an event for each change of a branch."""
+        """A stream with an event for each change of a branch since what the page shows.
+
+        A page says what it shows; a browser that connects again says what it received last.
+        """
         if self._n_streams >= _MOST_STREAMS:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open")
         watch = self._watches.of(_workspace(request))
-        version = await watch.look()
-        return StreamingResponse(self._changes(watch, version), media_type="text/event-stream")
+        await watch.look()
+        shown = request.headers.get("last-event-id") or request.query_params.get("known", "")
+        return StreamingResponse(
+            self._changes(watch, shown or watch.state), media_type="text/event-stream"
+        )
 
-    async def _changes(self, watch: Watch, known: int) -> AsyncGenerator[str]:
+    async def _changes(self, watch: Watch, shown: str) -> AsyncGenerator[str]:
         self._n_streams += 1
         try:
             yield "retry: 1000\n\n"
             for n_looks in count(1):
+                if watch.state != shown:
+                    shown = watch.state
+                    yield f"id: {shown}\nevent: changed\ndata:\n\n"
+                elif n_looks % _KEEP_ALIVE_LOOKS == 0:
+                    yield ": still here\n\n"
                 await anyio.sleep(LOOK_S)
                 if self.stopping.is_set:
                     return
-                present = await watch.look()
-                if present != known:
-                    known = present
-                    yield "event: changed\ndata:\n\n"
-                elif n_looks % _KEEP_ALIVE_LOOKS == 0:
-                    yield ": still here\n\n"
+                await watch.look()
         except WinkError:  # deleted
             yield "event: gone\ndata:\n\n"
         finally:

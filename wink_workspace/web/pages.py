@@ -33,6 +33,7 @@ from wink_workspace.workspace.summaries import summary_of
 
 from .attempts import RunItem, run_item
 from .highlighting import highlighted
+from .turns import Turns
 
 __all__ = [
     "DiffRow",
@@ -89,6 +90,7 @@ class TimelineItem:
     subject: str
     outcome: str
     duration: str
+    tokens: str
     marks: tuple[str, ...]
     n_folded: int = 0
 
@@ -187,7 +189,11 @@ class Pages:
     def live_state(self, workspace: str) -> object:
         """What changes when something of a workspace changes that a page shows live."""
         with self.reader(workspace) as reader:
-            return reader.heads(), reader.documents(RUNS_KIND).versions()
+            return self.live_state_in(reader)
+
+    def live_state_in(self, reader: WorkspaceReader) -> object:
+        """As ``live_state``."""
+        return reader.heads(), reader.documents(RUNS_KIND).versions()
 
     def runs(self, reader: WorkspaceReader) -> list[RunItem]:
         """The runs of attempts, newest first.
@@ -243,6 +249,7 @@ class Pages:
         With *folds*, external edits that follow each other are one row.
         """
         reported, wanted = self.reported(reader), query.casefold()
+        turns = self._turns(reader)
         items: list[TimelineItem] = []
         cursor = after
         last: TimelineRow | None = None
@@ -256,12 +263,18 @@ class Pages:
             if is_folded:
                 items[-1] = replace(items[-1], n_folded=items[-1].n_folded + 1)
             elif is_shown:
-                items.append(_item(row, subject, self._about(reader, row.entry)))
+                turn = turns.of(row.entry)
+                tokens = 0 if turn is None else turn.usage.total_tokens
+                items.append(_item(row, subject, self._about(reader, row.entry), tokens))
             last = row
         width = max((len(item.lanes) for item in items), default=0)
         return TimelinePage(
             [replace(each, lanes=each.lanes.ljust(width)) for each in items], cursor
         )
+
+    def _turns(self, reader: WorkspaceReader) -> Turns:
+        folder = self._storage.folder(reader.info.id)
+        return Turns(folder.of_branch(branch) for branch in reader.heads())
 
     def _about(self, reader: WorkspaceReader, entry: LogEntry) -> _CallNotes:
         """What a row says of the record of a call; nothing if that is large."""
@@ -289,7 +302,7 @@ class Pages:
             EntryMissingError: If there is none.
         """
         found = self.find(reader, which)
-        return found, self.reported(reader).entry(found)
+        return found, self.reported(reader).entry(found, self._turns(reader).of(found))
 
     def find(self, reader: WorkspaceReader, which: str) -> LogEntry:
         """The entry with an id, or a number on the main branch, or the newest one of a branch."""
@@ -354,7 +367,7 @@ def _continues(last: TimelineRow, row: TimelineRow) -> bool:
     return is_external and last.entry.parent == row.entry.id and not row.branches
 
 
-def _item(row: TimelineRow, subject: str, about: _CallNotes) -> TimelineItem:
+def _item(row: TimelineRow, subject: str, about: _CallNotes, tokens: int) -> TimelineItem:
     entry = row.entry
     return TimelineItem(
         id=entry.id,
@@ -366,6 +379,7 @@ def _item(row: TimelineRow, subject: str, about: _CallNotes) -> TimelineItem:
         subject=subject,
         outcome="" if entry.outcome is None else entry.outcome.value.replace("_", " "),
         duration=about.duration,
+        tokens=f"{tokens:,} tokens" if tokens else "",
         marks=about.marks,
     )
 

@@ -32,6 +32,7 @@ def serve_web(
     redact: Callable[[str], str],
     on_ready: Callable[[Callable[[], str]], None],
     open_workspace: Callable[[str], Workspace] | None = None,
+    workspace: str = "",
     port: int = 0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
@@ -46,13 +47,15 @@ def serve_web(
         on_ready: Called when requests are accepted, with a function that makes a new link.
         open_workspace: Opens the branch ``WORKSPACE/BRANCH``, so that the pages can change it; by
             default they only read.
+        workspace: The workspace whose page the link opens; the list of all, if left out.
         port: The port; 0 for any free port.
         clock: The time.
 
     Raises:
-        UsageError: If it cannot listen on the port.
+        UsageError: If it cannot listen on the port, or there is no such workspace.
     """
-    anyio.run(_serve, storage, redact, on_ready, open_workspace, port, clock)
+    start = f"/w/{storage.folder(workspace).info().id}" if workspace else "/"
+    anyio.run(_serve, storage, redact, on_ready, open_workspace, start, port, clock)
 
 
 async def _serve(
@@ -60,6 +63,7 @@ async def _serve(
     redact: Callable[[str], str],
     on_ready: Callable[[Callable[[], str]], None],
     open_workspace: Callable[[str], Workspace] | None,
+    start: str,
     port: int,
     clock: Clock,
 ) -> None:
@@ -67,7 +71,7 @@ async def _serve(
     actions = None if open_workspace is None else Actions(pages, open_workspace)
     form_token = "" if actions is None else secrets.token_urlsafe(32)
     app, stop = make_app(pages, actions=actions, form_token=form_token)
-    guard = AccessGuard(app, clock, form_token=form_token)
+    guard = AccessGuard(app, clock, form_token=form_token, start=start)
     with contextlib.closing(listen(own_loopback_address(secrets.token_hex()), port)) as listening:
         guard.address = ":".join(map(str, listening.getsockname()[:2]))
         server = WebServer(

@@ -8,6 +8,7 @@ next look, since two moves within the resolution of these times look like one.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import anyio.to_thread
 
 from wink_workspace.errors import WinkError
 
-__all__ = ["LOOK_S", "Watch", "Watches"]
+__all__ = ["LOOK_S", "Watch", "Watches", "state_of"]
 
 LOOK_S: Final = 0.2
 """How often a watched workspace is looked at; a call appears after at most this time."""
@@ -39,6 +40,7 @@ class Watch:
 
     Attributes:
         version: Increased with each change that was found.
+        state: Identifies what was found, also for another server.
         n_reads: How often *read* was called.
     """
 
@@ -52,6 +54,7 @@ class Watch:
         self._is_recent = True
         self._known: object = None
         self.version = 0
+        self.state = ""
         self.n_reads = 0
 
     async def look(self) -> int:
@@ -80,6 +83,7 @@ class Watch:
             raise
         if found != self._known:
             self._known = found
+            self.state = state_of(found)
             self.version += 1
 
     def _present(self) -> _Stamps:
@@ -88,6 +92,11 @@ class Watch:
             for directory, _, _ in os.walk(self._refs / below):
                 found.append((directory, _time_ns(directory)))
         return (*found, ("packed-refs", _time_ns(self._packed)))
+
+
+def state_of(found: object) -> str:
+    """A short name of what ``Watch`` reads, the same wherever it is read."""
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:32]
 
 
 def _time_ns(path: str | Path) -> int:

@@ -42,8 +42,8 @@ if (travel) {
   slider.addEventListener("change", () => travel.submit());
 }
 
-async function addNew() {
-  const answer = await fetch(rows.dataset.rows);
+async function addNew(state) {
+  const answer = await fetch(`${rows.dataset.rows}&state=${state}`);
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = [...page.body.children];
@@ -80,11 +80,34 @@ async function showPart(part) {
 
 const part = document.getElementById("part");
 const watched = rows || part;
+let wanted = "", shown = ""; // states of the workspace
+let isLoading = false;
+
+// One request at a time, so that an older answer never replaces a newer one.
+async function showNewest() {
+  if (isLoading) return;
+  isLoading = true;
+  try {
+    while (shown !== wanted) {
+      const state = wanted;
+      await (rows ? addNew(state) : showPart(part));
+      shown = state;
+    }
+  } catch { // the server has ended; the stream reports that, and it is tried again after onopen
+  } finally { isLoading = false; }
+}
+
+function onLost(events) {
+  live.textContent = events.readyState === EventSource.CLOSED
+    ? "The server has ended. Start wink-workspace ui again, and open its link."
+    : "The server does not answer; trying again.";
+}
+
 if (watched) {
   const events = new EventSource(watched.dataset.watch);
-  events.onopen = () => { live.textContent = "live"; };
-  events.onerror = () => { live.textContent = "The server does not answer; trying again."; };
-  events.addEventListener("changed", () => (rows ? addNew() : showPart(part)));
+  events.onopen = () => { live.textContent = "live"; showNewest(); };
+  events.onerror = () => onLost(events);
+  events.addEventListener("changed", (event) => { wanted = event.lastEventId; showNewest(); });
   events.addEventListener("gone", () => { live.textContent = "This workspace was deleted."; events.close(); });
 }
 
@@ -92,7 +115,7 @@ const run = document.getElementById("run");
 if (run) {
   const events = new EventSource(run.dataset.watch);
   events.onopen = () => { live.textContent = "live"; run.replaceChildren(); };
-  events.onerror = () => { live.textContent = "The server does not answer; trying again."; };
+  events.onerror = () => onLost(events);
   events.addEventListener("line", (event) => {
     const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 4;
     const page = new DOMParser().parseFromString(event.data, "text/html");
