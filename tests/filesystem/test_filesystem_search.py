@@ -580,6 +580,28 @@ def test_search_is_complete_when_no_filter_can_start(
     assert (found.n_files, len(found.matches)) == (400, 8)
 
 
+def test_search_is_complete_when_a_filter_has_no_room_for_names(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bool] = []
+    send = Filter.send
+
+    def send_with_little_room(self: Filter, groups: Sequence[Group]) -> bool:
+        # The least that the kernel allows is less than ten of these names
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        sent.append(send(self, groups))
+        return sent[-1]
+
+    for file in (filtered / "d10").iterdir():
+        file.rename(file.with_name(f"{file.name}{'x' * 240}"))
+    monkeypatch.setattr(searching, "_LOAD_FILES", 20)
+    monkeypatch.setattr(Filter, "send", send_with_little_room)
+    with DiskFilesystem(filtered) as disk:
+        found = disk.grep("needle")
+    assert not all(sent)
+    assert (found.n_files, len(found.matches)) == (400, 8)
+
+
 def test_no_process_is_left_after_a_search_that_ends_at_the_limit(
     filtered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

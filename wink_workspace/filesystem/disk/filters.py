@@ -47,10 +47,16 @@ class Filter:
         self.n_waiting = 0
 
     def send(self, groups: Sequence[Group]) -> bool:
-        """Ask about files in at most ``MAX_DIRECTORIES`` directories; ``False`` if it ended."""
+        """Ask about files in at most ``MAX_DIRECTORIES`` directories.
+
+        ``False`` if there is no room for the names now, or if the filter ended.
+        """
         names = (b"\0".join(map(os.fsencode, names)) for _, names in groups)
+        self._channel.settimeout(0)
         try:
             socket.send_fds(self._channel, [b"\0\0".join(names)], [fd for fd, _ in groups])
+        except BlockingIOError:
+            return False
         except OSError:
             self._ended = True
             return False
