@@ -404,7 +404,7 @@ def bench_git_command_clone_local(benchmark, repository: Path, tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize("n_calls", [10, 2_000])
+@pytest.mark.parametrize("n_calls", [10, 10_000])
 def bench_disk_close(
     benchmark, n_calls: int, sources: Callable[[int, int], Path], tmp_path
 ) -> None:
