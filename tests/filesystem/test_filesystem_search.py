@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import json
 import os
 import socket
 import subprocess
@@ -36,6 +37,7 @@ from wink_workspace.filesystem import (
     MemoryFilesystem,
     WorkspacePath,
     parse_path,
+    search_filter,
 )
 from wink_workspace.filesystem.disk import searching
 from wink_workspace.filesystem.disk.descriptors import Descriptor
@@ -51,7 +53,7 @@ from wink_workspace.filesystem.search import (
     grep_files,
     literal_prefix,
 )
-from wink_workspace.filesystem.search_filter import cannot_match
+from wink_workspace.filesystem.search_filter import LOOK, cannot_match
 
 Children = Callable[[WorkspacePath], Iterable[FileStat]]
 
@@ -655,6 +657,48 @@ def test_file_that_becomes_a_pipe_or_a_link_is_not_read_by_a_filter(
     with Racing(filtered) as tree, DiskFilesystem(tree) as disk:
         found = disk.grep("needle")
     assert (found.n_files, len(found.matches), found.n_unreadable) == (398, 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may_match"),
+    [(None, "full|match|nul|large|latin|missing"), ("e{2}dle", "match|nul|large|latin|missing")],
+)
+def test_filter_asks_for_a_look_at_files_of_which_it_is_not_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str | None, may_match: str
+) -> None:
+    """The program, in this process."""
+    contents = {
+        "empty": b"",
+        "full": b"need\n",
+        "match": b"a needle\n",
+        "nul": b"\0",
+        "large": b"y" * HEAD_BYTES,
+        "latin": b"\xe9",
+        "utf-8": b"\xc3\xa9",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    names = [*contents, "missing"]
+    settings = {
+        "literals": ["need"],
+        "pattern": pattern,
+        "timeout_s": 5.0,
+        "library": str(Path(regex.__file__).parents[1]),
+        "open_flags": os.O_RDONLY,
+    }
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, Descriptor(os.open(tmp_path, os.O_RDONLY)) as directory:
+        ours.send(json.dumps(settings).encode())
+        packet = "\0".join(names).encode() + b"\0\0match"
+        socket.send_fds(ours, [packet], [directory, directory])
+        ours.shutdown(socket.SHUT_WR)
+        monkeypatch.setattr(sys, "argv", ["search_filter.py", str(theirs.detach())])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        search_filter.main()
+        answer = ours.recv(100)
+    looked = [name for name, each in zip(names, answer, strict=False) if each == LOOK]
+    assert "|".join(looked) == may_match
+    assert (len(answer), answer[-1]) == (len(names) + 1, LOOK)
 
 
 @given(

@@ -102,18 +102,18 @@ class _Filter:
 
 def main() -> None:
     """Answer until the other end is closed."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    asked = _Filter(json.loads(channel.recv(MAX_PACKET_BYTES)))
     flags = socket.MSG_CMSG_CLOEXEC
-    while True:
-        packet, opened, _, _ = socket.recv_fds(channel, MAX_PACKET_BYTES, MAX_DIRECTORIES, flags)
-        if not packet:
-            return
-        answers = bytearray()
-        for directory, names in zip(opened, packet.split(b"\0\0"), strict=True):
-            answers += bytes([asked.answer(name, directory) for name in names.split(b"\0")])
-            os.close(directory)
-        channel.send(answers)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        asked = _Filter(json.loads(channel.recv(MAX_PACKET_BYTES)))
+        while True:
+            packet, opened, *_ = socket.recv_fds(channel, MAX_PACKET_BYTES, MAX_DIRECTORIES, flags)
+            if not packet:
+                return
+            answers = bytearray()
+            for directory, names in zip(opened, packet.split(b"\0\0"), strict=True):
+                answers += bytes([asked.answer(name, directory) for name in names.split(b"\0")])
+                os.close(directory)
+            channel.send(answers)
 
 
 if __name__ == "__main__":
