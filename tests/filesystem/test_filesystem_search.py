@@ -573,6 +573,30 @@ def test_search_is_complete_when_a_filter_dies(
     assert (found.n_files, len(found.matches), found.n_unreadable) == (400, 8, 0)
 
 
+def test_search_reads_only_a_little_ahead_after_its_filter_died(
+    filtered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Filter.send
+
+    def send_and_die(self: Filter, groups: Sequence[Group]) -> bool:
+        self._channel.shutdown(socket.SHUT_RDWR)
+        return send(self, groups)
+
+    monkeypatch.setattr(Filter, "send", send_and_die)
+    entered: set[str] = set()
+
+    class Recording(DiskTree):
+        def entered(self, path: WorkspacePath) -> Descriptor:
+            entered.add(str(path))
+            return super().entered(path)
+
+    limits = FilesystemLimits(grep_matches=4)  # the fifth is in d10
+    with Recording(filtered) as tree, DiskFilesystem(tree, limits=limits) as disk:
+        assert disk.grep("needle").truncated
+    assert {"d10"} <= entered
+    assert not {"d18", "d19"} & entered
+
+
 def test_search_is_complete_when_no_filter_can_start(
     filtered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,6 +620,7 @@ def test_search_is_complete_when_a_filter_has_no_room_for_names(
 
     for file in (filtered / "d10").iterdir():
         file.rename(file.with_name(f"{file.name}{'x' * 240}"))
+    # A whole directory in one packet
     monkeypatch.setattr(searching, "_LOAD_FILES", 20)
     monkeypatch.setattr(Filter, "send", send_with_little_room)
     with DiskFilesystem(filtered) as disk:
@@ -624,7 +649,7 @@ def test_filter_that_does_not_answer_ends_the_search_at_its_time_limit(
     filtered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def accept(self: Filter, _groups: Sequence[Group]) -> bool:
-        self.n_waiting += 1
+        self._n_waiting += 1
         return True
 
     monkeypatch.setattr(Filter, "send", accept)

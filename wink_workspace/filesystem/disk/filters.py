@@ -24,6 +24,7 @@ from .descriptors import READ
 __all__ = ["Filter", "n_useful_filters", "started_filters"]
 
 _MOST_FILTERS: Final = 3
+_MOST_REQUESTS: Final = 3
 
 Group: TypeAlias = tuple[int, Sequence[str]]
 """A descriptor of a directory, and names of files in it."""
@@ -35,16 +36,16 @@ def n_useful_filters() -> int:
 
 
 class Filter:
-    """A running filter, which answers requests in their order.
-
-    Attributes:
-        n_waiting: Requests without an answer. Read only.
-    """
+    """A running filter, which answers requests in their order."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._ended = False
-        self.n_waiting = 0
+        self._n_waiting = 0
+        self._is_full = self._ended = False
+
+    def takes_more(self) -> bool:
+        """Whether it should get another request; it has a few, so that it need not wait."""
+        return not self._ended and not self._is_full and self._n_waiting < _MOST_REQUESTS
 
     def send(self, groups: Sequence[Group]) -> bool:
         """Ask about files in at most ``MAX_DIRECTORIES`` directories.
@@ -56,11 +57,12 @@ class Filter:
         try:
             socket.send_fds(self._channel, [b"\0\0".join(names)], [fd for fd, _ in groups])
         except BlockingIOError:
+            self._is_full = True
             return False
         except OSError:
             self._ended = True
             return False
-        self.n_waiting += 1
+        self._n_waiting += 1
         return True
 
     def has_answer(self) -> bool:
@@ -80,7 +82,8 @@ class Filter:
         Raises:
             SearchTimeoutError: If the *timer* ends first.
         """
-        self.n_waiting -= 1
+        self._n_waiting -= 1
+        self._is_full = False
         if self._ended:
             return None
         self._channel.settimeout(timer.left_s())

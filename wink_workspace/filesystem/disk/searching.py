@@ -54,9 +54,8 @@ _MOST_WAITS: Final = 200
 _FILES_WITHOUT_FILTERS: Final = 4_000
 """Filters are used after this many files: to start one takes as long as to read 3,000."""
 _LOAD_FILES: Final = 256
-_LOADS_A_FILTER: Final = 3
 _OWN_LOADS: Final = 4
-"""Files are given to a filter in loads, a few ahead; so many are searched here meanwhile."""
+"""Files are given to a filter in loads; so many are searched here meanwhile."""
 _N_THREADS: Final = 8
 _N_AHEAD: Final = 8
 
@@ -171,7 +170,7 @@ def _filtered(reader: _Reader, batches: Iterator[_Batch], filters: list[Filter])
     while True:
         reader.timer.left_s()
         for each in filters:
-            while each.n_waiting < _LOADS_A_FILTER and (load := next(loads, None)) is not None:
+            while each.takes_more() and (load := next(loads, None)) is not None:
                 pending.append(reader.sent(load, each))
         n_own = sum(load.filter is None for load in pending)
         if pending and (n_own >= _OWN_LOADS or pending[0].is_ready()):
