@@ -48,7 +48,11 @@ class CommandScore:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The program and its arguments."""
+        """The program and its arguments.
+
+        Raises:
+            UsageError: If a quote of *command* is not closed.
+        """
         if not isinstance(self.command, str):
             return tuple(self.command)
         try:

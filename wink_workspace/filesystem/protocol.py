@@ -356,6 +356,7 @@ class Filesystem(ABC):
 
         Raises:
             PathExistsError: If *mode* is ``"create"`` and *path* exists.
+            FileExpectedError: If *path* is a directory.
             LimitExceededError: If *data* is longer than *most_bytes* or ``limits.write_bytes``.
             ReadOnlyError: If *path* is read-only.
             UsageError: If *mode* is unknown.

@@ -339,6 +339,7 @@ class Ledger:
         Raises:
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If a process has it open.
+            UsageError: If *name* is the main branch.
         """
         if name == MAIN_BRANCH:
             raise UsageError(

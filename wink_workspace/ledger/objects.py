@@ -288,7 +288,11 @@ class ObjectStore:
         self._bases = self.loose.deltas.bases(self._bases)
 
     def free_bytes(self) -> int:
-        """The free space of the disk with the ledger."""
+        """The free space of the disk with the ledger, in bytes.
+
+        Raises:
+            LedgerError: If the system cannot say how much is free.
+        """
         try:
             found = os.statvfs(self.repository.directory)
         except OSError as error:

@@ -112,7 +112,11 @@ class PromptResources:
 
     @property
     def opened(self) -> ResourceContext:
-        """The context of the open block, for callers that use it often."""
+        """The context of the open block, for callers that use it often.
+
+        Raises:
+            ResourcesClosedError: Outside of the block ``with prompt.resources:``.
+        """
         if self._context is None:
             raise ResourcesClosedError("the prompt's resources are not open")
         return self._context

@@ -292,7 +292,11 @@ class LocalPromptOverridesStore:
     def resolve(
         self, descriptor: PromptDescriptor, *, tag: str = "latest"
     ) -> PromptOverrides | None:
-        """The overrides stored for the prompt under *tag*, stale ones too, or None."""
+        """The overrides stored for the prompt under *tag*, stale ones too, or None.
+
+        Raises:
+            OverridesError: If the file cannot be read, or has another prompt or version.
+        """
         path = self.path(descriptor, tag=tag)
         with _file_errors(path):
             try:

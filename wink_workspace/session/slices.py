@@ -111,7 +111,11 @@ class SliceView(Generic[S]):
         return self._with((*full, *_chunked(last + added)))
 
     def replaced_at(self, position: int, value: S) -> SliceView[S]:
-        """A view with another value at *position*, counted from 0; costs the same at any length."""
+        """A view with another value at *position*, counted from 0; costs the same at any length.
+
+        Raises:
+            UsageError: If there is no value at *position*.
+        """
         if not 0 <= position < len(self):
             raise UsageError(
                 f"slice {self.slice_type.__name__} has {len(self)} values, none at {position}",

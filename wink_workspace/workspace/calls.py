@@ -107,6 +107,9 @@ class WorkspaceCall(CallBoundary):
         session: Its state; ``dispatch`` events there.
         cancellation: Cancels the call. The code may check it; a cancelled call fails at its end
             in any case.
+
+    Raises:
+        UsageError: If the label is empty or longer than the limit.
     """
 
     def __init__(
