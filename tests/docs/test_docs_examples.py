@@ -145,5 +145,90 @@ def test_the_page_on_untrusted_code_works_in_isolated_python(
     assert run_shell(text, home, capsys).splitlines()[-1] == "42"
 
 
+def test_the_commands_on_excluded_and_derived_paths_work(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project" / "data").mkdir(parents=True)
+    (home / "project" / "data" / "big.bin").write_bytes(b"1")
+    monkeypatch.chdir(home / "project")
+    printed = run_shell(shell_of("docs/derived-paths.md"), home, capsys)
+    assert printed.count("a copy of") == 5
+
+
+def test_the_commands_on_bundles_work(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project").mkdir()
+    (home / "project" / "app.py").write_text("print('hello')\n")
+    made = "wink-workspace new project\nwink-workspace fork 3f1 try-2\n"
+    run_shell(made + shell_of("docs/scale.md", "## A whole workspace"), home, capsys)
+    assert (home / "work" / ".git").exists(), "plain git cloned it"
+
+
+RUN_BY_TESTS = {
+    ("README.md", "wink-workspace new ~/project"),
+    ("docs/derived-paths.md", "wink-workspace new ."),
+    ("docs/howto/fix-a-bug.md", "mkdir shop"),
+    ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
+    ("docs/howto/fix-a-bug.md", "wink-workspace log 3f1"),
+    ("docs/howto/fix-a-bug.md", "wink-workspace undo 3f1"),
+    ("docs/howto/untrusted-code.md", "mkdir data"),
+    ("docs/howto/untrusted-code.md", "wink-workspace image build"),
+    ("docs/scale.md", "wink-workspace export 3f1"),
+}
+"""Blocks that a test runs as written, by the beginning of their first line."""
+
+NOT_RUN = {
+    "it is the development of this project itself": {
+        ("CONTRIBUTING.md", "make test"),
+        ("README.md", "make demo"),
+    },
+    "it asks a model of a provider": {
+        ("README.md", "pip install '.[models]'"),
+        ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
+        ("docs/howto/ci.md", "pip install"),
+        ("docs/howto/project.md", "wink-workspace run"),
+        ("docs/python.md", "wink-workspace eval 3f1"),
+        ("docs/tutorial.md", "wink-workspace run"),
+    },
+    "it is a program of others, or a server that runs until Ctrl-C": {
+        ("README.md", "claude mcp add"),
+        ("docs/mcp.md", "wink-workspace mcp"),
+        ("docs/scale.md", "export RAY_USAGE_STATS_ENABLED"),
+        ("docs/ui.md", "pip install"),
+    },
+    "tests of images and containers run these commands on other projects": {
+        ("README.md", "cd ~/project"),
+        ("docs/git.md", "wink-workspace new"),
+        ("docs/howto/project.md", "cd ~/project"),
+        ("docs/images.md", "cd click-"),
+        ("docs/images.md", "wink-workspace image prune"),
+    },
+    "make release runs it in clean environments": {("docs/index.md", "pip install")},
+}
+"""The other blocks, by the reason; their commands and options are checked by name."""
+
+
+def test_every_shell_block_is_run_by_a_test_or_has_a_reason() -> None:
+    known = RUN_BY_TESTS.union(*NOT_RUN.values())
+    blocks = [
+        (page.name, block.text.partition("\n")[0])
+        for page in PAGES
+        for block in page.blocks
+        if block.language == "sh" and page.name.startswith(("README", "CONTRIBUTING", "docs/"))
+    ]
+    missing = [
+        (name, line)
+        for name, line in blocks
+        if not any(name == page and line.startswith(start) for page, start in known)
+    ]
+    gone = [
+        (page, start)
+        for page, start in known
+        if not any(name == page and line.startswith(start) for name, line in blocks)
+    ]
+    assert (missing, gone) == ([], [])
+
+
 def test_examples_are_pages_of_the_documentation() -> None:
     assert {page.path for page in PAGES} >= set((ROOT / "examples").glob("*.py"))
