@@ -60,7 +60,8 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
     project.user(
         "private = ['mirror.test']\nmodel = 'anthropic:NAME'\ncontext = 64000\nmounts = ['/a:b:/mnt/a']\n"
         "[secrets.tracker]\nhost = 'api.test:443'\nvariable = 'TRACKER_TOKEN'\n"
-        "prefix = 'Bearer '\nurl-variable = 'TRACKER_URL'\n[retention]\ndays = 3\nsize = '1G'\n"
+        "prefix = 'Bearer '\nurl-variable = 'TRACKER_URL'\n[mcp_servers.docs]\nurl = 'http://a.test'\n"
+        "[retention]\ndays = 3\nsize = '1G'\n"
     )
     project.file("r.txt", "click")
     project.file("Containerfile", "FROM scratch")
@@ -211,7 +212,7 @@ def test_summary_is_one_line_and_empty_without_a_file(project: ProjectRig) -> No
 
 def test_no_key_that_gives_access_to_the_host_can_be_set_by_a_project() -> None:
     only_user = {".".join(key.path) for key in KEYS.values() if key.trust is Trust.USER}
-    assert {"mounts", "secrets", "private", "model"} <= only_user
+    assert {"mounts", "secrets", "private", "model", "mcp_servers"} <= only_user
     at_once = {".".join(key.path) for key in KEYS.values() if key.trust is Trust.ADD}
     assert at_once == {"paths.exclude"}
 

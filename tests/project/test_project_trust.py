@@ -69,6 +69,7 @@ REFUSED = {
     "mounts": (2, 'sandbox = "none"\nmounts = ["/:/mnt"]', "mounts"),
     "secrets": (1, '[secrets.api]\nhost = "evil.test:443"\nvariable = "AWS_KEY"', "secrets"),
     "secrets-inline": (1, 'secrets = {api = {host = "e.test:1", variable = "X"}}', "secrets"),
+    "mcp-server": (1, '[mcp_servers.evil]\ncommand = ["sh", "-c", "id"]', "mcp_servers"),
     "private-hosts": (2, '\nprivate = ["metadata.test"]', "private"),
     "retention": (2, "[retention]\ndays = 0.001", "retention.days"),
     "model": (1, 'model = "evil:model"', "model"),

@@ -126,8 +126,13 @@ class CommandContext:
     @cached_property
     def redact(self) -> Callable[[str], str]:
         """Redacts the secrets of the environment, and those that the settings name."""
-        secrets = (self.settings and self.settings.secrets) or {}
-        return self.environment.redactor({each.variable for each in secrets.values()})
+        settings = self.settings
+        secrets = (settings and settings.secrets) or {}
+        servers = (settings and settings.mcp_servers) or {}
+        variables = {each.variable for each in secrets.values()}
+        return self.environment.redactor(
+            variables.union(*(each.variables_of_user for each in servers.values()))
+        )
 
     @property
     def log_level(self) -> str:

@@ -466,13 +466,14 @@ class Run:
         sandbox: str = NO_SANDBOX,
         config: SandboxConfig | None = None,
         changes: Callable[[], ChangeSet] | None = None,
+        more_sections: Sequence[Section[None]] = (),
     ) -> Run:
         """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
-        sections = sandbox_sections(sandbox, config)
+        prompt = run_prompt(task, workspace.files, sandbox_sections(sandbox, config), more_sections)
         return cls(
             files=workspace.files,
             session=workspace.session,
-            prompt=run_prompt(task, workspace.files, sections).bind(resources=workspace.resources),
+            prompt=prompt.bind(resources=workspace.resources),
             changes=changes or workspace.changeset,
         )
 
@@ -579,9 +580,19 @@ def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack
     if options.source is None:
         return _prepare_in_workspace(context, options, opened)
     in_memory = Run.in_memory(
-        options.source, task=options.task, include_ignored=options.include_ignored
+        options.source,
+        task=options.task,
+        include_ignored=options.include_ignored,
+        more_sections=_mcp_sections(context, opened),
     )
     return _Prepared(run=in_memory)
+
+
+def _mcp_sections(context: CommandContext, opened: ExitStack) -> Sequence[Section[None]]:
+    """The tools of the MCP servers in the settings, which end with *opened*."""
+    from wink_workspace.project import mcp_sections
+
+    return mcp_sections(context.settings_for(), context.environment.variables, opened)
 
 
 def _recorded(
@@ -663,6 +674,7 @@ def known_model(context: CommandContext, name: str | None) -> str:
 def _prepare_in_workspace(
     context: CommandContext, options: RunOptions, opened: ExitStack
 ) -> _Prepared:
+    servers = _mcp_sections(context, opened)  # before anything is copied
     workspace, name = _open_workspace(context, options, opened)
     is_in_place = _is_in_place(workspace, name)
     _refuse(options.has_sandbox and is_in_place, *_SANDBOX_NEEDS_COPY)
@@ -680,6 +692,7 @@ def _prepare_in_workspace(
             changes=partial(
                 workspace.changeset, since=since, include_ignored=options.include_ignored
             ),
+            more_sections=servers,
         ),
         workspace=workspace,
         name=name,

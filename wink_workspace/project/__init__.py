@@ -12,13 +12,13 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .budgets import RunBudgets
-    from .configs import network_rules, sandbox_config, workspace_config
+    from .configs import mcp_sections, network_rules, sandbox_config, workspace_config
     from .confirmations import Confirmations
     from .detecting import Detected, detect
     from .host_packages import UnusablePackages, unusable_packages
     from .notes import notes_section, project_notes
     from .resolving import ProjectSettings, Request, load_settings, own_settings
-    from .settings import KEYS, Key, Mount, Secret, Settings, Trust
+    from .settings import KEYS, Key, McpServer, Mount, Secret, Settings, Trust
     from .settings_file import PROJECT_FILE, USER_FILE, NamedFile, ProjectFile
     from .units import parse_seconds, parse_size
 
@@ -29,6 +29,7 @@ __all__ = [
     "Confirmations",
     "Detected",
     "Key",
+    "McpServer",
     "Mount",
     "NamedFile",
     "ProjectFile",
@@ -41,6 +42,7 @@ __all__ = [
     "UnusablePackages",
     "detect",
     "load_settings",
+    "mcp_sections",
     "network_rules",
     "notes_section",
     "own_settings",

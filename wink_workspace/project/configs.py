@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import Retention
@@ -13,7 +14,10 @@ from wink_workspace.workspace import ImportConfig, WorkspaceConfig
 
 from .settings import Settings
 
-__all__ = ["network_rules", "sandbox_config", "workspace_config"]
+if TYPE_CHECKING:
+    from wink_workspace.mcp_client import McpSection
+
+__all__ = ["mcp_sections", "network_rules", "sandbox_config", "workspace_config"]
 
 
 def sandbox_config(
@@ -71,12 +75,7 @@ def network_rules(settings: Settings, variables: Mapping[str, str]) -> NetworkRu
     """
     secrets: list[SecretHost] = []
     for name, each in (settings.secrets or {}).items():
-        value = variables.get(each.variable)
-        if not value:
-            raise UsageError(
-                f"the variable {each.variable} of the secret {name} is not set",
-                hint="Set it, or remove the secret from your configuration.",
-            )
+        value = _value_of(each.variable, variables, f"the secret {name}")
         secrets.append(
             SecretHost(
                 name=name,
@@ -91,6 +90,50 @@ def network_rules(settings: Settings, variables: Mapping[str, str]) -> NetworkRu
         private=settings.private or (),
         secrets=tuple(secrets),
     )
+
+
+def mcp_sections(
+    settings: Settings, variables: Mapping[str, str], opened: ExitStack
+) -> list[McpSection]:
+    """The sections of the MCP servers in the settings, which end with *opened*.
+
+    Args:
+        settings: What applies.
+        variables: The environment of the user, which has the values of variables.
+        opened: Ends the servers.
+
+    Raises:
+        UsageError: If a value cannot be used, or a variable is not set.
+        McpServerError: If a server does not start, or its tools are refused.
+        MissingExtraError: If there are servers and the extra ``mcp`` is not installed.
+    """
+    sections: list[McpSection] = []
+    for name, each in (settings.mcp_servers or {}).items():
+        from wink_workspace.mcp_client import McpSection
+
+        what = f"the MCP server {name}"
+        values = {
+            variable: _value_of(variable, variables, what) for variable in each.variables_of_user
+        }
+        env = {**each.env, **{variable: values[variable] for variable in each.variables}}
+        headers = dict(each.headers)
+        if each.token_variable:
+            headers["Authorization"] = f"Bearer {values[each.token_variable]}"
+        section = McpSection(
+            name, command=each.command, url=each.url, env=env, headers=headers, tools=each.tools
+        )
+        sections.append(opened.enter_context(section))
+    return sections
+
+
+def _value_of(variable: str, variables: Mapping[str, str], what: str) -> str:
+    value = variables.get(variable)
+    if not value:
+        raise UsageError(
+            f"the variable {variable} of {what} is not set",
+            hint=f"Set it, or remove {what} from your configuration.",
+        )
+    return value
 
 
 def workspace_config(settings: Settings) -> WorkspaceConfig:

@@ -25,7 +25,7 @@ from wink_workspace.workspace import ImportConfig
 from .toml_file import KeyPath, key_text
 from .units import parse_seconds, parse_size
 
-__all__ = ["KEYS", "Key", "Mount", "Secret", "Settings", "Trust", "key_of"]
+__all__ = ["KEYS", "Key", "McpServer", "Mount", "Secret", "Settings", "Trust", "key_of"]
 
 _MOST: Final = 2**53
 _MOST_ITEMS: Final = 500
@@ -62,6 +62,34 @@ class Secret:
     header: str = "Authorization"
     prefix: str = ""
     url_variable: str = field(default="", metadata={"alias": "url-variable"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """A foreign MCP server whose tools ``run`` offers to the model; see ``McpSection``.
+
+    Attributes:
+        command: Starts the server.
+        url: Or, where it is reached by HTTP.
+        env: The environment of the process.
+        variables: The environment variables of yours that it gets, too; it gets no others.
+        headers: For every HTTP request.
+        token_variable: The environment variable of yours whose value is sent as a bearer token.
+        tools: The wanted tools by their name at the server; all when omitted.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    token_variable: str = field(default="", metadata={"alias": "token-variable"})
+    tools: tuple[str, ...] | None = None
+
+    @property
+    def variables_of_user(self) -> tuple[str, ...]:
+        """The environment variables of the user whose values the server gets."""
+        return (*self.variables, *((self.token_variable,) if self.token_variable else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +258,7 @@ _PATTERNS: Final = _Kind("list of patterns", tuple[str, ...], _patterns)
 _VARIABLES: Final = _Kind("table of texts", dict[str, str], _variables)
 _SERVICES: Final = _Kind("table of services", dict[str, _ServiceTable], _services)
 _SECRETS: Final = _Kind("table of secrets", dict[str, Secret], _frozen)
+_SERVERS: Final = _Kind("table of servers", dict[str, McpServer], _frozen)
 
 
 # Keys
@@ -475,6 +504,12 @@ class Settings:
         Trust.USER,
         "`PROVIDER:NAME` of the model of `run`.",
         variable="WINK_WORKSPACE_MODEL",
+    )
+    mcp_servers: Mapping[str, McpServer] | None = _key(
+        "mcp_servers",
+        _SERVERS,
+        Trust.USER,
+        "MCP servers whose tools `run` offers to the model, by name.",
     )
     context_tokens: int | None = _key(
         "context",
