@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from acp.schema import (
     SseMcpServer,
 )
 from acp.stdio import spawn_agent_process
+from cli_user import RUNNER
 
 from wink_workspace.adapters import ModelTurn, ProviderAdapter, ScriptedAdapter
 from wink_workspace.cli.run import run_prompt
@@ -482,3 +484,42 @@ def test_command_serves_an_editor_over_standard_streams(desktop: Desktop, tmp_pa
 
     asyncio.run(main())
     assert desktop.text("made.txt") == "Hi"
+
+
+def test_sessions_are_listed_by_directory_and_resumed_without_their_chat(desktop: Desktop) -> None:
+    async def scenario(client: Any) -> None:
+        cwd = str(desktop.source)
+        session = await client.new_session(cwd=cwd, mcp_servers=[])
+        assert (await client.list_sessions()).sessions == []
+        desktop.play("Hello.")
+        await client.prompt(session_id=session.session_id, prompt=message("Say hello.\nOr not."))
+        fork = await client.fork_session(session_id=session.session_id, cwd=cwd)
+        listed = (await client.list_sessions(cwd=cwd)).sessions
+        assert [each.session_id for each in listed] == [fork.session_id, session.session_id]
+        assert {(each.title, each.cwd) for each in listed} == {("Say hello.", cwd)}
+        assert (await client.list_sessions(cwd="/elsewhere")).sessions == []
+        await client.close_session(session_id=session.session_id)
+        n_updates = len(desktop.editor.updates)
+        await client.resume_session(session_id=session.session_id, cwd=cwd)
+        desktop.play("Again.")
+        await client.prompt(session_id=session.session_id, prompt=message("Again."))
+        assert len(desktop.editor.updates) == n_updates + 1
+
+    desktop.run(scenario)
+
+
+@pytest.mark.parametrize("text", ["garbage\n", "[1, 2]\n"])
+def test_a_client_that_does_not_speak_the_protocol_gets_one_error(tmp_path: Path, text) -> None:
+    script = tmp_path / "turns.jsonl"
+    script.write_text('{"text": "Done."}\n')
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, "acp", "--script", script, "--sandbox", "none"],
+        input="\n" + text,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "standard input is not the Agent Client Protocol: a line is not " in done.stderr
+    assert done.stdout == ""

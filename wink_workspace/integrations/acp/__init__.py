@@ -1,0 +1,21 @@
+"""The Agent Client Protocol: an editor such as Zed runs our agent over standard streams.
+
+Rule 1: a session is a branch of a workspace, ``3f1c…`` or ``3f1c…/fork``. Its chat is the branch's
+recorded runs, one for each message of the user. The client's directory is read to import it, and
+written only after the user allowed that.
+Rule 2: files, commands and terminals are those of the workspace and its sandbox. Nothing is asked
+of the client but permissions: it is not asked to read, write or run anything.
+Rule 3: a workspace is used on the one thread of its session. What the client sees of a run passes
+through a queue, so it arrives in order and before the answer to the message.
+
+``agent`` answers the requests, ``session`` has an open branch, ``permissions`` asks the user,
+``updates`` makes what the client shows, ``requests`` reads what it sends, and ``stdio`` serves it.
+"""
+
+from __future__ import annotations
+
+from .agent import AcpAgent
+from .host import AcpHost
+from .stdio import serve_acp
+
+__all__ = ["AcpAgent", "AcpHost", "serve_acp"]
