@@ -9,7 +9,7 @@ SCRIPTS := $(addprefix scripts/,audit check_language licences release write_refe
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
-.PHONY: demo test images check docs clients bench bench-libgit2 bench-peers soak matrix lock audit release clean
+.PHONY: demo test images check docs clients bench bench-libgit2 bench-peers scoreboard soak matrix lock audit release clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo
@@ -44,6 +44,9 @@ bench-libgit2: $(READY)  ## compare our git object code with libgit2; prints tab
 
 bench-peers:  ## compare with similar tools; prints a table, see benchmarks/peers/README.md
 	$(PYTHON) benchmarks/peers/run.py
+
+scoreboard: $(READY)  ## run the suites of agent frameworks; writes docs/scoreboard.md
+	$(BIN)/python tests/integrations/scoreboard.py
 
 soak: $(READY)  ## the long versions of the tests
 	$(BIN)/pytest -q -p no:benchmark -m soak -n 2 --dist loadgroup --timeout 7200

@@ -6,10 +6,10 @@ All of it passes, so there is no list of cases that cannot.
 from __future__ import annotations
 
 import pytest
+from closed_workspace import ClosedWorkspace
 from fsspec.tests import abstract
 
 from wink_workspace.integrations.fsspec import WinkFileSystem
-from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 # The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
 pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixture")
@@ -18,11 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixture")
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> WinkFileSystem:
     """One workspace for all cases; making one for each takes most of the time."""
-    folder = tmp_path_factory.mktemp("abstract")
-    (folder / "source").mkdir()
-    storage = WorkspaceStorage(folder / "storage")
-    with Workspace.create(folder / "source", storage=storage, mode="copy") as workspace:
-        return WinkFileSystem(workspace.info.id, storage=storage)
+    return ClosedWorkspace(tmp_path_factory.mktemp("abstract")).fs()
 
 
 class OwnFixtures(abstract.AbstractFixtures):
