@@ -125,18 +125,31 @@ class CommandEnvironment:
                 cancellation=cancellation,
                 output_bytes=output_bytes,
             )
-            result = self.workspace.sandbox(self._config).run(request)
-            cancellation.check()
-            results.append(result)
-            if result.timed_out or result.stopped:
-                raise _StoppedError(stopped_summary(result, request.timeout_s))
-            return CommandOutput.of(
-                replace(result, stdout=_to_record(result.stdout), stderr=_to_record(result.stderr))
-            )
+            return self._run(request, results)
 
         with suppress(_StoppedError):
             await self.change(label or "run", work, params={"argv": list(argv)})
         return results[0]
+
+    def run_here(self, request: ExecRequest, *, label: str, params: object = None) -> ExecResult:
+        """As ``run``, on this thread: for a framework that is not asynchronous."""
+        self.check()
+        results: list[ExecResult] = []
+        with suppress(_StoppedError):
+            self.workspace.run(self._run, request, results, label=label, params=params)
+        return results[0]
+
+    def _run(self, request: ExecRequest, results: list[ExecResult]) -> CommandOutput:
+        """Run a command in a call; what the entry records."""
+        result = self.workspace.sandbox(self._config).run(request)
+        if request.cancellation is not None:
+            request.cancellation.check()
+        results.append(result)
+        if result.timed_out or result.stopped:
+            raise _StoppedError(stopped_summary(result, request.timeout_s))
+        return CommandOutput.of(
+            replace(result, stdout=_to_record(result.stdout), stderr=_to_record(result.stderr))
+        )
 
     def path(self, given: str) -> WorkspacePath:
         """The path in the workspace, with all links resolved; it need not exist."""

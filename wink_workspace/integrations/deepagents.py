@@ -44,6 +44,7 @@ from wink_workspace.sections.commands import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace, WorkspaceCall
 from wink_workspace.workspace.calls import in_thread
 
+from .command_environment import ROOT, exit_code
 from .frameworks import importing
 
 with importing("deepagents"):
@@ -96,7 +97,6 @@ _WENT_BACK: Final = "went back to "
 _COMMAND_TIMEOUT_S: Final = 120
 _OUTPUT_BYTES: Final = 1_048_576
 _TEXT_BYTES: Final = 16_777_216
-_SIGNAL_EXIT: Final = 128
 _TIMEOUT_EXIT: Final = 124
 
 
@@ -120,7 +120,7 @@ class WorkspaceBackend(BackendProtocol):
         root: The absolute path that stands for its root in all paths.
     """
 
-    def __init__(self, workspace: Workspace, *, root: str = "/workspace") -> None:
+    def __init__(self, workspace: Workspace, *, root: str = ROOT) -> None:
         self._workspace = workspace
         self._root = root.rstrip("/")
 
@@ -394,7 +394,7 @@ class WorkspaceSandbox(WorkspaceBackend, SandboxBackendProtocol):
         workspace: Workspace,
         *,
         config: SandboxConfig | None = None,
-        root: str = "/workspace",
+        root: str = ROOT,
     ) -> None:
         super().__init__(workspace, root=root)
         self._sandbox = workspace.sandbox(config)
@@ -438,8 +438,7 @@ class WorkspaceSandbox(WorkspaceBackend, SandboxBackendProtocol):
             if stopped is not None:
                 call.fail(stopped)
                 return ExecuteResponse(output=f"{text}\n{stopped}", exit_code=_TIMEOUT_EXIT)
-        code = result.exit_code if result.signal is None else _SIGNAL_EXIT + result.signal
-        return ExecuteResponse(text, code, truncated=bool(output.stdout.n_missing))
+        return ExecuteResponse(text, exit_code(result), truncated=bool(output.stdout.n_missing))
 
 
 def _code(error: WinkError) -> str:

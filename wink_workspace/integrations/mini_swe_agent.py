@@ -7,16 +7,17 @@ wink_workspace.integrations.mini_swe_agent.WinkEnvironment``, or pass an object 
 from __future__ import annotations
 
 import platform
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from wink_workspace.errors import ProgramError, WinkError
-from wink_workspace.sandbox import ExecRequest, ExecResult, SandboxConfig
-from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.errors import WinkError
+from wink_workspace.sandbox import ExecRequest, SandboxConfig
+from wink_workspace.sections.commands import CommandStream, stopped_summary
+from wink_workspace.workspace import WorkspaceStorage
 
 from .command_environment import exit_code
 from .frameworks import importing
+from .open_workspaces import OpenWorkspaces
 
 with importing("mini-swe-agent"):
     from minisweagent.exceptions import Submitted
@@ -65,17 +66,17 @@ class WinkEnvironment:
         **settings: Any,  # Any: each setting has its own type
     ) -> None:
         self.config = WinkEnvironmentConfig(**settings)
+        source = self.config.source or "."
+        self._workspaces = OpenWorkspaces(source, storage=storage, sandbox=sandbox)
         if self.config.workspace:
-            self.workspace = Workspace.open(self.config.workspace, storage=storage)
+            self._environment = self._workspaces.get(self.config.workspace)
         else:
-            self.workspace = Workspace.create(self.config.source or ".", storage=storage)
-        self._sandbox = sandbox
-        self._closing = ExitStack()
-        self._closing.enter_context(self.workspace)
+            _, self._environment = self._workspaces.create()
+        self.workspace = self._environment.workspace
 
     def close(self) -> None:
         """Close the workspace, which stays in the storage."""
-        self._closing.close()
+        self._workspaces.close()
 
     def execute(self, action: dict[str, Any], cwd: str = "") -> dict[str, Any]:
         """Run the command of an action as one call.
@@ -91,20 +92,17 @@ class WinkEnvironment:
             output_bytes=self.config.output_bytes,
             merge_stderr=True,
         )
-        results: list[ExecResult] = []
-        problem = ""
+        output, code, problem = "", -1, ""
         try:
-            with self.workspace.call("execute", params={"command": command}) as call:
-                results.append(self.workspace.sandbox(self._sandbox).run(request))
-                problem = _problem(results[0], request)
-                if problem:
-                    call.fail(problem)
-                else:
-                    call.result(_text(results[0]), f"exit code {exit_code(results[0])}")
-        except (ProgramError, WinkError) as error:
+            result = self._environment.run_here(
+                request, label="execute", params={"command": command}
+            )
+        except WinkError as error:
             problem = str(error)
-        output = _text(results[0]) if results else ""
-        code = -1 if problem else exit_code(results[0])
+        else:
+            output = CommandStream.of(result.stdout).render()
+            problem = stopped_summary(result, request.timeout_s) or ""
+            code = -1 if problem else exit_code(result)
         first, _, rest = output.lstrip().partition("\n")
         if code == 0 and first.strip() == _SUBMITTED:
             extra = {"exit_status": "Submitted", "submission": rest}
@@ -121,18 +119,3 @@ class WinkEnvironment:
         environment = {**asdict(self.config), "workspace": self.workspace.info.id}
         environment["entry"] = self.workspace.head.number
         return {"info": {"config": {"environment": environment, "environment_type": name}}}
-
-
-def _problem(result: ExecResult, request: ExecRequest) -> str:
-    """Why the sandbox ended the command; empty if it did not."""
-    if result.timed_out:
-        return f"the command was ended after {request.timeout_s:g} s, and its changes were undone"
-    return result.stopped or ""
-
-
-def _text(result: ExecResult) -> str:
-    kept = result.stdout
-    if not kept.n_missing:
-        return (kept.head + kept.tail).decode("utf-8", "replace")
-    head, tail = (part.decode("utf-8", "replace") for part in (kept.head, kept.tail))
-    return f"{head}\n[… {kept.n_missing:,} bytes left out …]\n{tail}"

@@ -477,13 +477,13 @@ class PodmanSandbox(Sandbox):
     def _keep_waiting(self) -> None:
         """Start a container for the next branch, unless this is the first use."""
         service, config, clock, kind = self._service, self.config, self._clock, self._kind
-        environment = self._environment or Environment.from_os()
+        given = self._environment
         if kind is None or service is None or not config.n_waiting:
             return
 
         def start(cancellation: Cancellation) -> RunnerContainer:
             host = Host.of(service)
-            network = NetworkLink.of(config.network, environment)
+            network = NetworkLink.of(config.network, given or Environment.from_os())
             return RunnerContainer(
                 service, config, host, clock=clock, cancellation=cancellation, network=network
             )
