@@ -128,19 +128,22 @@ def counted(report: str) -> Result:
 def page(results: dict[str, tuple[Result, Result]]) -> str:
     """The page for the results of each suite by its name: on a workspace, and on the local backend."""
     rows = [
-        f"| {each.distribution} {version(each.distribution)} | `{each.name}` "
-        f"| {results[each.name][0]} | {results[each.name][1]} | `{each.backend}` |"
+        f"| {each.distribution} {version(each.distribution)} | {each.name} "
+        f"| {results[each.name][0]} | {results[each.name][1]} | {each.backend} |"
         for each in SUITES
     ]
-    cases = [f"- `{case.partition('::')[2]}`: {reason}." for case, reason in FORBIDDEN.items()]
+    by_reason: dict[str, list[str]] = {}
+    for case, reason in FORBIDDEN.items():
+        by_reason.setdefault(reason, []).append(case.partition("::")[2])
+    cases = [f"- {reason}: {', '.join(names)}" for reason, names in by_reason.items()]
     return "\n".join(
         (
             "# Scoreboard",
             "",
             "How many cases of the suites that frameworks publish pass: on a workspace, and on the",
             "framework's own local backend, which has no isolation and no undo. `make scoreboard` runs",
-            "them on your machine and writes this page. The OpenAI Agents SDK and mini-swe-agent publish",
-            "no suite.",
+            "them on your machine and writes this page. A suite skips what a backend does not offer. The",
+            "OpenAI Agents SDK and mini-swe-agent publish no suite.",
             "",
             "| Package | Suite | Workspace | Local | Local backend |",
             "|---|---|---|---|---|",

@@ -8,7 +8,7 @@ import pytest
 from integrations_forbidden import FORBIDDEN
 from scoreboard import PAGE, SUITES, Result, counted, page
 
-ROW = re.compile(r"\| (\S+) \S+ \| `(\S+)` \| (.+) \| (.+) \| `\S+` \|")
+ROW = re.compile(r"\| (\S+) \S+ \| (\S+) \| (.+) \| (.+) \| \w+ \|")
 RESULT = re.compile(r"(\d+) of (\d+)(?:, (\d+) skipped)?")
 
 
