@@ -501,3 +501,33 @@ def test_our_capabilities_and_snapshots_need_our_sessions() -> None:
     for work in (WinkSnapshot(id="1").restore(), WinkSnapshot(id="1").persist(io.BytesIO())):
         with pytest.raises(UsageError, match="is an entry of a workspace"):
             asyncio.run(work)
+
+
+def test_a_command_of_a_sandbox_agent_that_reaches_its_time_limit_is_undone(boxed) -> None:
+    name, environment = boxed.create()
+    slow = call("1", "exec_command", cmd="echo > trace; sleep 60", yield_time_ms=300)
+    config = config_of(WinkSandboxClient(boxed), options=WinkSandboxOptions(workspace=name))
+    result = run(sandbox_agent([slow]), run_config=config)
+    assert "timed out" in outputs_of(result.to_input_list())[0]
+    assert environment.workspace.head.outcome is Outcome.ROLLED_BACK
+    assert not environment.workspace.files.exists("trace")
+
+
+def test_the_calls_of_an_agent_that_is_a_tool_are_a_part_of_its_call(boxed) -> None:
+    _, environment = boxed.create()
+    workspace = environment.workspace
+    inner = agent_with_tools(workspace)
+    inner.tools = [*inner.tools, shell_tool(environment), patch_tool(environment)]
+    steps = [
+        [call("2", "append", path="notes", text="inner")],
+        [shell("3", "echo shell > shell.txt")],
+        [patch("4", type="create_file", path="patch.txt", diff="+patch\n")],
+        [assistant_message("Done.")],
+    ]
+    inner.model = ScriptedModel(steps)
+    tool = in_call(workspace, inner.as_tool("delegate", "Delegates."))
+    run(Agent("Outer", model=scripted([call("1", "delegate", input="Edit.")]), tools=[tool]))
+    assert [entry.tool for entry in workspace.log()][:-1] == ["delegate"]
+    assert all(map(workspace.files.exists, ("notes", "shell.txt", "patch.txt")))
+    workspace.undo()
+    assert not any(map(workspace.files.exists, ("notes", "shell.txt", "patch.txt")))
