@@ -24,6 +24,7 @@ from agents.sandbox.errors import (
     WorkspaceReadNotFoundError,
 )
 from agents.sandbox.files import EntryKind
+from agents.sandbox.manifest import Environment
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from agents.testing import ScriptedModel, assistant_message, function_call, scripted_sandbox_session
 from openai.types.responses import (
@@ -420,8 +421,10 @@ def test_files_of_a_session(workspaces) -> None:
 
 def test_a_command_that_is_stopped_is_an_error_and_leaves_no_trace(boxed) -> None:
     async def go():
-        session = await WinkSandboxClient(boxed).create()
+        manifest = Manifest(environment=Environment(value={"GREETING": "hi"}))
+        session = await WinkSandboxClient(boxed).create(manifest=manifest)
         async with session:
+            assert (await session.exec("echo $GREETING")).stdout == b"hi\n"
             with pytest.raises(ExecTimeoutError):
                 await session.exec("echo > trace; sleep 60", timeout=0.5)
             result = await session.exec("/no/such/program", shell=False)

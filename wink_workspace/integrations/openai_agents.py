@@ -336,9 +336,10 @@ class WinkSandboxSession(BaseSandboxSession):
         self, *command: str | Path, timeout: float | None = None
     ) -> ExecResult:
         argv = [str(each) for each in command]
+        env = await self.state.manifest.environment.resolve()
         try:
             result = await self.environment.run(
-                argv, timeout_s=timeout, output_bytes=_OUTPUT_BYTES, label="exec"
+                argv, env=env, timeout_s=timeout, output_bytes=_OUTPUT_BYTES, label="exec"
             )
         except ProgramError as error:
             message = f"{error}\n".encode()
