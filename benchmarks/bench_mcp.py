@@ -1,8 +1,8 @@
-"""The time of a call for an MCP client: a read over each transport.
+"""The time of a request for an MCP client, beside a server of the SDK alone.
 
-Run by ``make bench``; ``p95_us`` is beside the median. The server is a separate process, as in
-real use; its clients are in this process. The reference is a server of the SDK alone, with one tool
-that reads the same files: both are asked in turns, so that both have the same noise.
+Run by ``make bench``. The reference is a server with one tool, which reads the same files. Both
+servers are processes of their own, and both are asked in turns, so that both have the same noise.
+A benchmark is the difference. ``ours_…`` and ``bare_…`` are the times of the two.
 """
 
 from __future__ import annotations
@@ -12,31 +12,62 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; from wink_workspace.cli import main; sys.exit(main())",
-]
-ROUNDS = 200
+ROUNDS = 300
 N_CLIENTS = 10
-N_WARM = 20
+N_WARM = 30
+N_STARTS = 7
+N_FILES = 50_000
+
+OURS = "import sys; from wink_workspace.cli import main; sys.exit(main())"
+BARE = """
+import sys
+from pathlib import Path
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("bare", log_level="WARNING")
+
+@server.tool()
+def read_file(file_path: str) -> str:
+    return Path(sys.argv[1], file_path).read_text()
+
+if sys.argv[2:]:
+    import socket
+    import uvicorn
+    listening = socket.create_server(("127.0.0.1", 0))
+    print("http://127.0.0.1:%d/mcp" % listening.getsockname()[1], file=sys.stderr, flush=True)
+    config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+    uvicorn.Server(config).run([listening])
+else:
+    server.run("stdio")
+"""
+Connect = Callable[[], Client]
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A hundred files to read."""
-    source = tmp_path / "source"
-    source.mkdir()
-    for n in range(100):
-        (source / f"f{n}.txt").write_text("a line of text\n" * 20)
-    return source
+def source_of(folder: Path, n_files: int) -> Path:
+    """A directory with *n_files* files to read."""
+    for n in range(n_files):
+        path = folder / f"d{n // 100}" / f"f{n}.txt"
+        if n % 100 == 0:
+            path.parent.mkdir(parents=True)
+        path.write_text("a line of text\n" * 20)
+    return folder
+
+
+def commands_of(source: Path, *, http: bool) -> dict[str, list[str]]:
+    """The commands of the two servers."""
+    ours = ["mcp", "--repo", str(source), "--temporary", "--sandbox", "none"]
+    return {
+        "ours": [sys.executable, "-c", OURS, *ours, *(["--http", "127.0.0.1:0"] if http else [])],
+        "bare": [sys.executable, "-c", BARE, str(source), *(["http"] if http else [])],
+    }
 
 
 def environment_of(source: Path) -> dict[str, str]:
@@ -47,26 +78,22 @@ def environment_of(source: Path) -> dict[str, str]:
     }
 
 
-BARE = """
-import sys
-from pathlib import Path
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("bare")
-
-@server.tool()
-def read_file(file_path: str) -> str:
-    return Path(sys.argv[1], file_path).read_text()
-
-server.run("stdio")
-"""
+def over_stdio(source: Path) -> dict[str, Connect]:
+    """Clients that start their servers."""
+    servers = {
+        name: StdioServerParameters(
+            command=command[0], args=command[1:], env=environment_of(source)
+        )
+        for name, command in commands_of(source, http=False).items()
+    }
+    return {name: lambda server=server: Client(server) for name, server in servers.items()}
 
 
-@pytest.fixture
-def url(source: Path) -> Iterator[str]:
-    arguments = ["mcp", "--repo", str(source), "--http", "127.0.0.1:0", "--temporary"]
+@contextmanager
+def running(command: list[str], source: Path) -> Iterator[str]:
+    """A server over HTTP; its URL ends the first line that it prints."""
     process = subprocess.Popen(
-        [*COMMAND, *arguments], env=environment_of(source), stderr=subprocess.PIPE, text=True
+        command, env=environment_of(source), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     try:
@@ -76,76 +103,60 @@ def url(source: Path) -> Iterator[str]:
         process.communicate()
 
 
+@contextmanager
+def over_http(source: Path) -> Iterator[dict[str, Connect]]:
+    """Clients of two running servers, with the version of the protocol that has sessions."""
+    with ExitStack() as stack:
+        urls = {
+            name: stack.enter_context(running(command, source))
+            for name, command in commands_of(source, http=True).items()
+        }
+        yield {name: lambda url=url: Client(url, mode="legacy") for name, url in urls.items()}
+
+
 async def read(client: Client, n: int) -> None:
-    result = await client.call_tool("read_file", {"file_path": f"f{n % 100}.txt"})
+    result = await client.call_tool("read_file", {"file_path": f"d0/f{n % 100}.txt"})
     assert not result.is_error
 
 
-def measured(benchmark: object, connect: Callable[[], Client], *, n_clients: int = 1) -> None:
-    """Read repeatedly; each client's reads are one after the other."""
-    seconds: list[float] = []
+async def timed_reads(connects: dict[str, Connect], n_clients: int) -> dict[str, list[float]]:
+    """The seconds of each read; all clients read from one server, then from the other."""
+    seconds: dict[str, list[float]] = {name: [] for name in connects}
+    async with AsyncExitStack() as stack:
+        clients = {
+            name: [await stack.enter_async_context(connect()) for _ in range(n_clients)]
+            for name, connect in connects.items()
+        }
 
-    async def one() -> None:
-        async with connect() as client:
-            await read(client, 0)  # opens the workspace
-            for n in range(ROUNDS // n_clients):
-                began = anyio.current_time()
-                await read(client, n)
-                seconds.append(anyio.current_time() - began)
+        async def read_once(name: str, client: Client, n: int) -> None:
+            began = anyio.current_time()
+            await read(client, n)
+            if n >= 0:
+                seconds[name].append(anyio.current_time() - began)
 
-    async def all_of_them() -> None:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(n_clients):
-                tasks.start_soon(one)
-
-    run: Callable[[Callable[[], Awaitable[None]]], None] = anyio.run
-    run(all_of_them)
-    times = iter(seconds)
-    # pytest-benchmark cannot await a coroutine, so the measured times are passed to it.
-    benchmark._timer = lambda: 0.0
-    benchmark.pedantic(lambda: None, rounds=1)
-    benchmark.stats.stats.data[:] = list(times)
-    benchmark.extra_info["p95_us"] = statistics.quantiles(seconds, n=20)[-1] * 1e6
-    benchmark.extra_info["n_clients"] = n_clients
+        for n in range(-N_WARM, ROUNDS // n_clients):
+            for name, group in clients.items():
+                async with anyio.create_task_group() as tasks:
+                    for client in group:
+                        tasks.start_soon(read_once, name, client, n)
+    return seconds
 
 
-def bench_mcp_read_over_stdio(benchmark: object, source: Path) -> None:
-    """One client, whose server is a process of its own."""
-    arguments = [*COMMAND[1:], "mcp", "--repo", str(source), "--temporary"]
-    server = StdioServerParameters(command=COMMAND[0], args=arguments, env=environment_of(source))
-    measured(benchmark, lambda: Client(server))
+async def timed_lists(connects: dict[str, Connect]) -> dict[str, list[float]]:
+    """The seconds from the start of a server until its client has the list of its tools."""
+    seconds: dict[str, list[float]] = {name: [] for name in connects}
+    for n in range(-1, N_STARTS):
+        for name, connect in connects.items():
+            began = anyio.current_time()
+            async with connect() as client:
+                await client.list_tools()
+                if n >= 0:
+                    seconds[name].append(anyio.current_time() - began)
+    return seconds
 
 
-def bench_mcp_read_over_http(benchmark: object, url: str) -> None:
-    """One client of a server."""
-    measured(benchmark, lambda: Client(url, mode="legacy"))
-
-
-def bench_mcp_read_over_http_by_ten_clients(benchmark: object, url: str) -> None:
-    """Ten clients of a server at once, each with a workspace of its own."""
-    measured(benchmark, lambda: Client(url, mode="legacy"), n_clients=N_CLIENTS)
-
-
-def bench_mcp_read_over_stdio_beside_a_bare_server(benchmark: object, source: Path) -> None:
-    """Each read by both servers in turn; the benchmark is the difference."""
-    environment = environment_of(source)
-    arguments = [*COMMAND[1:], "mcp", "--repo", str(source), "--temporary", "--sandbox", "none"]
-    ours = StdioServerParameters(command=COMMAND[0], args=arguments, env=environment)
-    bare = StdioServerParameters(
-        command=sys.executable, args=["-c", BARE, str(source)], env=environment
-    )
-    seconds: dict[str, list[float]] = {"ours": [], "bare": []}
-
-    async def in_turns() -> None:
-        async with Client(ours) as one, Client(bare) as other:
-            for n in range(-N_WARM, ROUNDS):
-                for name, client in (("ours", one), ("bare", other)):
-                    began = anyio.current_time()
-                    await read(client, n)
-                    if n >= 0:
-                        seconds[name].append(anyio.current_time() - began)
-
-    anyio.run(in_turns)
+def report(benchmark: object, seconds: dict[str, list[float]]) -> None:
+    """Pass the differences to pytest-benchmark, which cannot await a coroutine."""
     benchmark._timer = lambda: 0.0
     benchmark.pedantic(lambda: None, rounds=1)
     pairs = zip(seconds["ours"], seconds["bare"], strict=True)
@@ -153,3 +164,22 @@ def bench_mcp_read_over_stdio_beside_a_bare_server(benchmark: object, source: Pa
     for name, times in seconds.items():
         benchmark.extra_info[f"{name}_p50_us"] = statistics.median(times) * 1e6
         benchmark.extra_info[f"{name}_p95_us"] = statistics.quantiles(times, n=20)[-1] * 1e6
+
+
+def bench_mcp_read_over_stdio(benchmark: object, tmp_path: Path) -> None:
+    """One client of each server."""
+    connects = over_stdio(source_of(tmp_path / "source", 100))
+    report(benchmark, anyio.run(timed_reads, connects, 1))
+
+
+@pytest.mark.parametrize("n_clients", [1, N_CLIENTS])
+def bench_mcp_read_over_http(benchmark: object, tmp_path: Path, n_clients: int) -> None:
+    """Clients of one server at once, each with a workspace of its own."""
+    with over_http(source_of(tmp_path / "source", 100)) as connects:
+        report(benchmark, anyio.run(timed_reads, connects, n_clients))
+
+
+def bench_mcp_tool_list_of_a_new_server(benchmark: object, tmp_path: Path) -> None:
+    """From the start of a server for 50,000 files until its client has the tool list."""
+    connects = over_stdio(source_of(tmp_path / "source", N_FILES))
+    report(benchmark, anyio.run(timed_lists, connects))

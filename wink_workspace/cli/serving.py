@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,11 +82,6 @@ class McpOptions:
 
 def mcp(context: CommandContext, options: McpOptions) -> None:
     """Serve the tools of a workspace to an MCP client, over stdio or HTTP."""
-    try:
-        from wink_workspace.mcp_server import Catalog, serve_http, serve_stdio
-        from wink_workspace.mcp_server.hosting import WorkspaceProvider
-    except ImportError as error:
-        raise MissingExtraError.of("the MCP server", "mcp", error.name) from error
     if options.workspace is not None and (
         options.repo is not None or options.temporary or options.in_place
     ):
@@ -94,7 +90,14 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
     in_place = _is_in_place(context, options)
     # In place there is no sandbox, so one that only a file of settings names is left out.
     name = _sandbox(context, options, in_place=in_place)
-    config = configured(context, name, image=options.image)
+    with ThreadPoolExecutor(1) as pool:  # asks the engine for images while the server loads
+        asked = pool.submit(configured, context, name, image=options.image)
+        try:
+            from wink_workspace.mcp_server import Catalog, serve_stdio
+            from wink_workspace.mcp_server.hosting import WorkspaceProvider
+        except ImportError as error:
+            raise MissingExtraError.of("the MCP server", "mcp", error.name) from error
+        config = asked.result()
     sections = served_sections(name, in_place=in_place, config=config)
     host = WorkspaceProvider(
         _opener(context, options),
@@ -113,6 +116,8 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
         if options.http is None:
             serve_stdio(host, tools)
         else:
+            from wink_workspace.mcp_server import serve_http
+
             serve_http(
                 host,
                 tools,

@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from wink_workspace.errors import UsageError
-from wink_workspace.ledger import Retention
 from wink_workspace.sandbox import SANDBOXES, NetworkRules, SandboxConfig, SecretHost
-from wink_workspace.workspace import ImportConfig, WorkspaceConfig
+from wink_workspace.workspace import ImportConfig
 
 from .settings import Settings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a server lists its tools before it loads the ledger
     from wink_workspace.mcp_client import McpSection
+    from wink_workspace.workspace import WorkspaceConfig
 
 __all__ = ["mcp_sections", "network_rules", "sandbox_config", "workspace_config"]
 
@@ -138,6 +138,9 @@ def _value_of(variable: str, variables: Mapping[str, str], what: str) -> str:
 
 def workspace_config(settings: Settings) -> WorkspaceConfig:
     """The configuration of a workspace: what a new one copies, and how much history is kept."""
+    from wink_workspace.ledger import Retention
+    from wink_workspace.workspace import WorkspaceConfig
+
     default = Retention()
     depth = ImportConfig().git_depth if settings.git_depth is None else settings.git_depth
     return WorkspaceConfig(

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from .bundles import export_workspace, import_workspace
     from .calls import WorkspaceCall
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
-    from .config import ImportConfig, WorkspaceConfig
+    from .config import WorkspaceConfig
     from .importing import Imported
     from .moves import MovePreview
+    from .path_rules import ImportConfig
     from .reading import ReadableHistory, WorkspaceReader
     from .recorded_runs import RecordedRun, RunAbout
     from .selecting import FileHunks, Hunk, Selection

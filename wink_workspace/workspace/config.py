@@ -9,7 +9,7 @@ from wink_workspace.ledger import Retention
 
 from .path_rules import ImportConfig
 
-__all__ = ["ImportConfig", "WorkspaceConfig"]
+__all__ = ["WorkspaceConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

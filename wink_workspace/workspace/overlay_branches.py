@@ -58,7 +58,7 @@ from wink_workspace.processes import OwnProcess
 
 from .bases import Base, BaseStore, sync_filesystem
 from .checkout import write_layer
-from .config import ImportConfig, WorkspaceConfig
+from .config import WorkspaceConfig
 from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
 from .importing import (
@@ -70,7 +70,7 @@ from .importing import (
     open_source,
 )
 from .last_seen import forget_last_seen, load_last_seen, save_last_seen
-from .path_rules import PathRules, Unrecorded
+from .path_rules import ImportConfig, PathRules, Unrecorded
 from .source_survey import survey
 from .storage import WorkspaceFolder, delete_tree
 

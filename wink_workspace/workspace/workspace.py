@@ -82,7 +82,7 @@ from .applying import Applied, ApplyTarget, SourceUpdate
 from .bases import collect_bases
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
-from .config import ImportConfig, WorkspaceConfig
+from .config import WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, copy_runs, require_branch
@@ -95,6 +95,7 @@ from .ledger_journal import LedgerJournal
 from .moves import HistoryMove, MovePreview
 from .opened_files import OpenedFiles, check_owner, open_copy, open_in_place, open_overlay
 from .overlay_branches import import_overlay, trees_of_bases
+from .path_rules import ImportConfig
 from .reading import ReadableHistory
 from .recovery import recover
 from .reserve import Reserve, is_full

@@ -22,13 +22,9 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.build_source import copy_source, source_digest
+from wink_workspace.sandbox.podman.image_names import LAYER, newest_image, project_name
 from wink_workspace.sandbox.podman.images import ImageStore
-from wink_workspace.sandbox.podman.project_images import (
-    LAYER,
-    ProjectImages,
-    check_containerfile,
-    project_name,
-)
+from wink_workspace.sandbox.podman.project_images import ProjectImages, check_containerfile
 
 pytestmark = pytest.mark.xdist_group("podman-projects")
 
@@ -225,10 +221,10 @@ def test_a_second_build_runs_and_fetches_nothing_and_asks_the_engine_once(
     assert steps_of(again, RECIPE, source) == (built, [])
     assert again.store.used_s(built.reference) > 0
     assert [line.split()[:2] for line in calls.read_text().splitlines()] == [["image", "ls"]]
-    found = images.find(source)
+    found = images.store.find(newest_image(source))
     assert found is not None
     assert (found.id, found.source) == (built.id, str(source))
-    assert images.find(source / "certs") is None
+    assert images.store.find(newest_image(source / "certs")) is None
 
 
 def test_a_change_repeats_only_the_steps_that_it_concerns(
@@ -251,7 +247,7 @@ def test_a_change_repeats_only_the_steps_that_it_concerns(
     ]
     (source / "certs/server.pem").write_text("public\n")
     assert steps_of(images, RECIPE, source) == (built, [])
-    assert images.find(source).id == built.id
+    assert images.store.find(newest_image(source)).id == built.id
 
 
 def test_a_failed_step_reports_its_output_and_leaves_nothing(
@@ -264,7 +260,7 @@ def test_a_failed_step_reports_its_output_and_leaves_nothing(
     assert "/opt/project" in caught.value.hint
     assert sorted(images.steps.iterdir()) == before
     assert not list(images.store.cache.glob("unfinished*"))
-    assert images.find(source).id == built.id
+    assert images.store.find(newest_image(source)).id == built.id
 
 
 @pytest.mark.behaviour(145)

@@ -23,8 +23,8 @@ from loopback import package_registries
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
+from wink_workspace.sandbox.podman.image_names import project_name
 from wink_workspace.sandbox.podman.images import ImageStore
-from wink_workspace.sandbox.podman.project_images import project_name
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
 

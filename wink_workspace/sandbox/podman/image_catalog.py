@@ -10,10 +10,9 @@ from wink_workspace.environment import Environment
 from wink_workspace.sandbox.backends import PruneReport, SandboxImage, SandboxImageState
 from wink_workspace.sandbox.image_recipe import ImageRecipe
 
-from .image_pruning import ImagePruner
+from .image_names import LAYER, is_second_name, newest_image
 from .images import RECIPES, USUAL_RECIPES, ImageStore, recipe
 from .programs import Progress
-from .project_images import LAYER, ProjectImages, is_second_name
 
 __all__ = ["PodmanImages"]
 
@@ -80,12 +79,14 @@ class PodmanImages:
         progress: Progress | None = None,
     ) -> SandboxImage:
         """See ``SandboxImages``."""
+        from .project_images import ProjectImages  # here, as it loads the sandbox
+
         images = ProjectImages(self._environment, self._store)
         return images.build(wanted, source, rebuild=rebuild, confirmed=confirmed, progress=progress)
 
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""
-        return ProjectImages(self._environment, self._store).find(source, wanted)
+        return self._store.find(newest_image(source, wanted))
 
     def prune(
         self,
@@ -96,6 +97,8 @@ class PodmanImages:
         dry_run: bool = False,
     ) -> PruneReport:
         """See ``SandboxImages``."""
+        from .image_pruning import ImagePruner
+
         return ImagePruner(self._store).prune(
             older_s=older_s,
             keep_bytes=keep_bytes,

@@ -22,8 +22,8 @@ from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.backends import PruneReport, SandboxImage, StoredItem
 
 from .downloads import UNFINISHED
+from .image_names import LAYER, is_second_name, project_name
 from .images import RECIPES, ImageStore, delete_tree, recipe
-from .project_images import LAYER, is_second_name, project_name
 
 __all__ = ["ImagePruner"]
 

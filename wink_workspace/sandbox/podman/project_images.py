@@ -8,9 +8,7 @@ virtual environment, and the ``node_modules`` that Node finds from ``/workspace`
 Rule 3: the result of each step is kept under a digest of everything that went into it, and used
 again.
 
-The image of a project has a name of its own, by the path of the source. Its tag is a digest of the
-recipe and what it read. The tag ``current`` is on the one that was built last, ``recipe-DIGEST`` on
-the one that was built last from a recipe.
+``image_names`` has the names of the images.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from .build_step import FETCHED_PATH, BuildStep, StepRunner
 from .debian import STATUS_COMMAND
 from .downloads import UNFINISHED
 from .fetching import ImageFacts, PackageFetcher
+from .image_names import LAYER, newest_image, project_name
 from .image_settings import VARIABLES
 from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, delete_tree, recipe
 from .programs import Progress
@@ -46,17 +45,12 @@ from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
 from .source_files import SourceFiles
 
-__all__ = ["LAYER", "ProjectImages", "check_containerfile", "is_second_name", "project_name"]
+__all__ = ["ProjectImages", "check_containerfile"]
 
 _VERSION: Final = "1"
 """Part of every digest; it changes with the steps below."""
 
-LAYER: Final = "localhost/wink-workspace/layer"
-"""The name, without a tag, of the images of steps."""
-
 _NODE_LOCK: Final = "package-lock.json"
-_CURRENT: Final = "current"
-_OF_RECIPE: Final = "recipe-"
 _BELOW: Final = """\
 ARG BASE
 FROM ${BASE}
@@ -121,18 +115,6 @@ _MACHINE: Final = re.compile(r"[a-z0-9_]+")
 _ESCAPE: Final = re.compile(r"\s*#\s*escape\s*=", re.IGNORECASE)
 
 
-def project_name(source: Path) -> str:
-    """The name, without a tag, of the images of the project in that directory."""
-    path = os.fsencode(source.resolve())
-    return f"localhost/wink-workspace/project-{hashlib.sha256(path).hexdigest()[:16]}"
-
-
-def is_second_name(reference: str) -> bool:
-    """Whether the name of a project's image is one that is moved to the newest image."""
-    tag = reference.rpartition(":")[2]
-    return tag == _CURRENT or tag.startswith(_OF_RECIPE)
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A run step: a command, downloads by their names, and whether it sees the source."""
@@ -154,14 +136,6 @@ class ProjectImages:
         self.environment = environment
         self.store = store
         self.fetcher = PackageFetcher(store.programs, store.cache / "fetched")
-
-    def find(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
-        """The image that was last built for the project in *source*; ``None`` if none was.
-
-        With *wanted*, the one that was last built from this recipe.
-        """
-        tag = _CURRENT if wanted is None else f"{_OF_RECIPE}{wanted.digest}"
-        return self.store.find(f"{project_name(source)}:{tag}")
 
     def build(
         self,
@@ -266,8 +240,7 @@ class _Build:
             labels = {RECIPE_LABEL: digests[-1], SOURCE_LABEL: str(self._source)}
             self._podman_build(context, _WHOLE, final, below, labels=labels)
         image = self._image(final)
-        tags = (_CURRENT, f"{_OF_RECIPE}{self._wanted.digest}")
-        names = [f"{project_name(self._source)}:{tag}" for tag in tags]
+        names = [newest_image(self._source), newest_image(self._source, self._wanted)]
         if any((known := self._find(name)) is None or known.id != image.id for name in names):
             self._store.programs.podman("tag", final, *names)
         self._store.note_use(below, final)

@@ -1,0 +1,76 @@
+"""What the start of a command costs: the modules that it loads, and garbage collections."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = """
+import atexit, gc, json, sys
+
+def n_collections():
+    return sum(each["collections"] for each in gc.get_stats())
+
+def report():
+    found = {"collections": n_collections() - before,
+             "threshold": gc.get_threshold(), "modules": [*sys.modules]}
+    print(json.dumps(found), file=sys.stderr)
+
+atexit.register(report)
+from wink_workspace.cli import main
+sys.argv[0] = "wink-workspace"
+before = n_collections()
+code = main()
+{then}
+sys.exit(code)
+"""
+MANY_OBJECTS = "kept = [[] for _ in range(500_000)]"
+
+
+def start(home: Path, *arguments: str, then: str = "") -> dict[str, object]:
+    """Run a command with an empty input; what its process reports at its end."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND.replace("{then}", then), *arguments],
+        env=environment,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+def test_garbage_collection_waits_until_a_command_has_loaded_its_modules(tmp_path: Path) -> None:
+    found = start(tmp_path, "--help")
+    assert found["threshold"] != [700, 10, 10]
+    assert found["collections"] == 0
+
+
+def test_after_the_first_collection_the_thresholds_are_those_of_python(tmp_path: Path) -> None:
+    found = start(tmp_path, "--help", then=MANY_OBJECTS)
+    ordinary = subprocess.run(
+        [sys.executable, "-c", "import gc; print(list(gc.get_threshold()))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert found["threshold"] == json.loads(ordinary.stdout)
+
+
+def test_the_tools_are_listed_without_the_modules_of_an_open_workspace(tmp_path: Path) -> None:
+    modules = start(tmp_path, "mcp", "--repo", str(tmp_path), "--sandbox", "podman")["modules"]
+    assert isinstance(modules, list)
+    assert "mcp.server" in modules
+    expensive = {
+        "pygit2",
+        "wink_workspace.http_server",
+        "wink_workspace.ledger.history",
+        "wink_workspace.sandbox.podman.project_images",
+        "wink_workspace.sandbox.podman.sandbox",
+        "wink_workspace.workspace.workspace",
+    }
+    assert sorted(expensive & {*modules}) == []
