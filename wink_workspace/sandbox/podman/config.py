@@ -22,8 +22,11 @@ IMAGE_VERSION: Final = "2"
 DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
-_LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 2, "n_open_files": 16}
-"""The least values with which the runner and Python can start a command."""
+_LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_open_files": 16}
+"""The least values with which the container runtime, the runner and Python can start a command.
+
+The number of threads of the runtime varies with the load of the machine.
+"""
 _MOST_WAITING: Final = 32
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
@@ -65,7 +68,7 @@ class PodmanConfig(SandboxConfig):
         cpus: Processor time, as a number of processors.
         memory_bytes: Memory of all commands together, with swap. Without cgroups (rootless on
             some systems) it limits the data of each process instead.
-        n_processes: Most processes and threads of a command at one time.
+        n_processes: Most processes and threads of a command at one time; at least 16.
         n_open_files: Most open descriptors of each process.
         file_bytes: The largest file that a command can write.
         tmp_bytes: Size of ``/tmp``, which is emptied after each command.
