@@ -20,9 +20,12 @@ REFERENCE = re.compile(r"\b(?:[Aa]s(?: in)?|[Ss]ee) ``[\w.]+``")
 def functions() -> Iterator[tuple[str, Callable[..., object], str]]:
     """Each public function and method with its documentation; that of `__init__` is the class's."""
     packages = [module for module in modules() if hasattr(module, "__path__")]
-    names = {(package, name) for package in packages for name in getattr(package, "__all__", ())}
-    values = {name: getattr(package, name) for package, name in names}
-    for name, value in sorted(values.items()):
+    public = [
+        getattr(package, name) for package in packages for name in getattr(package, "__all__", ())
+    ]
+    named = [each for each in public if inspect.isfunction(each) or isinstance(each, type)]
+    values = {f"{each.__module__}.{each.__qualname__}": each for each in named}
+    for name, value in values.items():
         if inspect.isfunction(value):
             yield name, value, value.__doc__ or ""
         elif isinstance(value, type) and not issubclass(value, BaseException):

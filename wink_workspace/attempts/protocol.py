@@ -50,7 +50,7 @@ class Score:
     """The result of a scorer.
 
     Attributes:
-        value: Higher is better; must be finite.
+        value: A finite number without a unit; higher is better.
         passed: Whether the attempt solves the task.
         detail: One line for people.
     """

@@ -48,13 +48,16 @@ def rank(result: Ranked) -> tuple[bool, float, int]:
 
 
 def best_of_n(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
-    """Run every attempt once."""
+    """Run every attempt once; *n* is the number of attempts."""
     ended = {result.number for result in results}
     return [number for number in range(1, n + 1) if number not in ended]
 
 
 def tree_search(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
-    """Run every attempt once, then those that ``context.branch`` asked for in the better half."""
+    """Run every attempt once, then those that ``context.branch`` asked for in the better half.
+
+    *n* is the number of attempts at the beginning.
+    """
     if not (waiting := best_of_n(n, results)):
         return ()
     roots = n - sum(result.n_children for result in results)
@@ -74,7 +77,8 @@ def tree_search(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
 def successive_halving(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
     """Run every attempt once, then the better half for one more round, until one is left.
 
-    The function is called again on the same branch, with a higher ``context.round``.
+    *n* is the number of attempts at the beginning. The function is called again on the same branch,
+    with a higher ``context.round``.
     """
     if first := best_of_n(n, results):
         return first

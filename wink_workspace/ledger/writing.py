@@ -39,6 +39,7 @@ class Draft:
 
     ``record`` is the content of ``call.json``: an event, or any object with a JSON form. ``base``
     is that of the entry before, if left out. ``merged`` is the other branch's entry.
+    ``target`` is the number of the entry that an undo, a redo or a restore is about.
     """
 
     kind: EntryKind

@@ -41,7 +41,7 @@ class Leaf(Generic[V]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch(Generic[V]):
-    """64 parts; ``None`` for one without keys."""
+    """64 parts; ``None`` for one without keys. ``n`` is the number of keys below."""
 
     parts: tuple[MapPart[V] | None, ...]
     n: int

@@ -87,7 +87,7 @@ class ReadableHistory:
         self._branch = branch
 
     def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
-        """The entries, newest first, each read on demand."""
+        """The entries, newest first, each read on demand; at most *limit* of them."""
         return self._branch.log(limit=limit)
 
     def entry(self, which: int | str) -> LogEntry:

@@ -488,8 +488,8 @@ class DiskTree:
     def move_out(self, path: WorkspacePath, directory: int, name: str) -> bool:
         """Rename *path*, with everything below it, to *name* in another open directory.
 
-        Returns whether it is a directory. The caller then passes all moved directories to
-        ``moved_out``.
+        *directory* is the descriptor of that directory. Returns whether *path* is a directory. The
+        caller then passes all moved directories to ``moved_out``.
         """
         with (
             translate_os_error(path),
@@ -509,7 +509,8 @@ class DiskTree:
         """Rename many entries of *path* into another open directory.
 
         The block gets a function for the name of an entry, which must not be a directory. As
-        ``move_out``, but *path* is entered once, and the tracker is notified once.
+        ``move_out`` with its descriptor *directory*, but *path* is entered once, and the tracker is
+        notified once.
         """
         self._check_changeable(path)
         moved: list[str] = []
@@ -664,7 +665,7 @@ class DiskTree:
         return name
 
     def drop_unfinished(self, name: str, beside: WorkspacePath, directory: int) -> None:
-        """Remove an unfinished file."""
+        """Remove an unfinished file; *directory* is the descriptor of the directory of *beside*."""
         del beside
         with suppress(OSError):
             os.unlink(name, dir_fd=directory)
