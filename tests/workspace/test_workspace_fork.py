@@ -134,7 +134,7 @@ def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
             delete_tree(path)
 
         with monkeypatch.context() as patched:
-            patched.setattr("wink_workspace.workspace.workspace.delete_tree", dies)
+            patched.setattr("wink_workspace.workspace.forking.delete_tree", dies)
             with pytest.raises(KeyboardInterrupt):
                 workspace.delete_fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:

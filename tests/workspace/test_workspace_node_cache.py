@@ -11,7 +11,7 @@ from workspace_rig import assert_fsck_clean, calls
 from workspace_support import created, state, write
 
 from wink_workspace.errors import BundleError, UsageError
-from wink_workspace.ledger import BundleLimits
+from wink_workspace.ledger import BundleLimits, Ledger
 from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.node_cache import (
     NodeCache,
@@ -146,7 +146,8 @@ def test_two_forks_are_open_at_once_and_the_fork_of_a_dead_process_is_deleted(
         files, start = workspace.head.files, pack_start(workspace)
         node.add(files, base_of(workspace))
         (info,) = node.storage.all()
-        node._adopt(info, files, "work-dead", start, b"", BundleLimits())
+        with Ledger(node.storage.folder(info.id).ledger) as ledger:
+            node._adopt(ledger, files, "work-dead", start, b"", BundleLimits())
         with (
             node.start(files, start) as (one, _),
             NodeCache(tmp_path / "node").start(files, start) as (other, _),

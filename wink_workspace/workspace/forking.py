@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from wink_workspace.errors import EntryMissingError, UsageError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
+from .applied_trees import AppliedTrees
 from .checkout import write_files
 from .derived_paths import copy_checkpoint
 from .last_seen import save_last_seen
@@ -25,6 +28,7 @@ __all__ = [
     "IMPORTED_BRANCH",
     "check_out",
     "copy_runs",
+    "delete_fork",
     "forks_of",
     "imported_entry",
     "require_branch",
@@ -54,6 +58,36 @@ def require_branch(ledger: Ledger, name: str) -> None:
     if name != MAIN_BRANCH and (name == IMPORTED_BRANCH or not ledger.has_fork(name)):
         forks = ", ".join(forks_of(ledger)) or "none"
         raise EntryMissingError(f"there is no fork {name!r}", hint=f"The forks are: {forks}.")
+
+
+def delete_fork(
+    folder: WorkspaceFolder,
+    ledger: Ledger,
+    name: str,
+    *,
+    first: Callable[[], object] = lambda: None,
+) -> None:
+    """Delete a fork of the workspace in *folder*, and its files.
+
+    *first* is called while no process can open the fork; the fork stays if it raises.
+
+    Raises:
+        EntryMissingError: If there is no such fork.
+        LedgerBusyError: If another process has it open.
+    """
+    branch_dir = folder.of_branch(name).branch_dir
+    deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
+
+    def delete_files() -> None:
+        first()
+        delete_tree(deleted)
+        with suppress(FileNotFoundError):  # it was never opened
+            branch_dir.rename(deleted)  # all at once: missing files would look like deletions
+        delete_tree(deleted)
+        with suppress(LedgerDamagedError):  # the next apply reports it
+            AppliedTrees(folder.applied).forget(name)
+
+    ledger.delete_fork(name, first=delete_files)
 
 
 def check_out(

@@ -47,10 +47,10 @@ from wink_workspace.ledger import (
 
 from .bundles import manifest_of, new_workspace
 from .config import WorkspaceConfig
-from .forking import IMPORTED_BRANCH
+from .forking import IMPORTED_BRANCH, delete_fork, forks_of
 from .reading import ReadableHistory
 from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-from .temporary_forks import is_temporary
+from .temporary_forks import is_temporary, leftover_forks
 from .workspace import Workspace
 
 __all__ = [
@@ -295,11 +295,13 @@ class NodeCache:
                         f"this node has no base with the files {files}",
                         hint="Send the base again, then start.",
                     )
-                self._delete_closed_forks(info)
+                folder = self.storage.folder(info.id)
                 name = f"work-{secrets.token_hex(6)}"
-                entry = self._adopt(info, files, name, start, more, limits or BundleLimits())
+                with Ledger(folder.ledger, clock=self._clock) as ledger:
+                    self._delete_closed_forks(folder, ledger)
+                    entry = self._adopt(ledger, files, name, start, more, limits or BundleLimits())
                 fork = workspace_type(
-                    self.storage.folder(info.id),
+                    folder,
                     branch=name,
                     config=self.config if config is None else _keeping_all(config),
                     clock=self._clock,
@@ -309,39 +311,34 @@ class NodeCache:
                 with fork:
                     yield fork, entry
             finally:
-                with self._locked(files, suffix=".forks"):
-                    self._delete_closed_forks(info)
+                with self._locked(files, suffix=".forks"), Ledger(folder.ledger) as ledger:
+                    self._delete_closed_forks(folder, ledger)
 
+    @staticmethod
     def _adopt(
-        self,
-        info: WorkspaceInfo,
-        files: str,
-        name: str,
-        start: bytes,
-        more: bytes,
-        limits: BundleLimits,
+        ledger: Ledger, files: str, name: str, start: bytes, more: bytes, limits: BundleLimits
     ) -> LogEntry:
-        with Ledger(self.storage.folder(info.id).ledger, clock=self._clock) as ledger:
-            found = read_bundle(ledger.store, io.BytesIO(start), limits=limits, files=files)
-            entry = read_entry(ledger.store, found.refs[_MAIN])
-            if entry.files != files:
-                raise BundleError(
-                    f"the start is for the files {entry.files}, not {files}",
-                    hint="Start with the base of the same entry.",
-                )
-            if more:
-                entry, _ = receive_result(ledger, more, entry, limits=limits)
-            ledger.adopt({f"refs/wink/forks/{name}": entry.id}, found.boundary)
-            return entry
+        found = read_bundle(ledger.store, io.BytesIO(start), limits=limits, files=files)
+        entry = read_entry(ledger.store, found.refs[_MAIN])
+        if entry.files != files:
+            raise BundleError(
+                f"the start is for the files {entry.files}, not {files}",
+                hint="Start with the base of the same entry.",
+            )
+        if more:
+            entry, _ = receive_result(ledger, more, entry, limits=limits)
+        ledger.adopt({f"refs/wink/forks/{name}": entry.id}, found.boundary)
+        return entry
 
-    def _delete_closed_forks(self, info: WorkspaceInfo) -> None:
+    @staticmethod
+    def _delete_closed_forks(folder: WorkspaceFolder, ledger: Ledger) -> None:
         """Delete the forks that no process has open: their work is over, or its process died."""
-        with Workspace.open(info.id, storage=self.storage, config=self.config) as base:
-            for name in base.forks():
-                with suppress(LedgerBusyError):
-                    if not is_temporary(name):
-                        base.delete_fork(name)
-            base.delete_leftover_forks()  # a process may be about to open one of its own
+        forks = forks_of(ledger)
+        # A process may be about to open a temporary fork of its own
+        closed = [name for name in forks if not is_temporary(name)]
+        for name in (*closed, *leftover_forks(forks)):
+            with suppress(LedgerBusyError):
+                delete_fork(folder, ledger, name)
 
     # The names of bases
 

@@ -28,7 +28,6 @@ from wink_workspace.errors import (
     FileMissingError,
     FilesystemError,
     LedgerBusyError,
-    LedgerDamagedError,
     LedgerError,
     UsageError,
     WinkError,
@@ -85,7 +84,7 @@ from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .contents import without_contents
 from .discards import Discards
-from .forking import check_out, copy_runs, require_branch
+from .forking import check_out, copy_runs, delete_fork, require_branch
 from .git_copies import GitCopies, copy_git
 from .histories import CopyHistory, present_root
 from .importing import Progress, import_copy, no_progress
@@ -107,7 +106,6 @@ from .storage import (
     WorkspaceInfo,
     WorkspaceMode,
     WorkspaceStorage,
-    delete_tree,
 )
 from .temporary_forks import leftover_forks, new_temporary_name
 
@@ -1167,7 +1165,7 @@ class Workspace(ReadableHistory):
                 found_after=None if kept is None else (kept.number, kept.files),
             )
 
-        self._delete_fork(name, first=keep)
+        delete_fork(self._folder, self._ledger, name, first=keep)
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
         """The base of this branch after a merge: what both branches synced."""
@@ -1232,22 +1230,7 @@ class Workspace(ReadableHistory):
         if name == MAIN_BRANCH:
             raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
         require_branch(self._ledger, name)
-        self._delete_fork(name, first=lambda: None)
-
-    def _delete_fork(self, name: str, *, first: Callable[[], object]) -> None:
-        branch_dir = self._folder.of_branch(name).branch_dir
-        deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
-
-        def delete_files() -> None:
-            first()
-            delete_tree(deleted)
-            with suppress(FileNotFoundError):  # it was never opened
-                branch_dir.rename(deleted)  # all at once: missing files would look like deletions
-            delete_tree(deleted)
-            with suppress(LedgerDamagedError):  # the next apply reports it
-                AppliedTrees(self._folder.applied).forget(name)
-
-        self._ledger.delete_fork(name, first=delete_files)
+        delete_fork(self._folder, self._ledger, name)
 
     def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
         """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
