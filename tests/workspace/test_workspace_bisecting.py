@@ -35,13 +35,17 @@ def value_below(limit: int) -> Callable[[Workspace], Verdict]:
     return test
 
 
-@pytest.mark.parametrize("mode", ["copy", "overlay"])
-def test_the_first_failing_entry_is_found_in_few_tests(tmp_path: Path, mode: str) -> None:
-    n_calls = 60
+@pytest.mark.parametrize(
+    ("mode", "n_calls"),
+    [("copy", 60), ("overlay", 60), pytest.param("copy", 1_000, marks=pytest.mark.soak)],
+)
+def test_the_first_failing_entry_is_found_in_few_tests(
+    tmp_path: Path, mode: str, n_calls: int
+) -> None:
     with created(tmp_path, {"f": "0"}, mode=mode) as workspace:
         entries = [workspace.head, *(write(workspace, str(n)) for n in range(1, n_calls + 1))]
         before = [entry.id for entry in workspace.log()]
-        for first in (1, 23, 59, 60):
+        for first in (1, 23, n_calls - 1, n_calls):
             found = bisect(workspace, value_below(first))
             assert found.suspects == (entries[first],)
             assert found.last_passed == entries[first - 1]
