@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from io import StringIO
@@ -257,3 +258,22 @@ def test_a_run_of_another_program_is_shown_but_not_resumed(user: CliUser) -> Non
     assert run_of(user)["about"] == {}
     user("attempts", "resume", "--repo", user.source, fails=2)
     assert "was not begun by this command" in user.err
+
+
+@pytest.mark.xdist_group("ray")  # so that only one process loads it
+@pytest.mark.behaviour(200)
+def test_an_engine_that_cannot_be_reached_is_one_clear_error_and_begins_no_run(
+    user: CliUser,
+) -> None:
+    if not os.environ.get("CI"):
+        pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")
+    right = script(user, "right", (READ,))
+    for address, exit_code, hint in (
+        ("ray://127.0.0.1:1", 1, "or correct the address"),
+        ("elsewhere", 2, "Use local, or ray://HOST:PORT"),
+    ):
+        attempts(user, "--script", right, "--engine", address, fails=exit_code)
+        assert hint in user.err
+        assert "continue with" not in user.err
+        assert "Traceback" not in user.err
+    assert user("attempts", "list", "--json").strip() == "[]"
