@@ -155,9 +155,9 @@ class Attempts:
             budget=budget or Budget(),
             about=about or {},
         )
-        self._run_document: Document | None = None
+        self._run_version: str | None = None
         self._states: dict[int, AttemptState] = {}
-        self._documents: dict[int, Document] = {}
+        self._versions: dict[int, str] = {}
         self._leases: dict[int, float] = {}
         self._queue: list[int] = []
         self._pool = BudgetPool(self._run.budget)
@@ -218,12 +218,12 @@ class Attempts:
 
     def _load(self, run_id: str, found: dict[str, Document], budget: Budget | None) -> None:
         self.run_id, self._is_new = run_id, False
-        self._run_document = found.pop("run")
-        self._run = RunState.parse(self._run_document.content)
+        run = found.pop("run")
+        self._run_version, self._run = run.id, RunState.parse(run.content)
         if budget is not None:
             self._run = self._run.with_budget(budget)
         for name, document in found.items():
-            self._documents[int(name)] = document
+            self._versions[int(name)] = document.id
             self._states[int(name)] = AttemptState.parse(document.content)
         spent = sum((state.spent + state.reserved for state in self._states.values()), Spending())
         self._pool = BudgetPool(self._run.budget, spent)
@@ -325,7 +325,7 @@ class Attempts:
         names = documents.read_all()
         for name in sorted(names, key=lambda each: each == "run"):  # the run last: it can be found
             documents.delete(name)
-        self._states, self._documents, self._run_document = {}, {}, None
+        self._states, self._versions, self._run_version = {}, {}, None
         self._is_new = True
 
     # Running
@@ -423,15 +423,15 @@ class Attempts:
                 self._retire(name, "replaced attempt")
 
     def _write_run(self) -> None:
-        self._run_document = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
-            "run", self._run.content(), expected=self._run_document, at=self._clock.now()
+        self._run_version = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
+            "run", self._run.content(), expected=self._run_version, at=self._clock.now()
         )
 
     def _write(self, number: int, state: AttemptState) -> None:
-        self._documents[number] = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
+        self._versions[number] = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
             str(number),
             state.content(),
-            expected=self._documents.get(number),
+            expected=self._versions.get(number),
             at=self._clock.now(),
         )
         self._states[number] = state

@@ -70,9 +70,9 @@ class Documents:
         return Document(commit_id, content)
 
     def write(
-        self, name: str, content: Mapping[str, Any], *, expected: Document | None, at: datetime
-    ) -> Document:
-        """Replace the version *expected* of a document, ``None`` to create it.
+        self, name: str, content: Mapping[str, Any], *, expected: str | None, at: datetime
+    ) -> str:
+        """Replace the version with the id *expected*, ``None`` to create the document; the new id.
 
         Raises:
             LedgerMovedError: If it is another version; it was not changed.
@@ -83,12 +83,12 @@ class Documents:
             EMPTY_TREE.changed({b"document.json": GitEntry(b"100644", blob)})
         )
         # The number makes each version a commit of its own, so that no old one counts as the new
-        version = 1 + (0 if expected is None else self._version(expected.id))
+        version = 1 + (0 if expected is None else self._version(expected))
         commit = Commit(tree, None, at, f"document {name}", {"Version": str(version)})
         commit_id = self._store.write("commit", format_commit(commit))
         self._store.sync()
-        self._refs.move(self._prefix + name, expected=expected and expected.id, target=commit_id)
-        return Document(commit_id, content)
+        self._refs.move(self._prefix + name, expected=expected, target=commit_id)
+        return commit_id
 
     def _version(self, commit_id: str) -> int:
         commit = parse_commit(commit_id, self._store.read(commit_id, "commit"))

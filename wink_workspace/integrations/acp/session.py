@@ -148,7 +148,7 @@ class AcpSession:
         documents.write(
             branch,
             {"run": record.number if record else 0},
-            expected=documents.read_all().get(branch),
+            expected=documents.versions().get(branch),
             at=self.workspace.session.clock.now(),
         )
         self._record = record
