@@ -32,6 +32,10 @@ Ref: TypeAlias = Any
 
 _NODE: Final = "ray.io/node-id"
 _CONNECT_S: Final = 10.0
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client of gRPC sends first: RFC 9113, section 3.4. The server answers with SETTINGS."""
+_FRAME_BYTES: Final = 9
+_TLS_ALERT: Final = b"\x15"
 _TAKE_S: Final = 30.0
 
 
@@ -219,14 +223,29 @@ def _connect(address: str, runtime_env: Mapping[str, Any] | None) -> None:
 
 
 def _check_port(address: str) -> None:
-    """Without this, Ray tries for two minutes to reach a port that is closed, and then exits."""
+    """Raise ``ClusterError`` unless a server of gRPC answers at once.
+
+    Without this, Ray tries for minutes to reach a port that is closed or silent, and then exits.
+    """
     host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
     if not port.isdecimal():
         return
+    where = host.strip("[]"), int(port)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        with socket.create_connection(where, timeout=_CONNECT_S) as connection:
+            connection.sendall(_HTTP2_PREFACE)
+            answer = connection.recv(_FRAME_BYTES)
+    except ConnectionResetError:  # as a server with TLS may do
+        return
     except (OSError, OverflowError) as error:
-        raise ClusterError(
-            f"no connection to the Ray cluster {address!r}: {error}",
-            hint="Start one with `ray start --head`, or correct the address.",
-        ) from error
+        raise _unreachable(address, str(error)) from error
+    is_settings = answer[3:4] == b"\x04"
+    if answer and not is_settings and answer[:1] != _TLS_ALERT:
+        raise _unreachable(address, "another kind of server is there")
+
+
+def _unreachable(address: str, reason: str) -> ClusterError:
+    return ClusterError(
+        f"no connection to the Ray cluster {address!r}: {reason}",
+        hint="Start one with `ray start --head`, or correct the address.",
+    )
