@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from decimal import Decimal
@@ -96,6 +97,26 @@ def stop_once(folder: str, context: AttemptContext) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     else:
         os.kill(int(marker.read_text()), signal.SIGCONT)
+
+
+def log_lines(context: AttemptContext) -> None:
+    """Log one line below the usual level, one of a program, one of this package, and one of Ray."""
+    logging.getLogger("program").info("not shown")
+    logging.getLogger("program").warning("line\n%d \x1b[31m", context.number)
+    logging.getLogger("wink_workspace.x").error("failed")
+    logging.getLogger("ray.worker").error("not sent")
+
+
+def log_much(context: AttemptContext) -> None:
+    """Log more than is sent."""
+    for n in range(1_100):
+        logging.getLogger("program").warning("%d %s", n, "x" * 10_000)
+
+
+def score_logs(workspace: Workspace) -> float:
+    """A scorer that does not end, and logs."""
+    while True:
+        logging.getLogger("program").warning("%s", "x" * 1_000)
 
 
 def always_die(context: AttemptContext) -> None:

@@ -70,6 +70,11 @@ class RayCluster:
         pids: list[int] = self._ask("workers")
         return pids
 
+    def switched_on(self) -> list[str]:
+        """Which of usage statistics and dashboard are on."""
+        found: list[str] = self._ask("switched-on")
+        return found
+
     def kill(self) -> None:
         """Kill all processes, those of the head first."""
         self._ask("kill-all")
@@ -126,6 +131,16 @@ def is_busy_worker(pid: int) -> bool:
     return False
 
 
+def switched_on(nodes: list[Any]) -> list[str]:
+    """Which of usage statistics and dashboard are on; a process without pages runs in any case."""
+    from ray._common.usage.usage_lib import usage_stats_enabled
+
+    found = ["usage statistics"] if usage_stats_enabled() else []
+    started = [each for node in nodes for each in node.all_processes.get("dashboard", ())]
+    titles = [Path(f"/proc/{each.process.pid}/cmdline").read_bytes() for each in started]
+    return found + ["dashboard" for title in titles if b"--disable-frontend" not in title]
+
+
 def kill_node(node: Any) -> None:
     """Kill all processes of a node, as the end of its machine would."""
     children = children_of(node)
@@ -166,6 +181,8 @@ def serve() -> None:
             case ["workers"]:
                 pids = [pid for node in cluster.list_all_nodes() for pid in children_of(node)]
                 answer = [pid for pid in pids if is_busy_worker(pid)]
+            case ["switched-on"]:
+                answer = switched_on(cluster.list_all_nodes())
             case ["kill-all"]:
                 for node in [cluster.head_node, *cluster.worker_nodes]:
                     kill_node(node)

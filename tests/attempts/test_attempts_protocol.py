@@ -16,12 +16,15 @@ from wink_workspace.attempts import (
     Attempts,
     AttemptTask,
     BudgetPool,
+    CommandScore,
     EventKind,
+    LogLine,
 )
 from wink_workspace.attempts.budget import Grant, Spending
 from wink_workspace.attempts.context import run_task
 from wink_workspace.clock import Budget, ManualClock, TokenUsage
 from wink_workspace.errors import LedgerMovedError
+from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.workspace import Workspace
 
 
@@ -32,6 +35,9 @@ class NoLink:
         return Grant.GRANTED
 
     def end_turn(self, spent: Spending) -> None:
+        pass
+
+    def log(self, line: LogLine) -> None:
         pass
 
 
@@ -116,6 +122,20 @@ def test_a_result_that_is_delivered_twice_is_accepted_once(workspace: Workspace)
     assert len(workspace.forks()) == 2
 
 
+def test_a_scorer_with_the_default_settings_of_a_sandbox_reaches_the_worker(
+    workspace: Workspace,
+) -> None:
+    score = CommandScore("pytest -q", sandbox=PodmanConfig())  # its variables are read-only
+    with pytest.raises(TypeError):
+        pickle.dumps(score)
+    engine = DrivenEngine(lambda engine: [])
+    running = Attempts(workspace, n=1, engine=engine).run(
+        do.solve, score=score, stop=lambda results: True
+    )
+    assert list(running) == []
+    assert pickle.loads(engine.plan.functions)[1] == score
+
+
 def test_a_document_is_changed_by_compare_and_swap_and_survives_maintenance(
     workspace: Workspace,
 ) -> None:
@@ -123,7 +143,7 @@ def test_a_document_is_changed_by_compare_and_swap_and_survives_maintenance(
     at = workspace.head.at
     first = documents.write("a", {"n": 1}, expected=None, at=at)
     second = documents.write("a", {"n": 1}, expected=first, at=at)
-    assert first.id != second.id
+    assert first != second
     for expected in (None, first):
         with pytest.raises(LedgerMovedError):
             documents.write("a", {"n": 2}, expected=expected, at=at)

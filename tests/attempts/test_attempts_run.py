@@ -159,6 +159,7 @@ def test_a_run_can_be_awaited(workspace: Workspace) -> None:
     [
         (do.score_raises, "the scorer: RuntimeError: no score here"),
         (do.score_hangs, "the scorer: DeadlineExceededError"),
+        (do.score_logs, "the scorer: DeadlineExceededError"),
     ],
 )
 def test_a_broken_scorer_fails_the_attempt_and_loses_nothing(
@@ -175,6 +176,22 @@ def test_a_broken_scorer_fails_the_attempt_and_loses_nothing(
 def test_a_scorer_that_prints_a_gibibyte_scores(workspace: Workspace) -> None:
     (result,) = Attempts(workspace, n=1).run(do.solve, score=do.score_prints)
     assert result.score is not None
+
+
+@pytest.mark.behaviour(203)
+def test_what_an_attempt_logs_is_logged_by_the_coordinator(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    list(Attempts(workspace, n=1).run(do.log_lines))
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [
+        ("program", "attempt 1: line 1  [31m"),
+        ("wink_workspace.x", "attempt 1: failed"),
+    ]
+    caplog.clear()
+    list(Attempts(workspace, n=1).run(do.log_much))
+    assert len(caplog.records) == 1_001
+    assert max(len(record.getMessage()) for record in caplog.records) < 2_100
+    assert "the others are not shown" in caplog.messages[-1]
 
 
 @pytest.mark.behaviour(166)

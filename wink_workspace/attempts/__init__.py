@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Cost,
         Engine,
         EventKind,
+        LogLine,
         Score,
     )
     from .ray_engine import RayEngine
@@ -55,6 +56,7 @@ __all__ = [
     "Engine",
     "EventKind",
     "LocalEngine",
+    "LogLine",
     "RayEngine",
     "RunStatus",
     "Score",

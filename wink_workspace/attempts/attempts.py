@@ -35,6 +35,7 @@ from wink_workspace.workspace import ChangeSet, Selection, Workspace
 
 from .budget import BudgetPool, Spending
 from .context import AttemptContext
+from .forwarded_logs import log_level, write_log
 from .local_engine import LocalEngine
 from .protocol import (
     AttemptEvent,
@@ -402,6 +403,7 @@ class Attempts:
             seed=self._run.seed,
             heartbeat_s=self._lease_s / 4,
             origin=self._run.origin,
+            log_level=log_level(),
         )
 
     def _begin(self) -> None:
@@ -519,6 +521,9 @@ class Attempts:
     # Events
 
     def _handle(self, event: AttemptEvent) -> AttemptResult | None:
+        if event.line is not None:
+            write_log(event.number, event.line)
+            return None
         state = self._states.get(event.number)
         if state is None or state.phase != "running" or state.epoch != event.epoch:
             if event.result is not None and (state is None or event.result.branch != state.branch):

@@ -22,6 +22,7 @@ from wink_workspace.runtime import ToolExecutor
 from wink_workspace.workspace import Workspace, WorkspaceCall, WorkspaceFolder
 
 from .budget import Spending, TurnBudget
+from .forwarded_logs import LogLine, forwarding_logs
 from .protocol import AttemptOutcome, AttemptPlan, AttemptResult, AttemptTask, Cost, Score
 
 __all__ = ["AttemptContext", "AttemptWorkspace", "Link", "one_line", "run_attempt", "run_task"]
@@ -41,6 +42,10 @@ class Link(Protocol):
 
     def end_turn(self, spent: Spending) -> None:
         """Report what a turn spent."""
+        ...
+
+    def log(self, line: LogLine) -> None:
+        """Report what was logged; from any thread."""
         ...
 
 
@@ -154,6 +159,16 @@ def run_attempt(
     opened: Callable[[], AbstractContextManager[AttemptWorkspace]],
 ) -> AttemptResult:
     """As ``run_task``, in the workspace that *opened* opens."""
+    with forwarding_logs(link.log, plan.log_level):
+        return _run_attempt(plan, task, link, opened)
+
+
+def _run_attempt(
+    plan: AttemptPlan,
+    task: AttemptTask,
+    link: Link,
+    opened: Callable[[], AbstractContextManager[AttemptWorkspace]],
+) -> AttemptResult:
     started_s = SYSTEM_CLOCK.monotonic_s()
     score: Score | None = None
     outcome, error, n_children = AttemptOutcome.FAILED, "", 0

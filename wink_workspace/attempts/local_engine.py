@@ -1,7 +1,8 @@
 """Runs attempts in worker processes of this machine.
 
 Workers are started with ``spawn``, never forked, and are reused. A worker ends when its connection
-to the coordinator closes, so none outlives a coordinator that was killed. Its output is dropped.
+to the coordinator closes, so none outlives a coordinator that was killed. Its output is dropped;
+its logs are sent to the coordinator.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from wink_workspace.errors import UsageError
 
 from .budget import BudgetPool, Grant, Spending
 from .context import run_task
+from .forwarded_logs import LogLine
 from .protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
 
 __all__ = ["LocalEngine", "work"]
@@ -195,6 +197,10 @@ class LocalEngine:
                 worker.wanted = wanted
             case ("spent", spent):
                 self._budget.end_turn(task.number, task.epoch, spent)
+            case ("logged", line):
+                self._events.append(
+                    AttemptEvent(EventKind.LOGGED, task.number, task.epoch, line=line)
+                )
             case (_, result):
                 worker.task = None
                 self._events.append(
@@ -235,6 +241,9 @@ class _PipeLink:
 
     def end_turn(self, spent: Spending) -> None:
         self._send("spent", spent)
+
+    def log(self, line: LogLine) -> None:
+        self._send("logged", line)
 
     def run(self, plan: AttemptPlan) -> None:
         while True:

@@ -20,6 +20,7 @@ from wink_workspace.clock import TokenUsage
 from wink_workspace.workspace import WorkspaceConfig
 
 from .budget import BudgetPool
+from .forwarded_logs import LogLine
 
 __all__ = [
     "AttemptEvent",
@@ -30,6 +31,7 @@ __all__ = [
     "Cost",
     "Engine",
     "EventKind",
+    "LogLine",
     "Score",
 ]
 
@@ -126,6 +128,7 @@ class AttemptPlan:
         seed: The seed of the run.
         heartbeat_s: A worker reports a sign of life at least this often.
         origin: The id of the entry at which the attempts begin.
+        log_level: The lowest level of the log lines that workers send.
     """
 
     run_id: str
@@ -135,6 +138,7 @@ class AttemptPlan:
     seed: int
     heartbeat_s: float
     origin: str
+    log_level: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +170,8 @@ class EventKind(StrEnum):
     """A sign of life. The lease is renewed."""
     ENDED = "ended"
     """The attempt ended and ``result`` is set; the worker has closed the branch."""
+    LOGGED = "logged"
+    """Its worker logged ``line``."""
     LOST = "lost"
     """It will not end: its worker died, or no worker can be started. ``reason`` says why."""
 
@@ -179,6 +185,7 @@ class AttemptEvent:
     epoch: int
     result: AttemptResult | None = None
     reason: str = ""
+    line: LogLine | None = None
 
 
 class Engine(Protocol):

@@ -339,6 +339,8 @@ class RayEngine:
                 self._report(EventKind.BEGUN, work)
             case MailKind.ALIVE:
                 self._report(EventKind.ALIVE, work)
+            case MailKind.LOGGED:
+                self._events.append(AttemptEvent(EventKind.LOGGED, *work.key, line=mail.line))
             case MailKind.REQUEST:
                 work.wanted = mail.spending
                 if work.is_late:

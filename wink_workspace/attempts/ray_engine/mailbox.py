@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from wink_workspace.attempts.budget import Spending
+from wink_workspace.attempts.forwarded_logs import LogLine
 
 __all__ = ["Key", "Mail", "MailKind", "Mailbox"]
 
@@ -30,6 +31,7 @@ class MailKind(StrEnum):
     REQUEST = "request"
     """It waits for the answer to the request of a turn."""
     SPENT = "spent"
+    LOGGED = "logged"
     ENTRIES = "entries"
     """It committed entries, so that a lost attempt continues after them."""
 
@@ -42,6 +44,7 @@ class Mail:
     key: Key
     spending: Spending = Spending()  # noqa: RUF009 - frozen, so it may be shared
     entries: bytes = b""
+    line: LogLine | None = None
 
 
 class Mailbox:

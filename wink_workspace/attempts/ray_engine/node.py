@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 
 from wink_workspace.attempts.budget import Grant, Spending
 from wink_workspace.attempts.context import AttemptWorkspace, one_line, run_attempt
+from wink_workspace.attempts.forwarded_logs import LogLine
 from wink_workspace.attempts.protocol import AttemptTask
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
@@ -175,6 +176,9 @@ class _MailboxLink:
     def end_turn(self, spent: Spending) -> None:
         self.turns.append(spent)
         self._post(MailKind.SPENT, spent)
+
+    def log(self, line: LogLine) -> None:
+        self._mailbox.post.remote(Mail(MailKind.LOGGED, self._key, line=line))
 
     def send_progress_of(self, fork: Workspace, since: LogEntry) -> Callable[[], None]:
         """A function for the thread of the attempt: it sends the entries after *since*."""

@@ -11,7 +11,7 @@ from wink_workspace.attempts.protocol import AttemptPlan, AttemptResult
 
 __all__ = ["WIRE_VERSION", "Base", "BaseMissing", "Finished", "NodeRules", "Requirements"]
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 """Raise it with every change of these types, and of the form of bundles."""
 
 
