@@ -102,6 +102,7 @@ def stop_once(folder: str, context: AttemptContext) -> None:
 def log_lines(context: AttemptContext) -> None:
     """Log one line below the usual level, one of a program, one of this package, and one of Ray."""
     logging.getLogger("program").info("not shown")
+    logging.getLogger("program").warning("%d", "cannot be formatted")
     logging.getLogger("program").warning("line\n%d \x1b[31m", context.number)
     logging.getLogger("wink_workspace.x").error("failed")
     logging.getLogger("ray.worker").error("not sent")

@@ -1,7 +1,8 @@
 """Logs of attempts, which run in other processes, in the logs of the coordinator.
 
 Rule 1: a record keeps the name of its logger and its level, so the settings of the coordinator
-decide where it goes. Records below the coordinator's level are not sent.
+decide where it goes. Records of this package are sent from the coordinator's level on, those of
+other loggers from the level that they have in the worker, which is warning by default.
 Rule 2: only text is sent: one bounded line, and a bounded number of lines for each attempt.
 Rule 3: Ray's own records are not sent: sending could make more of them.
 """
