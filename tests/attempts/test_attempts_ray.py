@@ -114,7 +114,7 @@ def test_a_lost_attempt_continues_after_the_entries_that_it_sent(
     assert workspace.forks() == (result.branch,)
 
 
-@pytest.mark.behaviour(203)
+@pytest.mark.behaviour(205)
 def test_what_an_attempt_on_a_node_logs_is_logged_by_the_coordinator(
     workspace: Workspace, engine: RayEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,7 +196,7 @@ def test_a_port_at_which_there_is_no_ray_is_one_clear_error(
 ) -> None:
     from wink_workspace.attempts.ray_engine import cluster
 
-    monkeypatch.setattr(cluster, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.2)  # ten seconds otherwise
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
 

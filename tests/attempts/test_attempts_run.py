@@ -178,7 +178,7 @@ def test_a_scorer_that_prints_a_gibibyte_scores(workspace: Workspace) -> None:
     assert result.score is not None
 
 
-@pytest.mark.behaviour(203)
+@pytest.mark.behaviour(205)
 def test_what_an_attempt_logs_is_logged_by_the_coordinator(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
