@@ -44,7 +44,6 @@ from wink_workspace.ledger import (
     entry_at,
     file_changes,
     file_state,
-    objects,
     walk,
     with_paths_from,
 )
@@ -467,9 +466,8 @@ def test_damage_is_noticed_when_a_content_is_read_in_chunks(store, damage) -> No
     object_path.unlink()
 
 
-def test_cached_trees_are_bounded_by_their_number_of_entries(store, monkeypatch) -> None:
-    # The real bound takes too many trees to reach.
-    monkeypatch.setattr(objects, "_MAX_CACHED_ENTRIES", 10)
+def test_cached_trees_are_bounded_by_their_number_of_entries(store) -> None:
+    store.most_cached = 10
     roots = [tree(store, {f"{n}-{k}": b"" for k in range(4)}) for n in range(9)]
     assert len(store._trees) == 2
     assert [len(contents(store, root)) for root in roots] == [4] * 9

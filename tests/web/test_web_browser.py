@@ -129,6 +129,10 @@ def test_a_person_finds_an_entry_by_keys_and_reads_it(site: Site, page: Page) ->
 
 @pytest.mark.behaviour(151)
 def test_a_new_entry_appears_while_the_page_is_open(site: Site, page: Page) -> None:
+    """There are more rows than the newest ones, for which the page asks."""
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        for n in range(60):
+            edit(workspace, "live.txt", f"{n}\n", "before it is open")
     opened(site)
     expect(page.locator("#live")).to_have_text("live")
     n_rows = page.locator("li.row").count()
@@ -138,6 +142,9 @@ def test_a_new_entry_appears_while_the_page_is_open(site: Site, page: Page) -> N
     expect(page.locator("li.row").first).to_contain_text("while it is open")
     expect(page.locator("li.row").first.locator(".branch")).to_have_text("main")
     expect(page.locator("li.row").nth(1).locator(".branch")).to_have_count(0)
+    ids = [row.get_attribute("data-id") for row in page.locator("li.row").all()]
+    assert len(set(ids)) == len(ids)
+    expect(page.locator("li.more")).to_have_count(0)
 
 
 @pytest.mark.behaviour(149)

@@ -23,6 +23,7 @@ from wink_workspace.workspace import (
     Workspace,
     WorkspaceReader,
     WorkspaceStorage,
+    summaries,
 )
 
 History = tuple[WorkspaceStorage, str]
@@ -284,6 +285,22 @@ def test_a_row_and_its_entry_have_the_tokens_and_the_words_of_their_turn(tmp_pat
         assert "I see &lt;script&gt;" in entry
         run.script.write_text("{half")
         assert "tokens" not in client.get(f"/w/{name}").text
+
+
+def test_the_list_counts_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, name = make_history(tmp_path)
+    client = TestClient(client_app(storage))
+    (row,) = re.findall(r'<tr class="row">.*?</tr>', client.get("/").text, re.DOTALL)
+    n_changes, size = re.findall(r'<td class="n">([^<]*)</td>', row)
+    assert (n_changes, size.endswith("+")) == ("3", False)
+    for limit in ("_MOST_CHANGES", "_MOST_FILES"):  # real ones need thousands of files
+        monkeypatch.setattr(summaries, limit, 2)
+    (row,) = re.findall(r'<tr class="row">.*?</tr>', client.get("/").text, re.DOTALL)
+    n_changes, size = re.findall(r'<td class="n">([^<]*)</td>', row)
+    assert (n_changes, size.endswith("+")) == ("2+", True)
+    assert "to apply" in row
+    exact = summaries.summary_of(storage, storage.folder(name).info())
+    assert (exact.n_changes, exact.has_more_changes, exact.has_more_bytes) == (3, False, False)
 
 
 @pytest.mark.behaviour(195)

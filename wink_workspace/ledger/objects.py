@@ -57,6 +57,7 @@ class ObjectStore:
         written_bytes: The total size of all contents added, for the retention.
         durable: Whether added objects survive a loss of power.
         epoch: Increased whenever objects may have been deleted; see ``forget``.
+        most_cached: The most entries of directories in the cache, which take about 300 bytes each.
     """
 
     def __init__(self, repository: GitRepository) -> None:
@@ -68,6 +69,7 @@ class ObjectStore:
         self.n_written = 0
         self.written_bytes = 0
         self.epoch = 0
+        self.most_cached = _MAX_CACHED_ENTRIES
         self._bulk: PackWriter | None = None
         self._bases: dict[str, str] = {}
         self._trees: OrderedDict[str, GitTree] = OrderedDict()
@@ -165,7 +167,7 @@ class ObjectStore:
         if tree_id not in self._trees:
             self._trees[tree_id] = tree
             self._n_cached_entries += len(tree.rows) + 1
-            if self._n_cached_entries > _MAX_CACHED_ENTRIES:
+            if self._n_cached_entries > self.most_cached:
                 self._drop_oldest()
         return tree_id
 
@@ -325,7 +327,7 @@ class ObjectStore:
         return size_bytes >= LARGE_BYTES or found.disk_bytes >= WORTH_COMPRESSING * size_bytes
 
     def _drop_oldest(self) -> None:
-        while self._n_cached_entries > _MAX_CACHED_ENTRIES:
+        while self._n_cached_entries > self.most_cached:
             _, oldest = self._trees.popitem(last=False)
             self._n_cached_entries -= len(oldest) + 1
 

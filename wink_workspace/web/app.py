@@ -43,7 +43,7 @@ from wink_workspace.workspace.live_runs import RunEnded, RunInProgress
 from .actions import Actions, Form
 from .attempts import HEIGHT, WIDTH
 from .highlighting import code_style
-from .pages import Pages, TimelinePage, diff_rows
+from .pages import NEW_ROWS, Pages, TimelinePage, diff_rows
 from .runs import run_line
 from .watching import LOOK_S, Watch, Watches, state_of
 
@@ -53,6 +53,7 @@ _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
 _KEEP_ALIVE_LOOKS: Final = 75
+_WAITS_PER_LOOK: Final = 4
 _MOST_STREAMS: Final = 50
 _MOST_SHARED_ROWS: Final = 8
 _STATE: Final = re.compile("[0-9a-f]{32}")
@@ -214,16 +215,18 @@ class _Application:
         key = (workspace, query, _folds(request), state)
         with self._sharing:
             if key not in self._shared_rows:
-                self._shared_rows[key] = self._rows(request)
+                self._shared_rows[key] = self._rows(request, n_rows=NEW_ROWS)
                 if len(self._shared_rows) > _MOST_SHARED_ROWS:
                     self._shared_rows.popitem(last=False)
             return self._shared_rows[key]
 
-    def _rows(self, request: Request) -> Response:
+    def _rows(self, request: Request, *, n_rows: int | None = None) -> Response:
         after, query = request.query_params.get("after", ""), request.query_params.get("q", "")
         with self._pages.reader(_workspace(request)) as reader:
             folds = _folds(request)
-            page: TimelinePage = self._pages.timeline(reader, after=after, query=query, folds=folds)
+            page: TimelinePage = self._pages.timeline(
+                reader, after=after, query=query, folds=folds, n_rows=n_rows
+            )
         return self._page(
             "rows.html",
             workspace=reader.info.id,
@@ -418,9 +421,9 @@ class _Application:
                 if watch.state != shown:
                     shown = watch.state
                     yield f"id: {shown}\nevent: changed\ndata:\n\n"
-                elif n_looks % _KEEP_ALIVE_LOOKS == 0:
+                elif n_looks % (_WAITS_PER_LOOK * _KEEP_ALIVE_LOOKS) == 0:
                     yield ": still here\n\n"
-                await anyio.sleep(LOOK_S)
+                await anyio.sleep(LOOK_S / _WAITS_PER_LOOK)  # another page may look meanwhile
                 if self.stopping.is_set:
                     return
                 await watch.look()

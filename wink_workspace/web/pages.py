@@ -47,8 +47,11 @@ __all__ = [
 ]
 
 ROWS_PER_PAGE: Final = 200
+NEW_ROWS: Final = 50
+"""How many rows an open page asks for after a change; it keeps the others that it has."""
 _MOST_SEARCHED: Final = 20_000
 _MOST_READ: Final = 2_000
+_MOST_CACHED: Final = 20_000
 _MOST_BLAMED: Final = 1_000
 _MAX_RECORD_BYTES: Final = 65_536
 _MAX_FILE_BYTES: Final = 1_048_576
@@ -142,15 +145,15 @@ class Pages:
 
     def workspaces(self, query: str = "") -> list[WorkspaceItem]:
         """The workspaces in which *query* occurs, newest first."""
-        found = [summary_of(self._storage, info) for info in self._storage.all()]
+        found = [summary_of(self._storage, info, is_quick=True) for info in self._storage.all()]
         items = [
             WorkspaceItem(
                 id=each.info.id,
                 task=self.line(each.task),
                 source=self.line(each.info.source),
                 state=each.state,
-                changes="" if each.n_changes is None else f"{each.n_changes:,}",
-                size=sized(each.size_bytes),
+                changes=_number(each.n_changes) + "+" * each.has_more_changes,
+                size=sized(each.size_bytes) + "+" * each.has_more_bytes,
                 used=f"{each.last_used:%Y-%m-%d %H:%M}",
             )
             for each in sorted(found, key=lambda each: each.last_used, reverse=True)
@@ -171,7 +174,8 @@ class Pages:
             UsageError: If there is none of this id.
             LedgerError: If it cannot be read.
         """
-        return WorkspaceReader(self._storage.folder(workspace), branch=branch)
+        folder = self._storage.folder(workspace)
+        return WorkspaceReader(folder, branch=branch, most_cached=_MOST_CACHED)
 
     def reported(self, reader: ReadableHistory) -> ReportedHistory:
         """What reports say of the history."""
@@ -242,7 +246,13 @@ class Pages:
         )
 
     def timeline(
-        self, reader: WorkspaceReader, *, after: str = "", query: str = "", folds: bool = True
+        self,
+        reader: WorkspaceReader,
+        *,
+        after: str = "",
+        query: str = "",
+        folds: bool = True,
+        n_rows: int | None = None,
     ) -> TimelinePage:
         """The rows after a cursor; with *query*, of those whose subject contains it.
 
@@ -257,7 +267,7 @@ class Pages:
             subject = reported.line(row.entry.subject)
             is_shown = wanted in subject.casefold()
             is_folded = folds and is_shown and last is not None and _continues(last, row)
-            if len(items) == ROWS_PER_PAGE and is_shown and not is_folded:
+            if len(items) == (n_rows or ROWS_PER_PAGE) and is_shown and not is_folded:
                 break
             cursor = row.after
             if is_folded:
@@ -359,6 +369,10 @@ class Pages:
             lines.append(FileLine(n + 1, writer, mine != last, markup))
             last = mine
         return lines
+
+
+def _number(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
 
 
 def _continues(last: TimelineRow, row: TimelineRow) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from wink_workspace.filesystem import (
@@ -147,6 +148,7 @@ class ChangeSet:
         trees: The included changes with their directories, in path order.
         left_out: The changes that are not included.
         derived: The derived paths that changed since the import; this does not include them.
+        is_partial: Whether there are more changes than the limit of ``between``.
     """
 
     store: ObjectStore
@@ -156,16 +158,25 @@ class ChangeSet:
     left_out: tuple[LeftOut, ...]
     _emptied: frozenset[WorkspacePath] = frozenset()
     derived: tuple[WorkspacePath, ...] = ()
+    is_partial: bool = False
 
     @classmethod
     def between(
-        cls, store: ObjectStore, base: str, wanted: str, source_filter: SourceFilter = no_filter
+        cls,
+        store: ObjectStore,
+        base: str,
+        wanted: str,
+        source_filter: SourceFilter = no_filter,
+        *,
+        limit: int | None = None,
     ) -> ChangeSet:
-        """The changes from *base* to *wanted*."""
-        changes = list(diff(store, base, wanted))
+        """The changes from *base* to *wanted*; with *limit*, that many to be counted only."""
+        found = diff(store, base, wanted)
+        changes = list(islice(found, limit))
         choice = _Choice(changes, source_filter)
         included = tuple(choice.included(changes))
-        return cls(store, base, wanted, included, tuple(choice.left_out), choice.emptied)
+        left_out, is_partial = tuple(choice.left_out), next(found, None) is not None
+        return cls(store, base, wanted, included, left_out, choice.emptied, is_partial=is_partial)
 
     @property
     def reported(self) -> tuple[TreeChange, ...]:

@@ -226,10 +226,11 @@ class ReadableHistory:
         found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
         return replace(found, derived=self.derived_changes())
 
-    def unapplied(self) -> ChangeSet:
+    def unapplied(self, *, limit: int | None = None) -> ChangeSet:
         """The changes since the newest apply, or since the base if there was none.
 
-        The source is not compared, so what it lost since is not included.
+        The source is not compared, so what it lost since is not included. With *limit*, only that
+        many are looked at, to count them; it cannot be applied.
         """
         base = self._base_files()
         with suppress(LedgerDamagedError):
@@ -237,7 +238,7 @@ class ReadableHistory:
                 if applied.tree in self._ledger.store.repository:
                     base = applied.tree
                     break
-        return self._changeset(base, self._present_root(), include_ignored=False)
+        return self._changeset(base, self._present_root(), include_ignored=False, limit=limit)
 
     @property
     def was_applied(self) -> bool:
@@ -391,7 +392,9 @@ class ReadableHistory:
         """The root of the present files."""
         return self.head.files
 
-    def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
+    def _changeset(
+        self, base: str, wanted: str, *, include_ignored: bool, limit: int | None = None
+    ) -> ChangeSet:
         store, imported = self._ledger.store, self._imported().files
         applied = AppliedTrees(self._applied).referenced
         with open_source_filter(
@@ -401,7 +404,7 @@ class ReadableHistory:
             known=[imported, *(root for root in applied if root in store.repository)],
             include_ignored=include_ignored,
         ) as source_filter:
-            return ChangeSet.between(store, base, wanted, source_filter)
+            return ChangeSet.between(store, base, wanted, source_filter, limit=limit)
 
     def _base_files(self) -> str:
         """The root that the changes of this branch are relative to.
@@ -433,14 +436,23 @@ class WorkspaceReader(ReadableHistory):
     Args:
         folder: The workspace.
         branch: The main branch, or the name of a fork.
+        most_cached: The most entries of directories to keep in memory; a default, if left out.
 
     Raises:
         EntryMissingError: If there is no such fork.
         LedgerError: If it cannot be read, or its ref is missing.
     """
 
-    def __init__(self, folder: WorkspaceFolder, *, branch: str = MAIN_BRANCH) -> None:
+    def __init__(
+        self,
+        folder: WorkspaceFolder,
+        *,
+        branch: str = MAIN_BRANCH,
+        most_cached: int | None = None,
+    ) -> None:
         info, ledger = folder.info(), Ledger(folder.ledger)
+        if most_cached is not None:
+            ledger.store.most_cached = most_cached
         try:
             super().__init__(info, ledger, ledger.branch(branch), applied=folder.applied)
             _ = self.head  # raises if it is missing

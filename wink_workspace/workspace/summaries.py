@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -40,6 +41,8 @@ KEPT_AFTER_RUN: Final = timedelta(days=7)
 
 _MARK: Final = "made-for-run"
 _BLOCK_BYTES: Final = 512
+_MOST_CHANGES: Final = 1_000
+_MOST_FILES: Final = 2_000
 
 WorkspaceState = Literal[
     "in place", "unchanged", "to apply", "applied", "running", "interrupted", "damaged"
@@ -55,7 +58,9 @@ class WorkspaceSummary:
         task: The task of its newest run; ``""`` if there was none.
         state: What is left to do with it.
         n_changes: The number of paths of the main branch that can be applied; ``None`` if unknown.
+        has_more_changes: Whether there are more; see ``summary_of``.
         size_bytes: Its size on the disk, without what it shares with other workspaces.
+        has_more_bytes: Whether it is larger; see ``summary_of``.
         last_used: The time of the newest entry.
     """
 
@@ -63,51 +68,78 @@ class WorkspaceSummary:
     task: str = ""
     state: WorkspaceState = "damaged"
     n_changes: int | None = None
+    has_more_changes: bool = False
     size_bytes: int = 0
+    has_more_bytes: bool = False
     last_used: datetime
 
 
-def summary_of(storage: WorkspaceStorage, info: WorkspaceInfo) -> WorkspaceSummary:
-    """What the list says about a workspace; a damaged one gets this state."""
+def summary_of(
+    storage: WorkspaceStorage, info: WorkspaceInfo, *, is_quick: bool = False
+) -> WorkspaceSummary:
+    """What the list says about a workspace; a damaged one gets this state.
+
+    With *is_quick*, 1,000 changes are counted at most, and the sizes of 2,000 files besides those
+    of the history.
+    """
     folder = storage.folder(info.id)
-    size_bytes = _size_bytes(folder.path)
+    limit = _MOST_CHANGES if is_quick else None
+    size_bytes, has_more_bytes = _size_bytes(folder, _MOST_FILES if is_quick else None)
     run = RecordedRun.newest(folder)
     task = "" if run is None else run.about.message or run.about.task
     try:
         with WorkspaceReader(folder) as reader:
-            n_changes = 0 if info.mode == "in_place" else len(reader.unapplied().paths)
+            n_changes, has_more = 0, False
+            if info.mode != "in_place":
+                found = reader.unapplied(limit=limit)
+                n_changes, has_more = len(found.paths), found.is_partial
             state: WorkspaceState = "unchanged"
             if info.mode == "in_place":
                 state = "in place"
             elif run is not None and not run.is_finished:
                 state = "running" if RunInProgress.of(folder) else "interrupted"
-            elif n_changes:
+            elif n_changes or has_more:
                 state = "to apply"
             elif reader.was_applied:
                 state = "applied"
             last_used = reader.head.at
     except WinkError:
         return WorkspaceSummary(
-            info=info, task=task, size_bytes=size_bytes, last_used=info.created_at
+            info=info,
+            task=task,
+            size_bytes=size_bytes,
+            has_more_bytes=has_more_bytes,
+            last_used=info.created_at,
         )
     return WorkspaceSummary(
         info=info,
         task=task,
         state=state,
         n_changes=None if state == "in place" else n_changes,
+        has_more_changes=has_more,
         size_bytes=size_bytes,
+        has_more_bytes=has_more_bytes,
         last_used=last_used,
     )
 
 
-def _size_bytes(folder: Path) -> int:
-    """The blocks of every file in *folder*; links are not followed."""
-    total = 0
-    for path, _, names in os.walk(folder):
+def _size_bytes(folder: WorkspaceFolder, limit: int | None) -> tuple[int, bool]:
+    """The blocks of every file, of *limit* files outside of the history; whether there are more.
+
+    Links are not followed.
+    """
+    total = sum(_blocks(folder.ledger))
+    others = _blocks(folder.path, without=str(folder.ledger))
+    total += sum(islice(others, limit))
+    return total, next(others, None) is not None
+
+
+def _blocks(directory: Path, *, without: str = "") -> Iterator[int]:
+    for path, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if f"{path}/{name}" != without]
         for name in names:
             with suppress(OSError):  # deleted meanwhile
-                total += os.lstat(Path(path, name)).st_blocks * _BLOCK_BYTES
-    return total
+                yield os.lstat(f"{path}/{name}").st_blocks * _BLOCK_BYTES
 
 
 # Removing

@@ -52,7 +52,10 @@ async function addNew(state) {
   const chosen = rows.querySelector("[aria-current]")?.closest("li").dataset.id;
   const focused = document.activeElement.closest("#rows li")?.dataset.id;
   const last = old.findLastIndex((row) => row.dataset.id && ids.has(row.dataset.id));
-  const older = last < 0 ? [] : old.slice(last + 1); // pages that were loaded below the first one
+  const older = last < 0 ? [] : old.slice(last + 1); // only the newest ones are asked for
+  const names = (row) => [...row.querySelectorAll(".branch")];
+  const moved = new Set(fresh.flatMap(names).map((name) => name.textContent));
+  for (const name of older.flatMap(names)) if (moved.has(name.textContent)) name.remove();
   rows.replaceChildren(...fresh.filter((row) => row.dataset.id || !older.length), ...older);
   for (const row of rows.children) {
     if (row.dataset.id && row.dataset.id === chosen) row.querySelector("a").setAttribute("aria-current", "true");
