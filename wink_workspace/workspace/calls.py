@@ -124,6 +124,7 @@ class WorkspaceCall(CallBoundary):
         resources: Mapping[type[Any], object] | None = None,
         turns: TaskTurns | None = None,
         call_id: str = "",
+        adopt: Callable[[], None] | None = None,
     ) -> None:
         label = " ".join(label.split())
         if not label or len(label) > _MOST_LABEL_CHARS:
@@ -141,6 +142,7 @@ class WorkspaceCall(CallBoundary):
         self._policies = tuple(policies)
         self._resources = resources or {}
         self._turns = turns or TaskTurns()
+        self._adopt = adopt
         self._task_turn: _TaskTurn | None = None
 
     def result(self, value: object = None, message: str = "") -> None:
@@ -191,6 +193,14 @@ class WorkspaceCall(CallBoundary):
         except BaseException:
             self._end_turn()
             raise
+
+    def _commit_external_edits(self) -> tuple[str, ...]:
+        """As for every call, unless this one consists of them."""
+        if self._adopt is None:
+            return super()._commit_external_edits()
+        self._transactions.claim(self._participants)
+        self._adopt()
+        return ()
 
     def _end_turn(self) -> None:
         turn, self._task_turn = self._task_turn, None

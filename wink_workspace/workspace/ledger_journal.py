@@ -65,25 +65,40 @@ class LedgerJournal:
         self._run_maintenance = run_maintenance
         self._call_id = ""
         self._is_finished = True
+        self._adopts = False
         history.discard_recorder = discards
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append the external edits since the last entry; their paths."""
-        self._history.reuse_snapshot(False)
-        if self._sessions.unknown:  # load kept values of slices that the session got to know
-            self._sessions.adopt(self._session)
-        if not self._is_finished:
-            self.finish_pending()
-        self._discards.advance()
+        self._before_call(adopts=False)
         paths = self._commit_external_edits()
         self._run_maintenance()
         # Only the snapshot of a call that begins now may reuse this scan.
         self._history.reuse_snapshot(not paths and self._files in participants)
         return paths
 
+    def adopt_external(self) -> None:
+        """Let the call that begins now contain the edits since the last entry.
+
+        Such a call has no effects of its own, so it has no pending mark: if it fails or the process
+        dies, the edits are external ones, as before.
+        """
+        self._before_call(adopts=True)
+
+    def _before_call(self, *, adopts: bool) -> None:
+        self._adopts = adopts
+        self._history.reuse_snapshot(False)
+        if self._sessions.unknown:  # load kept values of slices that the session got to know
+            self._sessions.adopt(self._session)
+        if not self._is_finished:
+            self.finish_pending()
+        self._discards.advance()
+
     def begin(self, call: PendingCall) -> None:
         """Write the pending mark."""
         self._call_id = call.call_id
+        if self._adopts:
+            return
         self._writer.begin(call.call_id, call.tool, call.started_at)
         if self._derived is not None and self._derived.changes.may_be_recent:
             self._writer.separate_pending()
@@ -104,6 +119,8 @@ class LedgerJournal:
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call that was rolled back."""
         del saved
+        if self._adopts:
+            self._commit_external_edits()
         notes = (*self._discards.pop_notes(), *self._roll_back_derived())
         event = replace(event, notes=(*event.notes, *notes))
         try:

@@ -157,6 +157,7 @@ class TreeHistory:
         discard_recorder: Names the call of a discard; without it, no discard is made.
         fingerprints: Caches the fingerprint of each small file that a snapshot reads, so that
             the file is not read again for it.
+        n_noticed: How often the tracker reported changes.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class TreeHistory:
         self._pending_discards = pending_discards
         self.discard_recorder: DiscardRecorder | None = None
         self.fingerprints: DiskFingerprints | None = None
+        self.n_noticed = 0
 
     def snapshot(self) -> FilesToken:
         """The present state; the same token while nothing changes.
@@ -298,6 +300,7 @@ class TreeHistory:
         self._process.check()
         self._is_fresh = False
         moved = self._tracker.drain(leaving)
+        self.n_noticed += bool(moved)
         found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
         self._unprocessed = replace(found, leaving={}) if found.leaving else found
         return found

@@ -529,6 +529,74 @@ class Workspace(ReadableHistory):
             call_id=call_id,
         )
 
+    def record_call(
+        self,
+        label: str,
+        *,
+        params: object = None,
+        value: object = None,
+        message: str = "",
+        outside_effects: Sequence[str] = (),
+        needs_changes: bool = False,
+    ) -> LogEntry | None:
+        """Commit the edits since the newest entry as one call, which another program made.
+
+        Without it they would be an external edit, which ``undo`` does not revert. That is what they
+        stay if this fails, or if the process dies before.
+
+        Args:
+            label: What the program did; the entry shows it as its tool.
+            params: Its parameters; anything with a JSON form.
+            value: Its result; anything with a JSON form.
+            message: One line for the history.
+            outside_effects: What an undo of the entry does not take back, one line each.
+            needs_changes: Make no entry if no file differs from the newest one.
+
+        Returns:
+            The entry; ``None`` if none was made.
+
+        Raises:
+            UsageError: As ``call``, if a call is running, or if the workspace is in place.
+        """
+        self._check_recordable()
+        if needs_changes and self._present_root() == self.head.files:
+            return None
+        call = WorkspaceCall(
+            self.files,
+            self.session,
+            label,
+            params=params,
+            turns=self._task_turns,
+            adopt=self._journal.adopt_external,
+        )
+        with call:
+            call.result(value, message)
+            result = call.tool_result
+            call.tool_result = replace(result, outside_effects=tuple(outside_effects))
+        self._run_maintenance()
+        return self.head
+
+    def edit_activity(self) -> int:
+        """How often edits were noticed since the workspace was opened; 0 while none is pending.
+
+        Edits are pending until a call, or ``record_call``, has committed them. The number grows
+        while a program still writes.
+
+        Raises:
+            UsageError: If the workspace is closed or in place.
+        """
+        history = self._check_recordable()
+        return history.n_noticed if history.changed_paths() else 0
+
+    def _check_recordable(self) -> CopyHistory:
+        self._check_open()
+        if transactions_of(self.session).depth or not isinstance(self._history, CopyHistory):
+            raise UsageError(
+                "the edits of another program cannot be a call here",
+                hint="Use a workspace that is a copy, outside of any call.",
+            )
+        return self._history
+
     @property
     def is_inside_call(self) -> bool:
         """Whether this task of asyncio is inside ``async with call(…)``, or was started there."""
