@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -53,6 +54,8 @@ class ExecRequest:
             result's ``stderr`` is empty then.
         terminal: Whether its standard streams are a terminal of 80 columns and 24 lines. All its
             output is in the result's ``stdout``, and it has no input.
+        watch: Is called on the caller's thread, some 50 times a second, while the command runs. A
+            text ends the command for that reason, and an exception is raised by ``run``.
     """
 
     argv: tuple[str, ...]
@@ -64,6 +67,7 @@ class ExecRequest:
     output_bytes: int = 65_536
     merge_stderr: bool = False
     terminal: bool = False
+    watch: Callable[[], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +199,13 @@ class Sandbox(ABC):
         raise SandboxUnavailableError(
             "this sandbox has no interactive programs", hint="Run single commands instead."
         )
+
+    def paused(self) -> AbstractContextManager[bool]:
+        """A block in which no process of the running command runs, for use in its ``watch``.
+
+        Yields whether that is so; not every system can stop them.
+        """
+        return nullcontext(False)
 
     @property
     def services(self) -> Services | None:

@@ -66,6 +66,7 @@ from .config import PodmanConfig, ReadOnlyMount
 from .containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep
 from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
+from .freezer import freeze, thaw
 from .image_settings import ImageSettings
 from .network.link import NetworkLink
 from .proof import prove, refuse_holes
@@ -214,6 +215,17 @@ class PodmanSandbox(Sandbox):
                     raise SandboxError(f"the program was stopped: {excess}")
                 return code
 
+    @contextmanager
+    def paused(self) -> Generator[bool]:
+        """Freeze the container of the commands; see ``Sandbox.paused``."""
+        live = self._live
+        is_frozen = live is not None and freeze(live.pid, self._clock)
+        try:
+            yield is_frozen
+        finally:
+            if live is not None:
+                thaw(live.pid)
+
     def close(self) -> None:
         """End the container with every process in it. May be called again."""
         if not self._process.is_present:
@@ -248,7 +260,7 @@ class PodmanSandbox(Sandbox):
             disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
             limits = Limits(
                 min(request.timeout_s, self.config.longest_timeout_s),
-                self._watch(capture, disk, request.cancellation),
+                self._watch(capture, disk, request),
             )
             with self._end_on_error():
                 try:
@@ -298,11 +310,16 @@ class PodmanSandbox(Sandbox):
         return Usage(self.config.workspace_bytes, self.config.workspace_entries)
 
     def _watch(
-        self, capture: Capture, disk: DiskWatch, cancellation: Cancellation | None
+        self, capture: Capture, disk: DiskWatch, request: ExecRequest | PythonRequest
     ) -> Callable[[], str | None]:
+        cancellation = request.cancellation
+        callers = request.watch if isinstance(request, ExecRequest) else None
+
         def watch() -> str | None:
             if cancellation is not None and cancellation.cancelled:
                 return CANCELLED
+            if callers is not None and (reason := callers()) is not None:
+                return reason
             if capture.n_bytes > self.config.most_output_bytes:
                 return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
             return disk()
