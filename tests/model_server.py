@@ -9,6 +9,7 @@ runs where wink_workspace is not installed.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -93,9 +94,12 @@ class ModelServer:
         steps: The answers.
         aside: The answer to requests that offer no tools, if these are not to take a step. Agent
             programs ask in such requests for the title of a conversation, for example.
+        tls: Makes it a server of HTTPS, as ``localhost``.
     """
 
-    def __init__(self, *steps: Step, aside: Turn | None = None) -> None:
+    def __init__(
+        self, *steps: Step, aside: Turn | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.steps = list(steps)
         self.aside = aside
         self.requests: list[dict[str, Any]] = []
@@ -105,6 +109,8 @@ class ModelServer:
         self._n_taken = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=lambda: self._server.serve_forever(0.02))
 
     def __enter__(self) -> ModelServer:
@@ -120,6 +126,10 @@ class ModelServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def port(self) -> int:
+        return self._server.server_port
 
     @property
     def variables(self) -> dict[str, str]:

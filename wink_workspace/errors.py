@@ -59,6 +59,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
      |    +-- IsolationError                an isolation layer is missing: nothing was run
      |    +-- ServiceError                  a service ended, or was not ready in time
+     |    +-- AgentError                    an agent program failed, or a limit ended it
      |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
      +-- McpServerError                     a foreign MCP server failed, or was refused
      +-- ConflictError                      later edits are in the way; nothing was changed
@@ -82,6 +83,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 __all__ = [
+    "AgentError",
     "AttemptStoppedError",
     "BinaryFileError",
     "BudgetExceededError",
@@ -575,6 +577,12 @@ class ServiceError(SandboxError):
     """A service ended, or was not ready in time; it was stopped."""
 
     code = "service"
+
+
+class AgentError(SandboxError):
+    """An agent program failed, or a limit ended it; its edits are kept."""
+
+    code = "agent"
 
 
 class SandboxBrokenError(SandboxError):

@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
-from wink_workspace.errors import FilesystemError, PromptEvaluationError, UsageError, WinkError
+from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.errors import (
+    AgentError,
+    FilesystemError,
+    PromptEvaluationError,
+    UsageError,
+    WinkError,
+)
 from wink_workspace.project import parse_seconds
-from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SandboxConfig
 from wink_workspace.wording import counted
 
 from .choosing import NextStep, ask_next_step, choose_parts
@@ -65,7 +71,8 @@ if TYPE_CHECKING:
         Workspace,
     )
 
-    from .run_display import RunFeed
+    from .agent_run import ContainedAgent
+    from .run_display import RunDisplay, RunFeed
 
 __all__ = [
     "Run",
@@ -82,6 +89,8 @@ __all__ = [
     "work_adapter",
     "workspace_for_run",
 ]
+
+_CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."
@@ -212,6 +221,13 @@ class RunOptions(WorkOptions):
     model: Annotated[
         str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
     ] = None
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            help="Let an agent program work in a container, instead of a model: claude-code, codex,"
+            " or a shell command, which gets the task as its last argument."
+        ),
+    ] = None
     script: Annotated[
         Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
     ] = None
@@ -254,10 +270,12 @@ class RunOptions(WorkOptions):
             self.in_place and not self.repo, "--in-place needs a directory", "Name it with --repo."
         )
         _refuse(
-            _n_given(self.model, self.script) > 1,
+            _n_given(self.model or self.agent, self.script) > 1,
             "a run has one model",
-            "Give either --model or --script.",
+            "Give either --model or --agent, or --script.",
         )
+        if self.agent is not None:
+            self._check_agent()
         _refuse(
             in_memory and (applies or self.resume or self.yes),
             "a copy in memory ends with its run",
@@ -271,6 +289,23 @@ class RunOptions(WorkOptions):
         )
         _refuse(self.has_sandbox and (self.in_place or in_memory), *_SANDBOX_NEEDS_COPY)
         self.check_ways(can_ask=can_ask)
+
+    def _check_agent(self) -> None:
+        _refuse(
+            self.in_place or self.source is not None or self.sandbox not in (None, *_CONTAINERS),
+            "an agent program needs a container, and a workspace that is a copy",
+            "Use --repo or --workspace, and leave out --in-place and --sandbox.",
+        )
+        _refuse(
+            _n_given(self.max_tokens, self.max_cost_usd),
+            "the tokens of an agent program are not known",
+            "Limit it with --max-turns, which counts its entries, or --deadline.",
+        )
+        _refuse(
+            self.resume or self.record is not None,
+            "the turns of an agent program are not known",
+            "Leave out --record and --resume; --workspace NAME --agent … TASK works on.",
+        )
 
 
 def _n_given(*options: object) -> int:
@@ -315,6 +350,9 @@ def run(context: CommandContext, options: RunOptions) -> None:
         feed = RunFeed(display, redact=context.redact)
         if options.source is None:
             remove_finished_runs(context)
+        if options.agent is not None:
+            _run_agent(context, options, opened, display, feed)
+            return
         prepared, model, meter = _prepare(context, options, opened, feed.on_model_event)
         if prepared.workspace is not None:
             display.diff_of = _diff_of(context, options, prepared.workspace)
@@ -325,6 +363,69 @@ def run(context: CommandContext, options: RunOptions) -> None:
             meter = meter.of_next(prepared.record)
             adapter = _recorded(options, prepared, model, meter, append=True)
             report = _evaluate(context, prepared, adapter, meter, feed)
+
+
+def _run_agent(
+    context: CommandContext,
+    options: RunOptions,
+    opened: ExitStack,
+    display: RunDisplay,
+    feed: RunFeed,
+) -> None:
+    """As ``run``, with an agent program of others in place of a model."""
+    from wink_workspace.agents import AgentProgram
+
+    from .agent_run import ContainedAgent
+
+    program = AgentProgram.named(options.agent or "", model=options.model or "")
+    agent = ContainedAgent(context, program, options.given, options.image)
+    workspace, name = _open_workspace(context, options, opened)
+    _refuse(_is_in_place(workspace, name), *_SANDBOX_NEEDS_COPY)
+    check_branch(options, Path(workspace.info.source))
+    display.diff_of = _diff_of(context, options, workspace)
+    place, message = _Place(workspace=workspace, name=name), options.task
+    while message:
+        report = _agent_report(context, options, agent, place, message, feed)
+        message = _finish(context, options, place, report, feed)
+
+
+def _agent_report(
+    context: CommandContext,
+    options: RunOptions,
+    agent: ContainedAgent,
+    place: _Place,
+    task: str,
+    feed: RunFeed,
+) -> RunReport:
+    """Let the agent program work on *task*; show and publish what happens."""
+    from wink_workspace.session import ToolInvoked
+    from wink_workspace.workspace import RecordedRun
+
+    workspace = place.workspace
+    assert workspace is not None  # noqa: S101 - an agent program works in a workspace
+    workspace_id, branch = split_name(place.name)
+    record = RecordedRun.begin(
+        context.storage.folder(workspace_id).of_branch(branch),
+        agent.about(task, after_entry=workspace.head.number),
+    )
+    calls, started_s = workspace.session[ToolInvoked], SYSTEM_CLOCK.monotonic_s()
+    n_earlier = len(calls)
+    _print_place(context, place.name, workspace)
+    try:
+        with _published_in(workspace, record, feed, context.redact) as messages:
+            answer = agent.answer(workspace, task, messages)
+    except AgentError as error:
+        error.hint = f"Its edits are kept: wink-workspace log {place.name}"
+        raise
+    finally:
+        context.err.print(f"elapsed: {elapsed(SYSTEM_CLOCK.monotonic_s() - started_s)}")
+    record.keep_answer(answer)
+    return RunReport(
+        answer=answer,
+        calls=calls.all()[n_earlier:],
+        changes=workspace.changeset(include_ignored=options.include_ignored),
+        usage=TokenUsage(),
+    )
 
 
 def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
@@ -536,15 +637,21 @@ def run_prompt(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    """A run that can start; ``workspace`` and ``record`` are ``None`` for a run in memory."""
+class _Place:
+    """Where a run works; ``workspace`` is ``None`` for a run in memory."""
 
-    run: Run
     workspace: Workspace | None = None
     name: str = ""
+    is_in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared(_Place):
+    """A run that can start; ``record`` is ``None`` for a run in memory."""
+
+    run: Run
     record: RecordedRun | None = None
     conversation: tuple[Message, ...] = ()
-    is_in_place: bool = False
 
 
 def _prepare(
@@ -559,6 +666,11 @@ def _prepare(
     if options.resume:
         prepared = _prepare_in_workspace(context, options, opened)
         about = None if prepared.record is None else prepared.record.about
+        _refuse(
+            about is not None and about.is_agent,
+            f"the last run of {prepared.name} was one of an agent program",
+            f"Start it again: --workspace {prepared.name} --agent … TASK.",
+        )
     limits = RunLimits.of(options.given, context.settings_for(), about)
     name = _model_name(context, options, about)
     price = price_of(name, limits)
@@ -828,8 +940,7 @@ def _evaluate(
     """Run to the end; show and publish what happens."""
     err, workspace = context.err, prepared.workspace
     if workspace is not None:
-        mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
-        err.print(f"workspace {prepared.name}: {mode} of {source}", markup=False)
+        _print_place(context, prepared.name, workspace)
     try:
         with _published(prepared, feed, context.redact) as messages:
             return prepared.run.evaluate(
@@ -859,34 +970,48 @@ def _evaluate(
         err.print(footer)
 
 
+def _print_place(context: CommandContext, name: str, workspace: Workspace) -> None:
+    mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
+    context.err.print(f"workspace {name}: {mode} of {source}", markup=False)
+
+
 @contextmanager
 def _published(
     prepared: _Prepared, feed: RunFeed, redact: Callable[[str], str]
 ) -> Generator[Callable[[], Sequence[str]] | None]:
     """Show the run in the block, and let others watch it; yields how it gets their messages."""
-    session, workspace, record = prepared.run.session, prepared.workspace, prepared.record
+    workspace, record = prepared.workspace, prepared.record
     if workspace is None or record is None:
-        with feed.of(session):
+        with feed.of(prepared.run.session):
             yield None
         return
+    with _published_in(workspace, record, feed, redact) as messages:
+        yield messages
+
+
+@contextmanager
+def _published_in(
+    workspace: Workspace, record: RecordedRun, feed: RunFeed, redact: Callable[[str], str]
+) -> Generator[Callable[[], Sequence[str]]]:
+    """Show the run in the block, and let others watch it; yields how it gets their messages."""
     from wink_workspace.workspace.live_runs import MessageReceived, PublishedRun
 
-    published = PublishedRun(record)
+    run = PublishedRun(record)
 
     def messages() -> list[str]:
-        texts = [redact(text) for text in published.messages()]
+        texts = [redact(text) for text in run.messages()]
         for text in texts:
             record.keep_message(text)
             feed.publish(MessageReceived(text=text))
         return texts
 
     try:
-        with feed.of(session, published.publish, lambda: workspace.head.number):
+        with feed.of(workspace.session, run.publish, lambda: workspace.head.number):
             yield messages
     except BaseException as error:
-        published.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))
+        run.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))
         raise
-    published.end()
+    run.end()
 
 
 def _continued(
@@ -917,7 +1042,7 @@ def _continued(
 def _finish(
     context: CommandContext,
     options: RunOptions,
-    prepared: _Prepared,
+    place: _Place,
     report: RunReport,
     feed: RunFeed,
 ) -> str:
@@ -939,19 +1064,19 @@ def _finish(
             write_patch(options.patch, partial(report.changes.review().write_to, full=True))
     except UsageError:
         printed = replace(options, patch=None)
-        _print_report(context, printed, report, prepared.name, with_answer=not is_shown)
+        _print_report(context, printed, report, place.name, with_answer=not is_shown)
         raise
     broken_pipe: BaseException | None = None
     try:
-        _print_report(context, options, report, prepared.name, with_answer=not is_shown)
+        _print_report(context, options, report, place.name, with_answer=not is_shown)
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
-    workspace, stays = prepared.workspace, prepared.is_in_place and options.branch is None
+    workspace, stays = place.workspace, place.is_in_place and options.branch is None
     message = ""
     if workspace is None or not report.changes.paths or stays:
         print_left_out(context.err, report.changes.left_out)
     else:
-        message = apply_changes(context, options, workspace, prepared.name)
+        message = apply_changes(context, options, workspace, place.name)
     if broken_pipe is not None:
         raise broken_pipe
     return message

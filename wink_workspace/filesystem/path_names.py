@@ -18,6 +18,7 @@ CACHE_NAMES: Final = (
 DERIVED_NAMES: Final = (
     *CACHE_NAMES,
     *("node_modules", ".venv", ".tox", ".nox", ".gradle", ".terraform", ".next", ".nuxt", ".turbo"),
+    ".wink-agent",  # the home of an agent program that runs in the workspace
 )
 """What programs can make again, by name."""
 

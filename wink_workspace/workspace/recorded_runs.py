@@ -63,7 +63,7 @@ class RunAbout:
 
     Attributes:
         task: What the user asked for.
-        model: The model, or ``""`` for a script.
+        model: The model, ``""`` for a script, or the name of an agent program.
         sandbox: The sandbox of its commands.
         after_entry: The number of the newest entry at that time.
         max_tokens: The limits with which it is resumed; ``None`` if none is recorded.
@@ -72,6 +72,7 @@ class RunAbout:
         max_cost_usd: As before.
         follows: The number of the run that this one continues, if it does.
         message: The message of the user that continues it.
+        is_agent: Whether an agent program works, whose turns are not known.
     """
 
     task: str
@@ -84,6 +85,7 @@ class RunAbout:
     max_cost_usd: Decimal | None = None
     follows: int | None = None
     message: str = ""
+    is_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,10 @@ class RecordedRun:
         """Store the time of the run so far, and the cost of its first *n_turns* turns."""
         cost = None if cost_usd is None else str(cost_usd)
         self._add(_SPENT, [n_turns, round(elapsed_s, 3), cost])
+
+    def keep_answer(self, text: str) -> None:
+        """Finish the run of a program that does not show its turns: one turn has its answer."""
+        self.script.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
 
     def keep_message(self, text: str) -> None:
         """Store a message of the user that the model gets after its newest turn."""

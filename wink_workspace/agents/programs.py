@@ -1,0 +1,169 @@
+"""How an agent program is started: its command, its variables, and the files of its home.
+
+Claude Code and Codex report their calls by the same kind of hook. Their own permissions and their
+own sandbox are off, because the container takes their place. So are telemetry and updates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Self
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.sandbox.network import INTERNAL_DOMAIN
+
+__all__ = ["AGENT_FOLDER", "CALLS_FOLDER", "HOME_FOLDER", "AgentProgram", "AgentProvider"]
+
+AGENT_FOLDER: Final = WorkspacePath((".wink-agent",))
+"""A derived path: the history does not record it, and commands can write it."""
+HOME_FOLDER: Final = AGENT_FOLDER / "home"
+"""The home of the program, with its own settings and sessions."""
+CALLS_FOLDER: Final = AGENT_FOLDER / "calls"
+"""Where a program reports its calls, one file each."""
+
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_NAME_CHARS: Final = 40
+
+
+_HOOK: Final = """\
+f="$HOME/../calls/$(date +%s%N)-$$"; cat >"$f" && mv "$f" "$f.json" || exit 0
+while [ -e "$f.json" ]; do sleep 0.02; done"""
+"""Reports the call that it reads, and waits until it is an entry."""
+_HOOKS: Final = {
+    "hooks": {
+        event: [{"matcher": "*", "hooks": [{"type": "command", "command": _HOOK, "timeout": 60}]}]
+        for event in ("PostToolUse", "PostToolUseFailure")
+    }
+}
+_NO_KEY: Final = "added-by-the-proxy"
+_CODEX: Final = f"""\
+model_provider = "proxy"
+check_for_update_on_startup = false
+
+[model_providers.proxy]
+name = "proxy"
+base_url = "http://openai.{INTERNAL_DOMAIN}/v1"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+
+[analytics]
+enabled = false
+
+[otel]
+exporter = "none"
+trace_exporter = "none"
+metrics_exporter = "none"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProvider:
+    """The provider of an agent program: a secret of the proxy, unless the user configures it.
+
+    Attributes:
+        name: The name of the secret; inside, the provider is ``http://NAME.wink.internal``.
+        host: Its ``host:port``.
+        variable: The user's variable with the key.
+        header: The header that gets it.
+        prefix: What stands before it there.
+    """
+
+    name: str
+    host: str
+    variable: str
+    header: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProgram:
+    """An agent program, as it is started for one task.
+
+    Attributes:
+        name: Its name in the history.
+        command: A line of shell; ``"$1"`` in it is the task.
+        variables: Its environment, in addition to that of commands. ``HOME`` is set.
+        files: The text of each file below its home, by path. They are written before it starts.
+        provider: Where it gets its model; ``None`` if only the user's settings say that.
+    """
+
+    name: str
+    command: str
+    variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    provider: AgentProvider | None = None
+
+    @classmethod
+    def named(cls, name: str, *, model: str = "") -> Self:
+        """``claude-code``, ``codex``, or any other program by its command; see ``of_command``.
+
+        The programs ``claude`` and ``codex`` must be on the ``PATH`` of the sandbox. *model* is a
+        name that they know; by default they choose.
+
+        Raises:
+            UsageError: As ``of_command``, or if a command has a *model*.
+        """
+        chosen = f" --model {shlex.quote(model)}" if model else ""
+        if name == "claude-code":
+            return cls(
+                name=name,
+                command=f'exec claude -p "$1" --dangerously-skip-permissions{chosen}',
+                variables={
+                    "ANTHROPIC_BASE_URL": f"http://anthropic.{INTERNAL_DOMAIN}",
+                    "ANTHROPIC_API_KEY": _NO_KEY,
+                    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                    "DISABLE_TELEMETRY": "1",
+                    "DISABLE_ERROR_REPORTING": "1",
+                    "DISABLE_AUTOUPDATER": "1",
+                },
+                files={".claude/settings.json": json.dumps(_HOOKS)},
+                provider=AgentProvider(
+                    name="anthropic",
+                    host="api.anthropic.com:443",
+                    variable="ANTHROPIC_API_KEY",
+                    header="x-api-key",
+                ),
+            )
+        if name == "codex":
+            return cls(
+                name=name,
+                command="exec codex exec --skip-git-repo-check --dangerously-bypass-hook-trust"
+                f' --dangerously-bypass-approvals-and-sandbox{chosen} "$1"',
+                variables={"OPENAI_API_KEY": _NO_KEY},
+                files={".codex/config.toml": _CODEX, ".codex/hooks.json": json.dumps(_HOOKS)},
+                provider=AgentProvider(
+                    name="openai",
+                    host="api.openai.com:443",
+                    variable="OPENAI_API_KEY",
+                    header="Authorization",
+                    prefix="Bearer ",
+                ),
+            )
+        if model:
+            raise UsageError(
+                f"the model of the agent program {name!r} cannot be chosen",
+                hint="Leave out --model, or make it a part of the command.",
+            )
+        return cls.of_command(name)
+
+    @classmethod
+    def of_command(cls, command: str) -> Self:
+        """Any other program: a line of shell, to which the task is added as the last argument.
+
+        Raises:
+            UsageError: If *command* is empty or has a NUL.
+        """
+        words = command.split()
+        if not words or "\0" in command:
+            raise UsageError(
+                "the command of the agent is empty, or has a NUL",
+                hint="Give a shell command; the task is its last argument.",
+            )
+        name = _NOT_IN_A_NAME.sub("", words[0].rpartition("/")[2])[:_MOST_NAME_CHARS]
+        return cls(name=name or "agent", command=f'{command} "$1"')
