@@ -558,3 +558,17 @@ def test_additions_are_the_paths_that_a_diff_finds(store, seed: int) -> None:
     added = {change.path: change.after for change in changes if change.after is not None}
     removed = [change.path for change in changes if change.after is None]
     assert additions(store, before, after) == (build(store, EMPTY_TREE_ID, added), removed)
+
+
+def test_a_closed_ledger_keeps_no_trees_in_memory(tmp_path) -> None:
+    ledger = new_ledger(tmp_path)
+    root = tree(ledger.store, {f"file-{n}.txt": b"x" for n in range(2_000)})
+    ledger.store.forget()
+    tracemalloc.start()
+    try:
+        assert len(ledger.store.tree(root).rows) == 2_000
+        cached, _ = tracemalloc.get_traced_memory()
+        ledger.close()
+        assert tracemalloc.get_traced_memory()[0] < cached / 2
+    finally:
+        tracemalloc.stop()

@@ -186,7 +186,7 @@ class Ledger:
             self._shared.release()
         self._written.close()
         self._deletion.close()
-        self.store.repository.close()
+        self.store.close()
 
     def _check_new_commit(self, commit_id: str, before: str | None) -> None:
         """Check a commit after another process deleted objects that it may have used."""

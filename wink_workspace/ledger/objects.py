@@ -301,6 +301,15 @@ class ObjectStore:
             raise LedgerError(f"the free space cannot be read: {error.strerror}") from error
         return found.f_bavail * found.f_frsize
 
+    def close(self) -> None:
+        """Close every file and release the memory; do not use the object afterwards.
+
+        A closed ledger is part of a reference cycle, which Python may keep for a long time.
+        """
+        self._trees.clear()
+        self._n_cached_entries = 0
+        self.repository.close()
+
     def forget(self) -> None:
         """Clear all caches, because this or another process may have deleted objects.
 
