@@ -313,10 +313,12 @@ def test_a_call_that_used_the_network_is_marked_and_undo_says_what_stays(
             result = python(sandbox, code)
             output = CommandOutput.of(result)
             call.tool_result = call.tool_result.ok(output, outside_effects=output.outside_effects)
-        effects = workspace.record(workspace.head).event.outside_effects
+        recorded = workspace.record(workspace.head).event
+        effects = recorded.outside_effects
         undone = workspace.undo()
         assert workspace.not_undone(undone) == effects
         text = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert recorded.value["network_list"] == list(machine.rules.lines())
     assert len(effects) == 1
     assert effects[0].startswith("network: 1 request to npm.wink.internal, ")
     assert SECRET[7:].encode() not in text
