@@ -32,7 +32,7 @@ class LogLine:
 
     Attributes:
         logger: The name of its logger.
-        level: As in ``logging``.
+        level: A number of ``logging``, from 10 (debug) to 50 (critical).
         text: The message and the error, as one line of at most 2,000 characters.
     """
 

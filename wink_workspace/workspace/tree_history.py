@@ -300,7 +300,8 @@ class TreeHistory:
         self._process.check()
         self._is_fresh = False
         moved = self._tracker.drain(leaving)
-        self.n_noticed += bool(moved)
+        if moved.paths or moved.prefixes:
+            self.n_noticed += 1
         found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
         self._unprocessed = replace(found, leaving={}) if found.leaving else found
         return found
