@@ -175,7 +175,9 @@ class _MailboxLink:
 
     def end_turn(self, spent: Spending) -> None:
         self.turns.append(spent)
-        self._post(MailKind.SPENT, spent)
+        # Waits, because messages to an actor may overtake each other. If the next request did, it
+        # would be granted before this turn counts, and this message would end its reservation.
+        ray.get(self._mailbox.post.remote(Mail(MailKind.SPENT, self._key, spent)))
 
     def log(self, line: LogLine) -> None:
         self._mailbox.post.remote(Mail(MailKind.LOGGED, self._key, line=line))
@@ -194,10 +196,8 @@ class _MailboxLink:
         self._send_progress = send
         return send
 
-    def _post(
-        self, kind: MailKind, spending: Spending | None = None, *, entries: bytes = b""
-    ) -> None:
-        self._mailbox.post.remote(Mail(kind, self._key, spending or Spending(), entries))
+    def _post(self, kind: MailKind, *, entries: bytes = b"") -> None:
+        self._mailbox.post.remote(Mail(kind, self._key, entries=entries))
 
     def _listen(self, stopped: Any) -> None:
         """Give signs of life until the task ends or shall end."""
