@@ -129,7 +129,7 @@ def test_what_was_committed_before_a_page_listened_or_while_it_did_not_is_report
     shown = re.findall(r"/events(\?known=\w+)", page)[0]
     assert changes_after(storage, name, shown) == []
     with Workspace.open(name, storage=storage) as workspace:
-        edit(workspace, "n.txt", "1\n", "while nobody listened")
+        edit(workspace, "n.txt", "1\n", "before the page listens")
     (first,) = changes_after(storage, name, shown)
     assert changes_after(storage, name, shown, **{"last-event-id": first}) == []
     with Workspace.open(name, storage=storage) as workspace:
