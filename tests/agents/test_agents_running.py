@@ -12,7 +12,7 @@ import pytest
 
 from wink_workspace.agents import AgentLimits, AgentProgram, AgentResult, run_agent
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import AgentError, LedgerError, UsageError
+from wink_workspace.errors import AgentError, FilesystemError, LedgerError, UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.ledger import EntryKind
 from wink_workspace.sandbox import (
@@ -227,6 +227,22 @@ def test_a_program_that_deletes_or_replaces_the_folder_of_reports_ends_as_usual(
     _, result = run(workspace, program)
     assert result.n_entries == 0
     run(workspace, lambda sandbox: sandbox.report_call({}))  # the next one has a folder again
+
+
+def test_a_link_in_place_of_its_home_is_refused_and_not_followed(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def program(sandbox: ScriptedSandbox) -> None:
+        sandbox.files.delete(".wink-agent", recursive=True)
+        (workspace.files_path / ".wink-agent").symlink_to(outside)
+
+    run(workspace, program)
+    with pytest.raises(FilesystemError, match="leads outside the workspace"):
+        run(workspace, lambda sandbox: sandbox.look())
+    assert list(outside.iterdir()) == []
 
 
 def test_the_files_of_the_program_are_not_recorded(workspace: Workspace) -> None:
