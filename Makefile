@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CLIENTS := $(VENV)/clients
 SCRIPTS := $(addprefix scripts/,audit check_language licences release write_reference)
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
@@ -30,7 +29,7 @@ check: $(READY)  ## style, words, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-clients: $(READY) $(CLIENTS)/.ready  ## Claude Code and Codex with a scripted provider; needs root
+clients: $(READY)  ## Claude Code and Codex with a scripted provider; needs root
 	$(BIN)/pytest -q -p no:benchmark -m clients tests
 
 docs: $(READY)  ## the documentation site, in site/
@@ -65,12 +64,6 @@ release: $(READY)  ## build and check the release VERSION; publishes nothing
 
 $(READY): pyproject.toml requirements/dev.txt scripts/setup tests/mcp_server/node/package-lock.json
 	scripts/setup $(PYTHON) $(VENV)
-	touch $@
-
-$(CLIENTS)/.ready: tests/clients/package-lock.json $(READY)
-	mkdir -p $(CLIENTS)
-	cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)
-	npm ci --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund --silent
 	touch $@
 
 clean:

@@ -3,7 +3,7 @@
 ``claude_code`` and ``codex`` describe an invocation: arguments, variables, and files below a home of
 its own. They read and start nothing, so an invocation can run here, with ``AgentRun.of``, or
 anywhere else where its binary, its files and its provider are, such as in a container. The binaries
-are native programs that need no Node.js. ``model_server`` is the provider.
+are those that images get; npm downloads them once. ``model_server`` is the provider.
 
 No program gets a variable, a setting or a key of the user. Telemetry, updates and error reports are
 turned off in each; where they run there is loopback only (see ``loopback``).
@@ -14,16 +14,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loopback import package_registries
 from model_server import KEY, Call
 
-NODE_MODULES = Path(sys.prefix, "clients", "node_modules")
-"""Where ``make clients`` installs the programs."""
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.project_images import ProjectImages
 
 TIMEOUT_S = 120.0
 
@@ -68,7 +69,7 @@ class ClaudeCode:
 
     @staticmethod
     def binary() -> Path:
-        return _native("@anthropic-ai/claude-code-linux-*/claude")
+        return _downloaded("claude-code")
 
     @staticmethod
     def call(server: str, tool: str, **arguments: Any) -> Call:
@@ -133,7 +134,7 @@ class Codex:
 
     @staticmethod
     def binary() -> Path:
-        return _native("@openai/codex-linux-*/vendor/*/bin/codex")
+        return _downloaded("codex")
 
     @staticmethod
     def call(server: str, tool: str, **arguments: Any) -> Call:
@@ -249,11 +250,12 @@ class AgentRun:
         return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
 
 
-def _native(pattern: str) -> Path:
-    found = sorted(NODE_MODULES.glob(pattern))
-    if not found:
-        raise FileNotFoundError(f'no {pattern} in {NODE_MODULES}: run "make clients" once')
-    return found[0]
+def _downloaded(name: str) -> Path:
+    environment = Environment.from_os()
+    fetcher = ProjectImages(environment, ImageStore(environment)).fetcher
+    with package_registries():
+        fetched = fetcher.agent(name, print)
+    return fetched.folder / fetched.program
 
 
 def _tokens(servers: Mapping[str, Server | HttpServer]) -> dict[str, str]:

@@ -30,7 +30,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--max-cost", "5"), "the tokens of an agent program are not known"),
         (("--record", "turns.jsonl"), "the turns of an agent program are not known"),
         (("--agent", " "), "the command of the agent is empty"),
-        ((), "the variable ANTHROPIC_API_KEY of the secret anthropic is not set"),
+        (("--image", "a", "--sandbox", "podman"), "the variable ANTHROPIC_API_KEY of the secret"),
     ],
     ids=lambda value: value[0].lstrip("-") if isinstance(value, tuple) and value else "",
 )

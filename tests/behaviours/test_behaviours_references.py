@@ -44,8 +44,8 @@ def test_a_reference_to_another_document_is_found(text: str) -> None:
 
 
 def test_named_pages_in_capitals_exist() -> None:
-    """Tests name such files as data, and so do examples; users' projects have two of them."""
-    others = {"NEW.md", "NOTES.md", "AGENTS.md", "CLAUDE.md"}
+    """Tests name such files as data, and so do examples; projects of others have three of them."""
+    others = {"NEW.md", "NOTES.md", "AGENTS.md", "CLAUDE.md", "LICENSE.md"}
     tests = ROOT / "tests"
     named = {name for path, name in matches_of(PAGE) if not path.is_relative_to(tests)}
     missing = {name for name in named - others if not (ROOT / name).exists()}

@@ -186,7 +186,7 @@ NOT_RUN = {
     "it asks a model of a provider": {
         ("README.md", "pip install '.[models]'"),
         ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
-        ("docs/howto/agent-programs.md", "wink-workspace run"),
+        ("docs/howto/agent-programs.md", "wink-workspace image build"),
         ("docs/howto/ci.md", "pip install"),
         ("docs/howto/project.md", "wink-workspace run"),
         ("docs/python.md", "wink-workspace eval 3f1"),

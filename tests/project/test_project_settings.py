@@ -68,7 +68,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
     project.write(
         "sandbox = 'podman'\nnetwork = ['pypi']\n[image]\nbase = 'build'\npackages = ['gcc']\n"
         "requirements = ['r.txt']\nlock = 'r.txt'\ncontainerfile = 'Containerfile'\n"
-        "set-up = ['make']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
+        "set-up = ['make']\nagents = ['codex']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
         "[environment]\nA = 'b'\n[limits]\nmemory = '2G'\nprocessors = 2\nprocesses = 500\n"
         "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\nmoney = 2.5\n"
         "[paths]\nexclude = ['data']\nderived = ['out']\n[git]\ndepth = 60\n"
@@ -83,6 +83,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         lock="r.txt",
         containerfile="Containerfile",
         set_up=("make",),
+        agents=("codex",),
     )
     variables = {"TRACKER_TOKEN": "0123456789"}
     config = sandbox_config("podman", settings, variables, image="x")

@@ -91,6 +91,7 @@ class AgentProgram:
         variables: Its environment, in addition to that of commands. ``HOME`` is set.
         files: The text of each file below its home, by path. They are written before it starts.
         provider: Where it gets its model; ``None`` if only the user's settings say that.
+        executable: The name of its program on the ``PATH``; empty if that is not known.
     """
 
     name: str
@@ -98,6 +99,7 @@ class AgentProgram:
     variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     provider: AgentProvider | None = None
+    executable: str = ""
 
     @classmethod
     def named(cls, name: str, *, model: str = "") -> Self:
@@ -129,6 +131,7 @@ class AgentProgram:
                     variable="ANTHROPIC_API_KEY",
                     header="x-api-key",
                 ),
+                executable="claude",
             )
         if name == "codex":
             return cls(
@@ -144,6 +147,7 @@ class AgentProgram:
                     header="Authorization",
                     prefix="Bearer ",
                 ),
+                executable="codex",
             )
         if model:
             raise UsageError(

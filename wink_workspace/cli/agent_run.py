@@ -90,7 +90,7 @@ class ContainedAgent:
     def _sandbox_config(self, image: str | None) -> SandboxConfig:
         """The container of commands, with room for a program that runs for hours."""
         settings = self._context.settings_for()
-        config: Any = configured(self._context, DEFAULT_SANDBOX, image=image)
+        config: Any = configured(self._context, DEFAULT_SANDBOX, image=image, agent=self.program)
         network = replace(
             config.network.limits,
             requests=_N_REQUESTS,

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
@@ -20,6 +20,7 @@ from rich.text import Text
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox import (
+    AGENT_NAMES,
     AUTO_SANDBOX,
     DEFAULT_SANDBOX,
     NO_SANDBOX,
@@ -41,6 +42,7 @@ from .display import print_table, printable
 from .project import for_project, for_workspace, settings_findings
 
 if TYPE_CHECKING:
+    from wink_workspace.agents import AgentProgram
     from wink_workspace.prompt import Section, ToolResult
     from wink_workspace.sections.commands import CommandOutput
 
@@ -141,13 +143,19 @@ def sandbox_sections(name: str, config: SandboxConfig | None = None) -> list[Sec
 
 
 def configured(
-    context: CommandContext, name: str, *, image: str | None = None
+    context: CommandContext,
+    name: str,
+    *,
+    image: str | None = None,
+    agent: AgentProgram | None = None,
 ) -> SandboxConfig | None:
     """The configuration of the sandbox *name* with the settings of *context*; none for ``none``.
 
+    With *agent*, its image is the one of the project with that program.
+
     Raises:
-        UsageError: If a setting cannot be used, or *image* is given in an option and the sandbox
-            has no images.
+        UsageError: If a setting cannot be used, *image* is given in an option and the sandbox has
+            no images, or no image has *agent*.
     """
     from wink_workspace.project import sandbox_config
 
@@ -158,7 +166,8 @@ def configured(
     image = settings.base
     if backend.images is not None:
         images = backend.images(context.environment)
-        found = _project_image(context, images)
+        found = None if agent is None else _image_with_agent(context, images, agent)
+        found = found or _project_image(context, images)
         if found is None:
             note_unusable_packages(context)
         image = found or (images.reference(image) if image in images.names else image)
@@ -177,11 +186,51 @@ def _project_image(context: CommandContext, images: SandboxImages) -> str | None
         found = images.find_project(context.source, recipe)
     except SandboxUnavailableError:
         return None  # the first command fails with the reason
-    if found is None and recipe is not None:
-        command = f"wink-workspace image build --source {shlex.quote(str(context.source))}"
-        message = f"the image of this project is not built; build it with: {command}"
+    if found is None and recipe is not None and recipe != _only_agents(recipe):
+        message = f"the image of this project is not built; build it with: {_build(context)}"
         context.err.print(printable(message), markup=False, style="yellow")
     return None if found is None else found.reference
+
+
+def _image_with_agent(
+    context: CommandContext, images: SandboxImages, agent: AgentProgram
+) -> str | None:
+    """The image of the project with an agent program; ``None`` if the user provides the program.
+
+    That is so for a program of the user's own, a mounted one, and for an image of the user's own.
+
+    Raises:
+        UsageError: If that image is not built.
+    """
+    settings, source = context.settings_for(), context.source
+    mounted = {PurePosixPath(mount.target).name for mount in settings.mounts or ()}
+    if source is None or agent.name not in AGENT_NAMES or agent.executable in mounted:
+        return None
+    recipe = settings.recipe
+    wanted = (recipe or ImageRecipe()).with_agents((agent.name,))
+    try:
+        found = images.find_project(source, wanted)
+        if found is None and recipe is None:  # one that options described
+            newest = images.find_project(source)
+            found = newest if newest is not None and agent.name in newest.agents else None
+    except SandboxUnavailableError:
+        return None  # the first command fails with the reason
+    if found is None and wanted.containerfile is None and wanted.base in images.names:
+        raise UsageError(
+            f"no image of {source} has {agent.name}",
+            hint=f"Build it: {_build(context)} --agent {agent.name}",
+        )
+    return None if found is None else found.reference
+
+
+def _only_agents(recipe: ImageRecipe) -> ImageRecipe:
+    """The recipe with nothing but its base and its agent programs, which only ``--agent`` needs."""
+    return ImageRecipe(base=recipe.base, agents=recipe.agents)
+
+
+def _build(context: CommandContext) -> str:
+    """The command that builds the image of the project."""
+    return f"wink-workspace image build --source {shlex.quote(str(context.source))}"
 
 
 def note_unusable_packages(context: CommandContext) -> None:
@@ -206,7 +255,7 @@ def note_unusable_packages(context: CommandContext) -> None:
         where = shlex.quote(str(source))
         message = (
             f"note: {'; '.join(map(str, found))}. For an image with the dependencies:"
-            f" wink-workspace init {where} && wink-workspace image build --source {where}"
+            f" wink-workspace init {where} && {_build(context)}"
         )
         context.err.print(printable(message), markup=False, style="yellow")
 
@@ -605,6 +654,12 @@ class BuildOptions:
         list[str] | None,
         typer.Option(help="A shell command that runs last, without network; repeat for more."),
     ] = None
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"An agent program for `run --agent`: {', '.join(AGENT_NAMES)}; repeat for more."
+        ),
+    ] = None
     base: Annotated[
         str | None,
         typer.Option(
@@ -635,6 +690,7 @@ class BuildOptions:
             lock=self.lock,
             containerfile=self.containerfile,
             set_up=tuple(self.set_up or ()),
+            agents=tuple(self.agent or ()),
         )
 
 
@@ -645,7 +701,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
     inputs are unchanged. Downloads run no code of the project; its set-up has no network.
     """
     images = default_images(context)
-    if options.names and (options.has_recipe or options.source is not None):
+    if options.names and (options.has_recipe or options.agent or options.source is not None):
         raise UsageError(
             "these are images of ours and options for a project",
             hint="Leave out the names; --base is the image to start from.",
@@ -692,10 +748,11 @@ def _recipe(
     if options.has_recipe:
         return options.recipe, None
     source = options.source or Path()
-    if options.source is None and not (source / PROJECT_FILE).exists():
+    if options.source is None and not options.agent and not (source / PROJECT_FILE).exists():
         return None, None
     context = for_project(context, source.resolve(), asks=not options.json)
-    return context.settings_for().recipe or options.recipe, context.confirmed
+    recipe = context.settings_for().recipe or options.recipe
+    return recipe.with_agents(options.agent or ()), context.confirmed
 
 
 def list_images(context: CommandContext, json: JsonOption = False) -> None:

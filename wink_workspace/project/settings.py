@@ -199,6 +199,10 @@ def _checked_recipe(packages: tuple[str, ...]) -> tuple[str, ...]:
     return ImageRecipe(packages=_checked_texts(packages)).packages
 
 
+def _checked_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
+    return ImageRecipe(agents=_checked_texts(agents)).agents
+
+
 def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return ImportConfig(exclude=_checked_texts(patterns)).exclude
 
@@ -251,6 +255,7 @@ _MONEY: Final = _Kind("number", float, lambda value: Decimal(str(_positive(value
 _SIZE: Final = _Kind('size: `"512M"`, `"2G"`', int | str, _size)
 _TIME: Final = _Kind('time: `"90s"`, `"1h30m"`', str, parse_seconds)
 _PACKAGES: Final = _Kind("list of packages", tuple[str, ...], _checked_recipe, _listed)
+_AGENTS: Final = _Kind("list of agent programs", tuple[str, ...], _checked_agents, _listed)
 _NETWORK: Final = _Kind("list of registries and hosts", tuple[str, ...], _checked_network, _listed)
 _HOSTS: Final = _Kind("list of hosts", tuple[str, ...], _checked_hosts)
 _MOUNTS: Final = _Kind("list of mounts", tuple[str, ...], _mounts)
@@ -374,6 +379,13 @@ class Settings:
     )
     set_up: tuple[str, ...] | None = _key(
         "image.set-up", _TEXTS, Trust.CONFIRM, "Shell commands that run last in the image's build."
+    )
+    agents: tuple[str, ...] | None = _key(
+        "image.agents",
+        _AGENTS,
+        Trust.CONFIRM,
+        "Agent programs for `run --agent`, which npm of your machine downloads: `claude-code`,"
+        " `codex`.",
     )
     network: tuple[str, ...] | None = _key(
         "network",
@@ -542,6 +554,7 @@ class Settings:
             "lock": self.lock,
             "containerfile": self.containerfile,
             "set_up": self.set_up,
+            "agents": self.agents,
         }
         given = {name: value for name, value in given.items() if value}
         return ImageRecipe(**given) if given else None

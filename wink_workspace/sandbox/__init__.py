@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
     from .findings import Finding
-    from .image_recipe import ImageRecipe
+    from .image_recipe import AGENT_NAMES, ImageRecipe
     from .isolation import IsolationReport, Layer, Probe
     from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
     from .protocol import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AGENT_NAMES",
     "AUTO_SANDBOX",
     "DEFAULT_SANDBOX",
     "NO_SANDBOX",

@@ -145,6 +145,7 @@ class SandboxImage:
         recipe_digest: A digest of the recipe; empty if it has none.
         source: The directory of the project that it was built for; empty if for none.
         created_s: When it was built, in seconds since 1970; 0 if that is not known.
+        agents: The agent programs that it has.
     """
 
     reference: str
@@ -153,6 +154,7 @@ class SandboxImage:
     recipe_digest: str
     source: str = ""
     created_s: float = 0.0
+    agents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

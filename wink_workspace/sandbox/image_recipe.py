@@ -11,13 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Self
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["ImageRecipe"]
+__all__ = ["AGENT_NAMES", "ImageRecipe"]
+
+AGENT_NAMES: Final = ("claude-code", "codex")
+"""The agent programs that an image can have."""
 
 _PACKAGE: Final = re.compile(
     r"[a-z0-9][a-z0-9+.-]*[a-z0-9+](=[A-Za-z0-9.+~:-]+)?"
@@ -39,10 +43,11 @@ class ImageRecipe:
             ``package-lock.json``; a path in the source.
         containerfile: A Containerfile whose image is the base; a path in the source.
         set_up: Shell commands that run last, in a copy of the source, without network.
+        agents: Agent programs of npm, of ``AGENT_NAMES``.
 
     Raises:
         UsageError: If a value is invalid: a package with other characters, a path that leads
-            outside of the source, too many values.
+            outside of the source, an agent program that is not known, too many values.
     """
 
     base: str = "python"
@@ -51,6 +56,7 @@ class ImageRecipe:
     lock: str | None = None
     containerfile: str | None = None
     set_up: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _IMAGE.fullmatch(self.base):
@@ -74,7 +80,13 @@ class ImageRecipe:
                 raise UsageError(
                     f"{command!r} is not a shell command", hint="Write one command for each step."
                 )
-        for values in (self.packages, self.requirements, self.set_up):
+        for agent in self.agents:
+            if agent not in AGENT_NAMES:
+                raise UsageError(
+                    f"no image can have the agent program {agent!r}",
+                    hint=f"Use {', '.join(AGENT_NAMES)}; install others in a set-up command.",
+                )
+        for values in (self.packages, self.requirements, self.set_up, self.agents):
             if len(values) > _MOST:
                 raise UsageError(
                     f"the recipe has {len(values):,} values in one list",
@@ -90,4 +102,11 @@ class ImageRecipe:
     @property
     def digest(self) -> str:
         """The same for two recipes with the same values, whatever their files contain."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+        values = {**asdict(self), "agents": sorted(set(self.agents))}
+        if not self.agents:  # as before this field existed, so that older images are found
+            del values["agents"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
+
+    def with_agents(self, names: Iterable[str]) -> Self:
+        """The same with these agent programs, too; raises ``UsageError`` for an unknown one."""
+        return replace(self, agents=tuple(dict.fromkeys((*self.agents, *names))))

@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,13 @@ import iniconfig
 import pytest
 import trustme
 from agent_programs import AgentProgram, ClaudeCode, Codex
+from loopback import package_registries
 from model_server import KEY, Call, HangingTurn, ModelServer, Step, Turn
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.ledger import EntryKind
+from wink_workspace.sandbox.podman.images import ImageStore
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
@@ -27,12 +30,12 @@ pytestmark = pytest.mark.xdist_group("podman")
 
 FILE = "iniconfig/exceptions.py"
 CHECK = "python3 -B -c \"import iniconfig; print('passed')\""
+NO_KEY = "added-by-the-proxy"
 EVIL = "python3 -c \"import urllib.request as u; u.urlopen('http://evil.test')\""
 WINK = Path(sys.executable).with_name("wink-workspace")
 STAND_IN = Path(__file__).parents[2] / "agents/stand_in.py"
 SETTINGS = """
 private = ["localhost"]
-mounts = [{mounts}]
 
 [secrets.{name}]
 host = "localhost:{port}"
@@ -74,12 +77,12 @@ class Machine:
         return ["run", "Fix it.", "--repo", str(self.root / "source"), "--agent", agent]
 
     def provider(
-        self, *steps: Step, name: str = "provider", header: str = "x-api-key", mounts: str = ""
+        self, *steps: Step, name: str = "provider", header: str = "x-api-key"
     ) -> ModelServer:
         server = ModelServer(*steps, aside=Turn("A title"), tls=self.tls)
         folder = self.root / "config/wink-workspace"
         folder.mkdir(parents=True, exist_ok=True)
-        settings = SETTINGS.format(port=server.port, name=name, header=header, mounts=mounts)
+        settings = SETTINGS.format(port=server.port, name=name, header=header)
         (folder / "config.toml").write_text(settings)
         return server
 
@@ -197,6 +200,21 @@ def test_a_killed_container_ends_the_run_and_nothing_is_lost(
     _check_kept(machine)
 
 
+@pytest.mark.behaviour(208)
+def test_an_agent_program_without_its_image_is_refused_before_anything_is_copied(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = machine.root / "source"
+    with machine.provider(name="anthropic") as provider:
+        assert main(machine.arguments_of("claude-code")) == 2
+        err = capfd.readouterr().err
+        assert f"no image of {source} has claude-code" in err
+        command = f"wink-workspace image build --source {source} --agent claude-code"
+        assert command in " ".join(err.split())
+        assert not (machine.root / "state").exists()
+    assert provider.requests == []
+
+
 def _claude(file: str) -> tuple[Turn, ...]:
     """A read, three edits and a test run with the tools of Claude Code."""
     path = f"/workspace/{file}"
@@ -229,25 +247,47 @@ def _codex(file: str) -> tuple[Turn, ...]:
     )
 
 
+@pytest.fixture
+def image_with(machine: Machine, environment: Environment) -> Iterator[Callable[[str], None]]:
+    """Builds the image of the project with an agent program, which npm downloads."""
+    source = machine.root / "source"
+
+    def build(agent: str) -> None:
+        with package_registries():
+            assert main(["image", "build", "--source", str(source), "--agent", agent]) == 0
+
+    yield build
+    store = ImageStore(environment)
+    names = [image.reference for image in store.all() if image.source == str(source)]
+    if names:
+        store.programs.podman("rmi", *names)
+
+
 @pytest.mark.clients
 @pytest.mark.parametrize("program", [ClaudeCode, Codex], ids=lambda program: program.name)
 @pytest.mark.parametrize("killed", ["", "host", "container"])
 def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
-    machine: Machine, program: AgentProgram, killed: str, capfd: pytest.CaptureFixture[str]
+    machine: Machine,
+    image_with: Callable[[str], None],
+    program: AgentProgram,
+    killed: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     is_claude = program is ClaudeCode
-    target = "/usr/local/bin/claude" if is_claude else "/usr/local/bin/codex"
     place = {
         "name": "anthropic" if is_claude else "openai",
         "header": "x-api-key" if is_claude else "Authorization",
-        "mounts": f'"{program.binary()}:{target}"',
     }
+    image_with(program.name)
+    found: list[dict[str, list[str]]] = []
 
     def kill() -> None:
+        pid = _pid_in_container("claude" if is_claude else "codex")
+        found.append({text: _places_in_container(pid, text) for text in (KEY, NO_KEY, "# three")})
         if killed == "host":
             process.kill()
         else:
-            os.kill(_pid_in_container(target), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     steps = (_claude if is_claude else _codex)(FILE)
     last: Step = HangingTurn(Turn("Now"), n_events=1, then=kill) if killed else Turn("All done.")
@@ -274,6 +314,11 @@ def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
     assert KEY not in out + err
     assert machine.holds_no_key()
     assert all(KEY in str(headers) for headers in provider.headers)
+    for places in found:
+        assert places[KEY] == []
+        assert any(place.startswith("/proc/") for place in places[NO_KEY])
+        assert f"/workspace/{FILE}" in places["# three"]
+    assert len(found) == bool(killed)
 
 
 def _pid_in_container(program: str = "agent.py") -> int:
@@ -293,6 +338,20 @@ def _pid_in_container(program: str = "agent.py") -> int:
         except OSError:
             continue
     raise AssertionError("the agent does not run")
+
+
+def _places_in_container(pid: int, text: str) -> list[str]:
+    """The files of a container that have *text*, and of its processes the arguments and variables."""
+    root = Path(f"/proc/{pid}/root")
+    processes = [
+        str(process / name)
+        for process in (root / "proc").glob("[0-9]*")
+        for name in ("cmdline", "environ")
+    ]
+    leave_out = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev")]
+    command = ["grep", "-rlsaF", "--devices=skip", *leave_out, "-e", text, f"{root}/", *processes]
+    listed = subprocess.run(command, capture_output=True, text=True).stdout
+    return [f"/{line.removeprefix(str(root)).lstrip('/')}" for line in listed.splitlines()]
 
 
 def _check_kept(machine: Machine) -> None:

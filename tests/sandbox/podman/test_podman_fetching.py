@@ -206,6 +206,41 @@ def test_a_lock_that_names_another_place_is_refused_before_npm_runs(
     assert not machine.note("npm")
 
 
+# Agent programs
+
+
+@pytest.mark.behaviour(208)
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("claude-code", "node_modules/@anthropic-ai/claude-code-linux-x64/claude"),
+        ("codex", "node_modules/@openai/codex-linux-x64/vendor/x86_64-linux/bin/codex"),
+    ],
+)
+def test_an_agent_program_is_the_locked_one_of_npm_and_no_script_of_it_runs(
+    machine: Machine, name: str, program: str
+) -> None:
+    machine.install("npm", f"{NPM}mkdir -p {program}; cp *.json $NOTES\n")
+    fetched = machine.fetcher.agent(name, machine.lines.append)
+    assert (fetched.program, (fetched.folder / program).exists()) == (program, True)
+    assert "ci --ignore-scripts" in machine.note("npm")[0]
+    wanted = json.loads((machine.notes / "package.json").read_text())["optionalDependencies"]
+    locked = json.loads((machine.notes / "package-lock.json").read_text())["packages"]
+    versions = {path: entry["version"] for path, entry in locked.items() if path}
+    assert versions == {
+        f"node_modules/{package}": version.rpartition("@")[2] for package, version in wanted.items()
+    }
+    assert machine.fetcher.agent(name, machine.lines.append) == fetched
+    assert len(machine.note("npm")) == 1
+
+
+def test_an_agent_program_that_npm_does_not_have_for_this_machine_is_an_error(
+    machine: Machine,
+) -> None:
+    with pytest.raises(SandboxUnavailableError, match="npm has no program of codex"):
+        machine.fetcher.agent("codex", machine.lines.append)
+
+
 # Debian
 
 

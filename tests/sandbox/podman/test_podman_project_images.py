@@ -375,6 +375,58 @@ def test_an_ordinary_containerfile_is_accepted() -> None:
     assert check_containerfile(text, "Containerfile") is None
 
 
+# Agent programs
+
+NPM = """\
+#!/bin/sh
+mkdir -p node_modules/@anthropic-ai/claude-code-linux-x64 node_modules/@openai/codex-linux-x64
+cd node_modules/@anthropic-ai/claude-code-linux-x64
+printf '#!/bin/sh\\necho "an agent, $1"\\n' >claude
+chmod 755 claude
+mkdir -p ../../@openai/codex-linux-x64/vendor/x/bin
+cp claude ../../@openai/codex-linux-x64/vendor/x/bin/codex
+"""
+
+
+@pytest.mark.behaviour(208)
+def test_an_image_has_the_agent_programs_of_its_recipe_and_serves_recipes_with_fewer(
+    images: ProjectImages, built: SandboxImage, tmp_path: Path
+) -> None:
+    source, other, place = (tmp_path / name for name in ("source", "other", "place"))
+    for folder in (source, other, place):
+        folder.mkdir()
+    (tmp_path / "npm").write_text(NPM)
+    (tmp_path / "npm").chmod(0o755)
+    variables = images.environment.variables
+    with_npm = replace(
+        images.environment, variables={**variables, "PATH": f"{tmp_path}:{variables['PATH']}"}
+    )
+    agents = ProjectImages(with_npm, ImageStore(with_npm, cache=images.store.cache))
+    plain = ImageRecipe(set_up=("mkdir -p /opt/project/bin; cp /bin/false /opt/project/bin/codex",))
+    both = plain.with_agents(("codex", "claude-code"))
+
+    image, steps = steps_of(agents, both, source)
+
+    assert steps[:2] == ["fetching claude-code", "fetching codex"]
+    assert set(image.agents) == {"claude-code", "codex"}
+    assert built.agents == ()
+    for recipe in (both, plain, *(plain.with_agents((each,)) for each in image.agents)):
+        found = agents.store.find(newest_image(source, recipe))
+        assert found is not None
+        assert found.id == image.id
+    config = PodmanConfig(image=image.reference)
+    with closing(PodmanSandbox(sandbox_place(place), config=config)) as sandbox:
+        assert output(sandbox, "claude 1; codex 2") == "an agent, 1\nan agent, 2\n"
+        assert output(sandbox, "stat -c %u:%a $(readlink -f $(which claude))") == "0:755\n"
+    assert steps_of(agents, both, source) == (image, [])
+
+    _, steps = steps_of(agents, ImageRecipe().with_agents(both.agents), other)
+    assert [step[:9] for step in steps] == ["STEP 1/5:"]  # the programs are in the store
+
+    agents.build(replace(both, agents=("codex",)), source)  # a new image
+    assert agents.store.find(newest_image(source, plain.with_agents(("claude-code",)))) is None
+
+
 # The source
 
 

@@ -21,10 +21,11 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.system_packages import install_hint
 
 from .downloads import Downloads
+from .images import recipe_folder
 from .programs import Progress
 from .requirements import Requirements
 
-__all__ = ["ImageFacts", "PackageFetcher"]
+__all__ = ["FetchedAgent", "ImageFacts", "PackageFetcher"]
 
 _NO_MATCH: Final = re.compile(r"No matching distribution found for ([^\s;]+)")
 _REGISTRY: Final = "https://registry.npmjs.org/"
@@ -57,8 +58,23 @@ class ImageFacts:
         )
 
 
+_PROGRAMS: Final = {
+    "claude-code": "node_modules/@anthropic-ai/claude-code-linux-*/claude",
+    "codex": "node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
+}
+"""The program of each agent in what npm downloads; the recipe ``agents/NAME`` has the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedAgent:
+    """An agent program: a directory, and the path of the program in it."""
+
+    folder: Path
+    program: str
+
+
 class PackageFetcher(Downloads):
-    """Downloads packages of Python and Node."""
+    """Downloads packages of Python and Node, and agent programs."""
 
     def python(
         self,
@@ -140,6 +156,10 @@ class PackageFetcher(Downloads):
             SandboxUnavailableError: If npm fails or is not installed.
             UsageError: If the lock names a package that is not in npm's registry.
         """
+        what = "the packages of package-lock.json"
+        return self._node(package, lock, what, progress, again=again)
+
+    def _node(self, package: str, lock: str, what: str, progress: Progress, *, again: bool) -> Path:
         _check_lock(lock)
 
         def fill(folder: Path) -> Path:
@@ -151,12 +171,28 @@ class PackageFetcher(Downloads):
                 )
             (folder / "package.json").write_text(package, encoding="utf-8")
             (folder / "package-lock.json").write_text(lock, encoding="utf-8")
-            progress("fetching the packages of package-lock.json")
+            progress(f"fetching {what}")
             command = (npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
             self._programs.run([*command, "--loglevel=error"], progress=progress, cwd=folder)
             return folder
 
         return self._filled("node", json.dumps([package, lock]), fill, again=again)
+
+    def agent(self, name: str, progress: Progress, *, again: bool = False) -> FetchedAgent:
+        """The agent program of that name, in the version of its recipe; raises as ``node``."""
+        recipe = recipe_folder(f"agents/{name}")
+        package, lock = (
+            (recipe / file).read_text(encoding="utf-8")
+            for file in ("package.json", "package-lock.json")
+        )
+        folder = self._node(package, lock, name, progress, again=again)
+        found = [path.relative_to(folder).as_posix() for path in folder.glob(_PROGRAMS[name])]
+        if not found:
+            raise SandboxUnavailableError(
+                f"npm has no program of {name} for this machine",
+                hint="Mount one that you built, or install it in a Containerfile.",
+            )
+        return FetchedAgent(folder, found[0])
 
 
 def _text(lines: Sequence[str]) -> str:

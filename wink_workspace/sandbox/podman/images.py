@@ -36,6 +36,7 @@ from .downloads import UNFINISHED
 from .programs import Programs, Progress
 
 __all__ = [
+    "AGENTS_LABEL",
     "RECIPES",
     "RECIPE_LABEL",
     "SOURCE_LABEL",
@@ -44,6 +45,7 @@ __all__ = [
     "Recipe",
     "delete_tree",
     "recipe",
+    "recipe_folder",
 ]
 
 RECIPES: Final = ("python", "minimal", "build", "node")
@@ -52,6 +54,9 @@ USUAL_RECIPES: Final = ("python", "minimal")
 """Those that are built unless the caller names others."""
 
 _PARENTS: Final = {"build": "python", "node": "python"}
+AGENTS_LABEL: Final = "wink-workspace.agents"
+"""The label with the agent programs of an image, separated by spaces."""
+
 RECIPE_LABEL: Final = "wink-workspace.recipe"
 """The label with the digest of an image's recipe."""
 
@@ -119,15 +124,24 @@ def recipe(name: str) -> Recipe:
         raise UsageError(
             f"there is no image {name!r}", hint=f"The images are {', '.join(RECIPES)}."
         )
+    parent = _PARENTS.get(name)
+    return Recipe(name, recipe_folder(name), None if parent is None else recipe(parent))
+
+
+def recipe_folder(name: str) -> Path:
+    """The folder of that name with files for builds.
+
+    Raises:
+        UsageError: If it is not installed.
+    """
     packaged = Path(__file__).parent / "recipes"
-    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "images"
-    if not (folder / name).is_dir():
+    folder = (packaged if packaged.is_dir() else Path(__file__).parents[3] / "images") / name
+    if not folder.is_dir():
         raise UsageError(
             f"the recipe of {name!r} is not installed",
             hint="Run `pip install --force-reinstall wink-workspace`.",
         )
-    parent = _PARENTS.get(name)
-    return Recipe(name, folder / name, None if parent is None else recipe(parent))
+    return folder
 
 
 class ImageStore:
@@ -376,6 +390,7 @@ def _images(listed: str, reference: str | None = None) -> tuple[SandboxImage, ..
                 labels.get(RECIPE_LABEL, ""),
                 labels.get(SOURCE_LABEL, ""),
                 float(entry.get("Created") or 0),
+                tuple(labels.get(AGENTS_LABEL, "").split()),
             )
             for name in names
             if reference is None or name == reference

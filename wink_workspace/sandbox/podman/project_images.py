@@ -20,7 +20,7 @@ import re
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Final
@@ -29,17 +29,25 @@ from wink_workspace import serde
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox.backends import SandboxImage
-from wink_workspace.sandbox.image_recipe import ImageRecipe
+from wink_workspace.sandbox.image_recipe import AGENT_NAMES, ImageRecipe
 from wink_workspace.sandbox.ownership import host_owner
 
 from .build_source import copy_source, source_digest
 from .build_step import FETCHED_PATH, BuildStep, StepRunner
 from .debian import STATUS_COMMAND
 from .downloads import UNFINISHED
-from .fetching import ImageFacts, PackageFetcher
+from .fetching import FetchedAgent, ImageFacts, PackageFetcher
 from .image_names import LAYER, newest_image, project_name
 from .image_settings import VARIABLES
-from .images import RECIPE_LABEL, RECIPES, SOURCE_LABEL, ImageStore, delete_tree, recipe
+from .images import (
+    AGENTS_LABEL,
+    RECIPE_LABEL,
+    RECIPES,
+    SOURCE_LABEL,
+    ImageStore,
+    delete_tree,
+    recipe,
+)
 from .programs import Progress
 from .requirements import Requirements, build_requirements, read_requirements
 from .service import shared_service
@@ -62,6 +70,12 @@ _WITH_PACKAGES: Final = """\
 COPY packages.txt prepare /usr/share/wink-workspace/
 RUN sh /usr/share/wink-workspace/prepare
 """
+_WITH_AGENTS: Final = """\
+COPY agents /opt/agents
+ENV PATH=/opt/agents/bin:${PATH}
+"""
+"""The programs are in front of those of the project, which could have the same names."""
+_WITH_AGENT: Final = "COPY --from=NAME / /opt/agents/NAME\n"
 _WHOLE: Final = """\
 ARG BASE
 FROM ${BASE}
@@ -238,13 +252,29 @@ class _Build:
             else:
                 project.rename(context / "project")
             labels = {RECIPE_LABEL: digests[-1], SOURCE_LABEL: str(self._source)}
+            if self._wanted.agents:
+                labels[AGENTS_LABEL] = " ".join(self._wanted.agents)
             self._podman_build(context, _WHOLE, final, below, labels=labels)
+            self._forget_other_agents()
         image = self._image(final)
-        names = [newest_image(self._source), newest_image(self._source, self._wanted)]
+        names = [newest_image(self._source), *self._names_of_recipes()]
         if any((known := self._find(name)) is None or known.id != image.id for name in names):
             self._store.programs.podman("tag", final, *names)
         self._store.note_use(below, final)
         return image
+
+    def _names_of_recipes(self) -> Iterator[str]:
+        """The names of the recipes that the image is for: also those with fewer agent programs."""
+        agents = self._wanted.agents
+        for fewer in dict.fromkeys((agents, *((agent,) for agent in agents), ())):
+            yield newest_image(self._source, replace(self._wanted, agents=fewer))
+
+    def _forget_other_agents(self) -> None:
+        """The dependencies are new, so images with other agent programs are not current."""
+        for agent in set(AGENT_NAMES).difference(self._wanted.agents):
+            name = newest_image(self._source, replace(self._wanted, agents=(agent,)))
+            if self._find(name) is not None:
+                self._store.programs.podman("untag", name, name)
 
     def _steps(self, below: str) -> list[_Step]:
         """The run steps, after everything that they need was fetched."""
@@ -323,13 +353,21 @@ class _Build:
         """The image with Debian's packages, in which the steps run."""
         reference, identity = self._base()
         packages = sorted(set(self._wanted.packages))
-        text = _BELOW + (_WITH_PACKAGES if packages else "")
-        name = f"{LAYER}:{_digest(identity, text, packages)}"
+        agents = self._agents()
+        text = _BELOW + (_WITH_PACKAGES if packages else "") + (_WITH_AGENTS if agents else "")
+        text += "".join(_WITH_AGENT.replace("NAME", agent) for agent in agents)
+        fetched = [[each.folder.name, each.program] for each in agents.values()]
+        name = f"{LAYER}:{_digest(identity, text, packages, *fetched)}"
         if self._is_missing(name):
             text = text.replace("PATH_OF_BASE", self._path_of(reference))
             context = self._directory("below")
             (context / "project").mkdir()
             volumes: tuple[str, ...] = ()
+            if agents:
+                (context / "agents/bin").mkdir(parents=True)
+            for agent, each in agents.items():
+                link = context / "agents/bin" / PurePosixPath(each.program).name
+                link.symlink_to(f"../{agent}/{each.program}")
             if packages:
                 status = self._runner_for(reference).output(
                     reference, STATUS_COMMAND, self._empty()
@@ -340,8 +378,17 @@ class _Build:
                 recipe("python").write(context)
                 (context / "packages.txt").write_text("".join(f"{each}\n" for each in packages))
                 volumes = (f"--volume={folder}:/fetched/debian:ro",)
-            self._podman_build(context, text, name, reference, *volumes)
+            contexts = (f"--build-context={name}={each.folder}" for name, each in agents.items())
+            self._podman_build(context, text, name, reference, *volumes, *contexts)
         return name
+
+    def _agents(self) -> Mapping[str, FetchedAgent]:
+        """The agent programs of the image, by name."""
+        fetcher = self._images.fetcher
+        return {
+            name: fetcher.agent(name, self._progress, again=self._rebuild)
+            for name in sorted(set(self._wanted.agents))
+        }
 
     def _base(self) -> tuple[str, str]:
         """The name and the id of the image to start from."""
