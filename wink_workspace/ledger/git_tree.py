@@ -18,7 +18,7 @@ __all__ = ["EMPTY_TREE", "EMPTY_TREE_ID", "GitEntry", "GitTree", "Mode"]
 
 Mode = Literal[b"40000", b"100644", b"100755", b"120000"]
 
-_ROW = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
+_ROW = re.compile(rb"((40000|100644|100755|120000) ([^\0]+)\0.{20})", re.DOTALL)
 _MODES: dict[bytes, Mode] = {
     b"40000": b"40000",
     b"100644": b"100644",
@@ -63,18 +63,11 @@ class GitTree:
         Raises:
             ValueError: If it is not a tree, or has entries that a ledger never writes.
         """
-        keys: list[bytes] = []
-        rows: list[bytes] = []
-        end = 0
-        for found in _ROW.finditer(data):
-            mode, name, _ = found.groups()
-            if found.start() != end or mode not in _MODES:
-                break
-            keys.append(name + b"/" if mode == b"40000" else name)
-            rows.append(found[0])
-            end = found.end()
-        if end != len(data):
-            raise ValueError(f"no entry at byte {end}")
+        found = _ROW.findall(data)
+        rows = [row for row, _, _ in found]
+        if b"".join(rows) != data:
+            raise ValueError(f"no entry at byte {_first_gap(data)}")
+        keys = [name + b"/" if mode == b"40000" else name for _, mode, name in found]
         return cls(keys, rows)
 
     @classmethod
@@ -153,6 +146,13 @@ class GitTree:
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
         """The entries that are missing or different in *other*, in no order."""
         return map(_parse_row, set(self.rows).difference(other.rows))
+
+
+def _first_gap(data: bytes) -> int:
+    end = 0
+    while found := _ROW.match(data, end):
+        end = found.end()
+    return end
 
 
 def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
