@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -23,6 +24,7 @@ def modules_after(statement: str, **variables: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=True,
@@ -79,6 +81,29 @@ with redirect_stdout(io.StringIO()):
     assert len(own) <= most, sorted(own)
 
 
+def test_mcp_server_lists_its_tools_without_the_modules_of_calls(tmp_path: Path) -> None:
+    """Its input ends at once, when the list is ready and no workspace is open.
+
+    Most of these modules define many dataclasses, and each takes a third of a millisecond.
+    """
+    arguments = ["mcp", "--repo", str(tmp_path), "--temporary", "--sandbox", "none"]
+    code = f"from wink_workspace.cli import main; main({arguments!r})"
+    loaded = modules_after(code, HOME=str(tmp_path))
+    own = {name for name in loaded if name.startswith("wink_workspace.")}
+    assert "wink_workspace.mcp_server.server" in own
+    assert not own & {
+        f"wink_workspace.{name}"
+        for name in (
+            "filesystem.diff.rendering", "filesystem.edits", "filesystem.memory",
+            "filesystem.mounts", "filesystem.patch.planning", "ledger", "mcp_server.branches",
+            "mcp_server.operations", "prompt.overrides", "runtime.calls", "runtime.executor",
+            "sandbox.network", "sandbox.protocol", "sandbox.services", "sections.sandbox",
+            "session.events", "session.session", "workspace.workspace",
+        )
+    }  # fmt: skip
+    assert len(own) <= 105, sorted(own)
+
+
 def test_list_of_commands_has_the_descriptions_of_their_functions() -> None:
     # Private: the list of commands is read from their sources, and only it is.
     for names in app._COMMANDS.values():
@@ -102,6 +127,8 @@ def test_every_package_loads_each_name_of_its_export_list() -> None:
             exported = set(getattr(package, "__all__", ()))
             assert exported <= set(dir(package)), name
             assert all(hasattr(package, each) for each in exported), name
+            hidden = {each for each in exported if isinstance(getattr(package, each), ModuleType)}
+            assert not hidden, f"{name}: a module hides what the name is for"
 
 
 def test_a_type_checker_sees_no_getattr_that_would_accept_a_misspelt_name() -> None:

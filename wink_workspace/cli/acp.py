@@ -15,7 +15,7 @@ from wink_workspace.errors import UsageError
 from .context import CommandContext
 from .run import MODEL_VARIABLE, run_prompt
 from .run_limits import RunLimits, RunMeter, price_of
-from .sandboxes import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
+from .sandbox_options import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import ProviderAdapter

@@ -13,7 +13,7 @@ from wink_workspace.workspace import RunAbout, Workspace
 
 from .context import CommandContext
 from .run_limits import RunLimits
-from .sandboxes import configured
+from .sandbox_options import configured
 
 __all__ = ["ContainedAgent"]
 

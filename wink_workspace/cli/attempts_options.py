@@ -13,7 +13,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import AUTO_SANDBOX
 
 from .run import WorkOptions
-from .sandboxes import check_sandbox
+from .sandbox_options import check_sandbox
 
 __all__ = [
     "KeepMode",

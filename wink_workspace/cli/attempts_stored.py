@@ -15,7 +15,7 @@ from .attempts_options import RunningOptions, StartOptions
 from .context import CommandContext
 from .run import WorkOptions, known_model
 from .run_limits import RunLimits, price_of
-from .sandboxes import chosen_sandbox, configured, running_config
+from .sandbox_options import chosen_sandbox, configured, running_config
 
 if TYPE_CHECKING:
     from wink_workspace.attempts import Engine, RunStatus

@@ -16,7 +16,7 @@ from wink_workspace.wording import counted
 from .context import CommandContext, JsonOption, WorkspaceArgument, entry_fields, print_json
 from .display import printable
 from .project import for_workspace
-from .sandboxes import ImageOption, RunnerOption, running_config
+from .sandbox_options import ImageOption, RunnerOption, running_config
 
 if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry

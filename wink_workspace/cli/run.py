@@ -45,7 +45,7 @@ from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_project, for_workspace
 from .run_limits import RunLimits, RunMeter, price_of
-from .sandboxes import (
+from .sandbox_options import (
     SANDBOX_HELP,
     ImageOption,
     check_sandbox,

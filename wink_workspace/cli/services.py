@@ -14,7 +14,7 @@ from wink_workspace.sandbox import DEFAULT_SANDBOX, ServiceConfig, Services, Ser
 from .context import CommandContext, WorkspaceArgument
 from .display import printable
 from .project import for_workspace
-from .sandboxes import ImageOption, RunnerOption, running_config
+from .sandbox_options import ImageOption, RunnerOption, running_config
 
 __all__ = ["PortOptions", "port"]
 

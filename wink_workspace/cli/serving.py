@@ -16,7 +16,7 @@ from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
 
 from .context import TOKEN_VARIABLE, CommandContext, split_name
 from .project import for_project, for_workspace
-from .sandboxes import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
+from .sandbox_options import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions

@@ -173,7 +173,7 @@ def create(context: CommandContext, options: NewOptions) -> None:
     source, in_place, json = options.source, options.in_place, options.json
     context = for_project(context, source)
     if not in_place:
-        from .sandboxes import note_unusable_packages
+        from .sandbox_options import note_unusable_packages
 
         note_unusable_packages(context)
     column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")

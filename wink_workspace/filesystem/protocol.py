@@ -40,8 +40,6 @@ from wink_workspace.errors import (
     UsageError,
 )
 
-from .diff import render_diff
-from .edits import replace_text
 from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
 from .links import check_target, physical_path, resolve
 from .model import (
@@ -58,7 +56,6 @@ from .model import (
     WriteMode,
     WriteResult,
 )
-from .patch import parse_patch, plan_patch
 from .paths import WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
@@ -422,6 +419,9 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If *path* is read-only.
         """
+        from .diff.rendering import render_diff  # on use, as the tools are listed without them
+        from .edits import replace_text
+
         if self.read_only:
             self._check_writable()  # raises
         given = parse_path(path)
@@ -450,6 +450,9 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If one of its paths is read-only.
         """
+        from .patch.parsing import parse_patch  # on use, as in ``edit``
+        from .patch.planning import plan_patch
+
         self._check_writable()
         plan = plan_patch(parse_patch(patch), lambda path: self._state(path, most_bytes))
         for change in plan.changes:
@@ -591,6 +594,8 @@ class Filesystem(ABC):
 
     def diff(self, before: object, after: object | None = None) -> str:
         """``changes`` as a git-style diff, which ``git apply`` and ``patch -p1`` accept."""
+        from .diff.rendering import render_diff  # on use, as in ``edit``
+
         return render_diff(self.changes(before, after))
 
     # Primitives: one physical path each, no link followed

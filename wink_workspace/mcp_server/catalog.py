@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from wink_workspace.errors import ResourceError
 from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool
 from wink_workspace.resources import Binding
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
-from .branches import BRANCH_OPERATIONS
-from .operations import APPLY, OPERATIONS, Operation
+if TYPE_CHECKING:
+    from .operations import Operation
 
 __all__ = ["Catalog"]
 
@@ -47,10 +47,9 @@ class Catalog:
         self.sections: Final = (
             (VfsToolsSection(), PlanningToolsSection()) if sections is None else tuple(sections)
         )
-        more = () if in_place else (APPLY, *BRANCH_OPERATIONS)
-        self.operations: Final[Mapping[str, Operation]] = {
-            operation.tool.name: operation for operation in (*OPERATIONS, *more) if operations
-        }
+        self.operations: Final[Mapping[str, Operation]] = (
+            _operations(in_place=in_place) if operations else {}
+        )
         self._introduction = _introduction(operations=operations, in_place=in_place)
 
     def prompt(self) -> Prompt[None]:
@@ -84,6 +83,15 @@ class Catalog:
     def tool(self, name: str) -> Tool[Any, Any] | None:
         """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def _operations(*, in_place: bool) -> dict[str, Operation]:
+    """The workspace tools by name."""
+    from .branches import BRANCH_OPERATIONS  # on use: most clients do not get them
+    from .operations import APPLY, OPERATIONS
+
+    more = () if in_place else (APPLY, *BRANCH_OPERATIONS)
+    return {operation.tool.name: operation for operation in (*OPERATIONS, *more)}
 
 
 def _refuse_resource(_: object) -> Never:

@@ -19,21 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
 from wink_workspace.errors import UsageError, WinkError
-from wink_workspace.prompt import ToolResult
-from wink_workspace.runtime import (
-    CallOutcome,
-    CallSpan,
-    Redaction,
-    RemoteClient,
-    ToolCall,
-    ToolExecutor,
-    call_span,
-)
+from wink_workspace.runtime import CallSpan, Redaction, RemoteClient, ToolCall, call_span
 
-from .branches import SwitchedBranch
 from .catalog import Catalog
 
 if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
+    from wink_workspace.prompt import ToolResult
+    from wink_workspace.runtime import CallOutcome, ToolExecutor
     from wink_workspace.workspace import Workspace
 
 __all__ = ["Answer", "HostedWorkspace", "WorkspaceProvider"]
@@ -189,6 +181,8 @@ class HostedWorkspace:
             outcome = opened.call(request)
             span.note(outcome)
             return replace(_answer(outcome.result), text=outcome.text)
+        from .branches import SwitchedBranch  # on use, as in ``Catalog``
+
         request.cancellation.check()
         result = operation.run(opened.workspace, request.call.arguments)
         if isinstance(result.value, SwitchedBranch):

@@ -33,11 +33,11 @@ from mcp_types import (
 )
 
 from wink_workspace.errors import LimitExceededError, UsageError
-from wink_workspace.filesystem import Diff, FileKind, FileStat, parse_path
-
-from .operations import HistoryEntry
+from wink_workspace.filesystem import FileKind, parse_path
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem import Diff, FileStat
+    from wink_workspace.ledger import LogEntry
     from wink_workspace.workspace import Workspace
 
 __all__ = ["TEMPLATES", "list_resources", "read_resource"]
@@ -138,7 +138,8 @@ def _content(workspace: Workspace, uri: str) -> _Content | None:
     if uri == _DIFF:
         return _Content(_diff_text(workspace.changeset().review()), "text/x-diff")
     if uri == _HISTORY:
-        return _Content(_json([_entry_fields(e) for e in _entries(workspace)]), "application/json")
+        entries = workspace.log(limit=_MAX_ENTRIES)
+        return _Content(_json([_entry_fields(each) for each in entries]), "application/json")
     number = uri.removeprefix(f"{_HISTORY}/")
     if number != uri and number.isascii() and number.isdigit():
         return _Content(_json(_entry_in_full(workspace, int(number))), "application/json")
@@ -177,12 +178,10 @@ def _listed(stat: FileStat, redact: Callable[[str], str]) -> Resource:
     )
 
 
-def _entries(workspace: Workspace) -> Iterator[HistoryEntry]:
-    return map(HistoryEntry.of, workspace.log(limit=_MAX_ENTRIES))
+def _entry_fields(entry: LogEntry) -> dict[str, object]:
+    from .operations import HistoryEntry  # on use: the tools are listed without it
 
-
-def _entry_fields(entry: HistoryEntry) -> dict[str, object]:
-    return {**asdict(entry), "uri": f"{_HISTORY}/{entry.number}"}
+    return {**asdict(HistoryEntry.of(entry)), "uri": f"{_HISTORY}/{entry.number}"}
 
 
 def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
@@ -190,7 +189,7 @@ def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
     # The first entry adds every file; clients can read the files themselves.
     diff = "" if entry.parent is None else _diff_text(workspace.review_of(entry))
     return {
-        **_entry_fields(HistoryEntry.of(entry)),
+        **_entry_fields(entry),
         "record": workspace.record(entry).data,
         "diff": diff,
     }

@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
-from wink_workspace.workspace import ImportConfig
 
 from .budgets import RunBudgets
 from .confirmations import Confirmations
@@ -201,6 +200,8 @@ def _default(key: Key, sandbox: str | None) -> float | None:
     if key.path[0] == "budgets":
         return getattr(RunBudgets(), key.path[1])
     if key.path == ("git", "depth"):
+        from wink_workspace.workspace import ImportConfig
+
         return ImportConfig().git_depth
     if key.limit is None:
         return None

@@ -14,16 +14,17 @@ from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from wink_workspace import serde
 from wink_workspace.errors import UsageError, WinkError
 from wink_workspace.filesystem import parse_path
-from wink_workspace.sandbox import ImageRecipe, NetworkRules, ServiceConfig
-from wink_workspace.workspace import ImportConfig
 
 from .toml_file import KeyPath, key_text
 from .units import parse_seconds, parse_size
+
+if TYPE_CHECKING:  # a value is checked by the class that has it; it is loaded for that
+    from wink_workspace.sandbox import ImageRecipe, ServiceConfig
 
 __all__ = ["KEYS", "Key", "McpServer", "Mount", "Secret", "Settings", "Trust", "key_of"]
 
@@ -157,6 +158,8 @@ def _positive(number: float) -> float:
 
 
 def _depth(number: int) -> int:
+    from wink_workspace.workspace import ImportConfig
+
     return ImportConfig(git_depth=number).git_depth
 
 
@@ -176,10 +179,14 @@ def _number(text: str) -> float:
 
 
 def _checked_network(entries: tuple[str, ...]) -> tuple[str, ...]:
+    from wink_workspace.sandbox import NetworkRules
+
     return NetworkRules(allowed=_checked_texts(entries)).allowed
 
 
 def _checked_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    from wink_workspace.sandbox import NetworkRules
+
     return NetworkRules(private=_checked_texts(hosts)).private
 
 
@@ -196,14 +203,20 @@ def _mounts(texts: tuple[str, ...]) -> tuple[Mount, ...]:
 
 
 def _checked_recipe(packages: tuple[str, ...]) -> tuple[str, ...]:
+    from wink_workspace.sandbox import ImageRecipe
+
     return ImageRecipe(packages=_checked_texts(packages)).packages
 
 
 def _checked_agents(agents: tuple[str, ...]) -> tuple[str, ...]:
+    from wink_workspace.sandbox import ImageRecipe
+
     return ImageRecipe(agents=_checked_texts(agents)).agents
 
 
 def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    from wink_workspace.workspace import ImportConfig
+
     return ImportConfig(exclude=_checked_texts(patterns)).exclude
 
 
@@ -218,6 +231,8 @@ def _variables(table: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _services(table: Mapping[str, _ServiceTable]) -> Mapping[str, ServiceConfig]:
+    from wink_workspace.sandbox import ServiceConfig
+
     return _frozen(
         {
             name: ServiceConfig(
@@ -557,7 +572,11 @@ class Settings:
             "agents": self.agents,
         }
         given = {name: value for name, value in given.items() if value}
-        return ImageRecipe(**given) if given else None
+        if not given:
+            return None
+        from wink_workspace.sandbox import ImageRecipe
+
+        return ImageRecipe(**given)
 
 
 def _keys() -> Iterator[tuple[str, Key]]:

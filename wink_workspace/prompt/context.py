@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from typing_extensions import TypeVar
 
-from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.filesystem.protocol import Filesystem
-from wink_workspace.resources import ToolResources
-from wink_workspace.session import Dispatcher, EventBus, Session, SessionProtocol
+
+if TYPE_CHECKING:
+    from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
+    from wink_workspace.resources import ToolResources
+    from wink_workspace.session import Dispatcher, EventBus, Session, SessionProtocol
 
 __all__ = [
     "PromptProtocol",

@@ -12,15 +12,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wink_workspace.errors import VisibilityExpansionRequired
-from wink_workspace.session import Replace, Session, SessionProtocol, SliceKind, SliceOp, SliceView
+from wink_workspace.session import Replace, SliceKind
 
 from .context import RenderedPromptProtocol, ToolContext
 from .section import Section, SectionVisibility
 from .tool import Tool, ToolAnnotations, ToolExample
 from .tool_result import ToolResult
+
+if TYPE_CHECKING:
+    from wink_workspace.session import Session, SessionProtocol, SliceOp, SliceView
 
 __all__ = [
     "DISCLOSURE_TOOL_NAMES",

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 from weakref import WeakSet
 
 from immutables import Map
@@ -30,21 +30,15 @@ from wink_workspace.filesystem.links import physical_path
 from wink_workspace.filesystem.model import FileKind, FileStat
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
-from wink_workspace.session import (
-    Append,
-    ChunkedMap,
-    Replace,
-    SessionProtocol,
-    SliceKind,
-    SliceOp,
-    SliceView,
-    WorkspaceRestored,
-)
+from wink_workspace.session import Append, ChunkedMap, Replace, SliceKind
 from wink_workspace.wording import counted
 
 from .context import ToolContext
 from .tool import Tool
 from .tool_result import ToolResult
+
+if TYPE_CHECKING:
+    from wink_workspace.session import SessionProtocol, SliceOp, SliceView, WorkspaceRestored
 
 __all__ = [
     "CompletedTools",
@@ -339,6 +333,8 @@ class ReadBeforeWritePolicy(ToolPolicy):
 
     def install(self, session: SessionProtocol) -> None:
         """Register the slice of known files; an undo or restore removes the files it changes."""
+        from wink_workspace.session import WorkspaceRestored  # a policy is made without a session
+
         known = session[KnownFiles]
         known.register(FilesUsed, _used, kind=SliceKind.STATE)
         known.register(WorkspaceRestored, _restored, kind=SliceKind.STATE)

@@ -14,12 +14,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import NoneType
-from typing import Any, Final, Generic, Self, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast, get_args, get_origin, overload
 
 from typing_extensions import TypeVar
 
 from wink_workspace.errors import PromptRenderError, PromptValidationError, ResourceError
-from wink_workspace.session import Session, SessionProtocol
 
 from ._bindings import PromptResources, checked_resources, joined_resources
 from ._generics import Specialised, type_arguments, type_name
@@ -30,16 +29,14 @@ from ._tree import (
     refuse_unseen_dependencies,
 )
 from .disclosure import VisibilityOverrides
-from .overrides import (
-    PromptDescriptor,
-    PromptOverrides,
-    PromptOverridesStore,
-    SectionDescriptor,
-    ToolDescriptor,
-)
 from .rendered import RenderedPrompt, Rendering
 from .section import Section
 from .tool import Tool
+
+if TYPE_CHECKING:
+    from wink_workspace.session import Session, SessionProtocol
+
+    from .overrides import PromptDescriptor, PromptOverrides, PromptOverridesStore
 
 __all__ = ["Prompt", "PromptTemplate"]
 
@@ -101,6 +98,9 @@ class PromptTemplate(Specialised, Generic[OutputT]):
     @cached_property
     def descriptor(self) -> PromptDescriptor:
         """The identity of the prompt and of each part that may be overridden."""
+        # on use: few prompts have a store
+        from .overrides import PromptDescriptor, SectionDescriptor, ToolDescriptor
+
         return PromptDescriptor(
             ns=self.ns,
             key=self.key,
@@ -280,7 +280,8 @@ class Prompt(Specialised, Generic[OutputT]):
         return Rendering(
             params={**self._params, **self._by_type(params, PromptRenderError)},
             session=session,
-            overrides=overrides or PromptOverrides(ns=self.ns, key=self.key),
+            prompt_key=f"{self.ns}/{self.key}",
+            overrides=overrides,
             resource_types=self._resources.types,
             singletons=self._resources.singletons,
         )

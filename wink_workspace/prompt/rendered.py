@@ -15,21 +15,24 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
 from wink_workspace import serde
 from wink_workspace.errors import PromptRenderError, UsageError
-from wink_workspace.session import SessionProtocol
 
 from ._generics import strictly_frozen
 from ._tree import SectionNode
 from .disclosure import VisibilityOverrides, disclosure_tools, how_to_open
-from .overrides import PromptOverrides
 from .policy import ToolPolicy
 from .section import Section, SectionVisibility
 from .tool import Tool, ToolExample
+
+if TYPE_CHECKING:
+    from wink_workspace.session import SessionProtocol
+
+    from .overrides import PromptOverrides, ToolOverride
 
 __all__ = ["RenderedPrompt", "RenderedSection", "Rendering"]
 
@@ -242,14 +245,16 @@ class Rendering:
     Attributes:
         params: The bound params, by type.
         session: Passed to the predicates that take it.
-        overrides: Those that apply to the prompt.
+        prompt_key: The ``ns/key`` of the prompt.
+        overrides: Those that apply to the prompt; ``None`` if there are none.
         resource_types: The types of resource that are bound.
         singletons: Those of them that live as long as the prompt's resources are open.
     """
 
     params: Mapping[type[Any], object]
     session: SessionProtocol | None
-    overrides: PromptOverrides
+    prompt_key: str
+    overrides: PromptOverrides | None
     resource_types: frozenset[type[Any]]
     singletons: frozenset[type[Any]]
 
@@ -302,9 +307,8 @@ class Rendering:
     ) -> RenderedSection:
         section, params = node.section, self._params_of(node)
         self._check_resources(node)
-        override = self.overrides.sections.get(node.path)
-        prompt = f"{self.overrides.ns}/{self.overrides.key}"
-        shown = visibility.of_section(node.path, section, prompt=prompt)
+        override = None if self.overrides is None else self.overrides.sections.get(node.path)
+        shown = visibility.of_section(node.path, section, prompt=self.prompt_key)
         closed = shown == SectionVisibility.SUMMARY
         return RenderedSection(
             path=node.path,
@@ -348,14 +352,17 @@ class Rendering:
                 )
 
     def _with_description(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
-        override = self.overrides.tools.get(tool.name)
+        override = self._override_of(tool)
         if override is None or override.description is None:
             return tool
         return dataclasses.replace(tool, description=override.description)
 
+    def _override_of(self, tool: Tool[Any, Any]) -> ToolOverride | None:
+        return None if self.overrides is None else self.overrides.tools.get(tool.name)
+
     def _described(self, tool: Tool[Any, Any]) -> dict[str, serde.ParamDescription]:
         own = tool.param_descriptions()
-        override = self.overrides.tools.get(tool.name)
+        override = self._override_of(tool)
         if override is None:
             return dict(own)
         return {

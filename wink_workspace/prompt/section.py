@@ -19,18 +19,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypedDict, Unpack, cast
 
 from typing_extensions import TypeVar
 
 from wink_workspace.errors import PromptValidationError
-from wink_workspace.session import Session, SessionProtocol
 
 from ._bindings import checked_resources
 from ._generics import Specialised, type_arguments, type_name
 from ._template import Template
 from .policy import ToolPolicy
 from .tool import Tool
+
+if TYPE_CHECKING:
+    from wink_workspace.session import Session, SessionProtocol
 
 __all__ = [
     "EnabledPredicate",

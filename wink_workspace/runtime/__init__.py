@@ -8,9 +8,10 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .call import CallOutcome, ToolCall
-    from .calls import Boundary, CallBoundary, CallScope, Redaction, error_text
+    from .calls import Boundary, CallBoundary, CallScope, error_text
     from .executor import ToolExecutor
     from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
+    from .redaction import Redaction
     from .traces import CallSpan, RemoteClient, call_span
     from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 

@@ -50,7 +50,8 @@ from wink_workspace.session import (
 
 from .absolute_paths import with_workspace_paths
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, Redaction, error_text
+from .calls import CallBoundary, error_text
+from .redaction import Redaction
 from .transaction import Transaction, takes_part, transactions_of
 
 __all__ = ["ToolExecutor"]

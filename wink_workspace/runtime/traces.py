@@ -11,16 +11,18 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wink_workspace import serde
-from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
-from wink_workspace.prompt import Tool
-from wink_workspace.session import ToolInvoked
 from wink_workspace.telemetry import AttributeValue, Span, span
 
-from .call import CallOutcome, ToolCall
+if TYPE_CHECKING:
+    from wink_workspace.clock import Clock
+    from wink_workspace.prompt import Tool
+    from wink_workspace.session import ToolInvoked
+
+    from .call import CallOutcome, ToolCall
 
 __all__ = ["CallSpan", "RemoteClient", "call_span"]
 

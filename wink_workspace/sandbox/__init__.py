@@ -12,23 +12,26 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .backends import (
+        AUTO_SANDBOX,
         DEFAULT_SANDBOX,
         NO_SANDBOX,
         SANDBOXES,
-        PruneReport,
         SandboxBackend,
         SandboxConfig,
         SandboxContext,
         SandboxFactory,
+        SandboxRegistry,
+    )
+    from .choosing import SandboxChoice, choose_sandbox
+    from .findings import Finding
+    from .image_recipe import AGENT_NAMES, ImageRecipe
+    from .images import (
+        PruneReport,
         SandboxImage,
         SandboxImages,
         SandboxImageState,
-        SandboxRegistry,
         StoredItem,
     )
-    from .choosing import AUTO_SANDBOX, SandboxChoice, choose_sandbox
-    from .findings import Finding
-    from .image_recipe import AGENT_NAMES, ImageRecipe
     from .isolation import IsolationReport, Layer, Probe
     from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
     from .protocol import (

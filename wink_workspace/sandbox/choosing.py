@@ -27,10 +27,7 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from .backends import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
 from .findings import Finding
 
-__all__ = ["AUTO_SANDBOX", "SandboxChoice", "choose_sandbox"]
-
-AUTO_SANDBOX: Final = "auto"
-"""The name that selects the best sandbox that works on this machine."""
+__all__ = ["SandboxChoice", "choose_sandbox"]
 
 _CANDIDATES: Final = (DEFAULT_SANDBOX, "python")
 _REMEMBERED_S: Final = 86_400.0

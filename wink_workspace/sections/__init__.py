@@ -1,6 +1,6 @@
 """Ready-made sections: files, plans and commands, each with its tools, guidance and policies.
 
-The sections of a sandbox backend are loaded when they are first used.
+Importing this package loads nothing: each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -9,67 +9,66 @@ from typing import TYPE_CHECKING
 
 from wink_workspace._lazy import lazy
 
-from .commands import CommandOutput, CommandStream
-from .file_params import (
-    ApplyPatchParams,
-    EditFileParams,
-    GlobParams,
-    GrepParams,
-    ListParams,
-    MoveParams,
-    ReadFileParams,
-    RemoveParams,
-    WriteFileParams,
-)
-from .file_results import (
-    AppliedPatch,
-    ChangedPath,
-    DeletedPath,
-    DirectoryEntry,
-    DirectoryListing,
-    EditedFile,
-    FileToolLimits,
-    FileWindow,
-    FoundLine,
-    FoundLines,
-    FoundPaths,
-    MovedPath,
-    WrittenFile,
-)
-from .file_tools import file_tools
-from .planning import PlanningStrategy, PlanningToolsSection
-from .plans import (
-    AddStep,
-    Plan,
-    PlanEvent,
-    PlanStatus,
-    PlanStep,
-    ReadPlan,
-    SetupPlan,
-    StepStatus,
-    UpdateStep,
-    register_plans,
-)
-from .sandbox import (
-    CommandLimits,
-    EvaluatePythonParams,
-    SandboxSection,
-    ServiceShellParams,
-    ShellExecuteParams,
-    command_tools,
-)
-from .services import (
-    ServiceLogsParams,
-    ServiceOutput,
-    StartServiceParams,
-    StopServiceParams,
-    service_tools,
-)
-from .vfs import VfsToolsSection
-
 if TYPE_CHECKING:
     from .asteval import AstevalParams, AstevalResult, AstevalSection
+    from .commands import CommandOutput, CommandStream
+    from .file_operations import file_tools
+    from .file_params import (
+        ApplyPatchParams,
+        EditFileParams,
+        GlobParams,
+        GrepParams,
+        ListParams,
+        MoveParams,
+        ReadFileParams,
+        RemoveParams,
+        WriteFileParams,
+    )
+    from .file_results import (
+        AppliedPatch,
+        ChangedPath,
+        DeletedPath,
+        DirectoryEntry,
+        DirectoryListing,
+        EditedFile,
+        FileToolLimits,
+        FileWindow,
+        FoundLine,
+        FoundLines,
+        FoundPaths,
+        MovedPath,
+        WrittenFile,
+    )
+    from .planning import PlanningStrategy, PlanningToolsSection
+    from .plans import (
+        AddStep,
+        Plan,
+        PlanEvent,
+        PlanStatus,
+        PlanStep,
+        ReadPlan,
+        SetupPlan,
+        StepStatus,
+        UpdateStep,
+        register_plans,
+    )
     from .podman import PodmanSandboxSection
+    from .sandbox import (
+        CommandLimits,
+        EvaluatePythonParams,
+        SandboxSection,
+        ServiceShellParams,
+        ShellExecuteParams,
+        command_tools,
+    )
+    from .services import (
+        ServiceLogsParams,
+        ServiceOutput,
+        StartServiceParams,
+        StopServiceParams,
+        service_tools,
+    )
+    from .vfs import VfsToolsSection
 
 __all__ = [
     "AddStep",

@@ -7,7 +7,7 @@ call leaves the plan unchanged. The message shows the plan after the event.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from wink_workspace.errors import UsageError
 from wink_workspace.prompt import (
@@ -19,7 +19,6 @@ from wink_workspace.prompt import (
     ToolExample,
     ToolResult,
 )
-from wink_workspace.session import SessionProtocol
 
 from .plans import (
     AddStep,
@@ -34,6 +33,9 @@ from .plans import (
     plan_after,
     register_plans,
 )
+
+if TYPE_CHECKING:
+    from wink_workspace.session import SessionProtocol
 
 __all__ = ["PlanningStrategy", "PlanningToolsSection"]
 

@@ -15,11 +15,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wink_workspace.errors import UsageError
-from wink_workspace.session import Replace, SessionProtocol, SliceView, replace_latest
+from wink_workspace.session import Replace, replace_latest
 from wink_workspace.wording import counted
+
+if TYPE_CHECKING:
+    from wink_workspace.session import SessionProtocol, SliceView
 
 __all__ = [
     "MAX_TITLE_CHARS",

@@ -15,8 +15,8 @@ from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxCont
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 from wink_workspace.sandbox.podman import PodmanConfig
 
+from .file_operations import file_tools
 from .file_results import FileToolLimits
-from .file_tools import file_tools
 from .sandbox import CommandLimits, SandboxSection, command_tools
 from .services import service_tools
 from .vfs import file_guidance

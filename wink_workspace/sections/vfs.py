@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Unpack
 
-from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem
+from wink_workspace.filesystem import Filesystem, FilesystemLimits
 from wink_workspace.prompt import (
     MarkdownSection,
     ReadBeforeWritePolicy,
@@ -14,13 +14,20 @@ from wink_workspace.prompt import (
 )
 from wink_workspace.resources import Binding
 
+from .file_operations import file_tools
 from .file_results import FileToolLimits
-from .file_tools import file_tools
 
 __all__ = ["VfsToolsSection", "file_guidance"]
 
+
+def _new_files(_: object) -> Filesystem:
+    from wink_workspace.filesystem import MemoryFilesystem  # most sections have other files
+
+    return MemoryFilesystem()
+
+
 # One object, so that two sections without files of their own share the same files.
-_NEW_FILES: Final = Binding(Filesystem, lambda _: MemoryFilesystem())
+_NEW_FILES: Final = Binding(Filesystem, _new_files)
 
 
 class VfsToolsSection(MarkdownSection[None]):

@@ -1,7 +1,6 @@
 """Patches: parse them, locate their hunks, and plan the resulting changes.
 
-``planning`` is the entry point; ``unified`` and ``envelope`` parse the two formats, ``placing``
-locates hunks.
+``parsing`` and ``planning`` are the entry points; ``placing`` locates hunks.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
+    from .parsing import parse_patch, touched_paths
     from .parts import FilePatch
-    from .planning import PatchPlan, parse_patch, plan_patch, touched_paths
+    from .planning import PatchPlan, plan_patch
 
 __all__ = ["FilePatch", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.backends import PruneReport, SandboxImage, SandboxImageState
 from wink_workspace.sandbox.image_recipe import ImageRecipe
+from wink_workspace.sandbox.images import PruneReport, SandboxImage, SandboxImageState
 
 from .image_names import LAYER, is_second_name, newest_image
 from .images import RECIPES, USUAL_RECIPES, ImageStore, recipe

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox.backends import PruneReport, SandboxImage, StoredItem
+from wink_workspace.sandbox.images import PruneReport, SandboxImage, StoredItem
 
 from .downloads import UNFINISHED
 from .image_names import LAYER, is_second_name, project_name

@@ -28,7 +28,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk import DiskTree
-from wink_workspace.sandbox.backends import SandboxImage
+from wink_workspace.sandbox.images import SandboxImage
 
 from .config import IMAGE_VERSION
 from .debian import BUILD_OPTIONS, STATUS_COMMAND, SUITE, DebianPackages

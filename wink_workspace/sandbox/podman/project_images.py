@@ -28,8 +28,8 @@ from typing import Final
 from wink_workspace import serde
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError, WinkError
-from wink_workspace.sandbox.backends import SandboxImage
 from wink_workspace.sandbox.image_recipe import AGENT_NAMES, ImageRecipe
+from wink_workspace.sandbox.images import SandboxImage
 from wink_workspace.sandbox.ownership import host_owner
 
 from .build_source import copy_source, source_digest
