@@ -8,24 +8,44 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from write_workspaces import write_source
+from write_workspaces import contents, files_of, main, write_source
 
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import Retention
 from wink_workspace.sections import Plan
-from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceMode, WorkspaceStorage
 
+MODES: tuple[WorkspaceMode, ...] = ("copy", "overlay")
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 KEEP_ALL = WorkspaceConfig(retention=Retention(max_age_days=100_000))
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> WorkspaceStorage:
-    """The state directory of an archive, whose workspace has its source again."""
+@pytest.fixture(scope="module")
+def written_now(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the archives of the present version."""
+    folder = tmp_path_factory.mktemp("written")
+    main(folder, "present", modes=MODES if os.geteuid() == 0 else ("copy",))
+    return folder
+
+
+PRESENT = [Path(f"present-{mode}.tar.xz") for mode in MODES]
+
+
+@pytest.fixture(params=[*ARCHIVES, *PRESENT], ids=lambda path: path.name.removesuffix(".tar.xz"))
+def archive(request: pytest.FixtureRequest) -> Path:
+    """An archive of an earlier version, or of this one."""
     if "overlay" in request.param.name and os.geteuid() != 0:
         pytest.skip("the files of this archive belong to another user, which only root can restore")
-    with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="fully_trusted")
+    if request.param in PRESENT:
+        return request.getfixturevalue("written_now") / request.param.name
+    return request.param
+
+
+@pytest.fixture
+def stored(archive: Path, tmp_path: Path) -> WorkspaceStorage:
+    """The state directory of an archive, whose workspace has its source again."""
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="fully_trusted")
     write_source(tmp_path / "source")
     for about in tmp_path.glob("state/workspaces/*/about.json"):
         fields = json.loads(about.read_text())
@@ -39,7 +59,18 @@ def opened(storage: WorkspaceStorage, branch: str = "main") -> Workspace:
 
 
 def test_an_archive_of_each_mode_exists() -> None:
-    assert {path.name.rpartition("-")[2] for path in ARCHIVES} == {"copy.tar.xz", "overlay.tar.xz"}
+    assert {path.name.rpartition("-")[2] for path in ARCHIVES} == {f"{m}.tar.xz" for m in MODES}
+
+
+def test_every_entry_fork_and_discard_has_the_same_value(
+    archive: Path, stored: WorkspaceStorage
+) -> None:
+    held = json.loads(archive.with_name(archive.name.replace(".tar.xz", ".json")).read_text())
+    assert set(held["branches"]) == {"main", "open", "try"}
+    for name, branch in held["branches"].items():
+        with opened(stored, name) as workspace:
+            assert json.loads(json.dumps(contents(workspace))) == held
+            assert files_of(workspace.files) == branch["files"]
 
 
 def test_the_history_is_complete(stored: WorkspaceStorage) -> None:
@@ -47,6 +78,7 @@ def test_the_history_is_complete(stored: WorkspaceStorage) -> None:
         entries = [(each.tool, each.outcome) for each in reversed(list(workspace.log()))]
         assert [tool for tool, outcome in entries if outcome == "committed" and tool] == [
             *("planning_setup_plan", "read_file", "edit_file", "write_file"),
+            *(("nested",) if ("nested", "committed") in entries else ()),
         ]
         assert ("read_file", "rolled_back") in entries
         (plan,) = workspace.session[Plan].all()

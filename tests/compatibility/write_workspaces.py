@@ -1,19 +1,23 @@
-"""Write the workspaces that later versions must open: ``python write_workspaces.py FOLDER``.
+"""Write the workspaces that later versions must open: ``python write_workspaces.py FOLDER NAME``.
 
-One archive for each mode, ``<version>-<mode>.tar.xz``, has a state directory with one workspace. It is
-written once for each release, as root, and never changed. The overlay changes and adds files but
+One archive for each mode, ``NAME-<mode>.tar.xz``, has a state directory with one workspace, and
+``NAME-<mode>.json`` all that it holds. NAME is the version, with a letter for a format between two
+releases. They are written as root, and never changed. The overlay changes and adds files but
 deletes none: an archive cannot hold what an overlay makes of a deleted file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import tarfile
 import tempfile
-from importlib.metadata import version
+from collections.abc import Iterable
 from pathlib import Path
 
 from wink_workspace import (
+    Filesystem,
     MarkdownSection,
     ModelTurn,
     PlanningToolsSection,
@@ -22,7 +26,9 @@ from wink_workspace import (
     ToolCall,
     VfsToolsSection,
 )
-from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.filesystem import FileKind, FileState
+from wink_workspace.ledger import LogEntry
+from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 FILES = {
     "README.md": "# Shop\n",
@@ -77,6 +83,16 @@ def write_history(workspace: Workspace) -> None:
     except ValueError:
         pass
     workspace.files.write_bytes("external.txt", b"by a person\n")
+    with workspace.call("nested") as call:
+        workspace.files.write_bytes("outer.txt", b"outer\n")
+        with workspace.call("inner"):
+            workspace.files.write_bytes("inner.txt", b"inner\n")
+        call.result({"n_files": 2})
+    workspace.undo()
+    workspace.redo()
+    newest = workspace.head.number
+    workspace.restore(2)  # the files and the plan of an early entry
+    workspace.restore(newest)
     write_in_fork(workspace, "try", "fork\n")
     workspace.merge("try")
     write_in_fork(workspace, "open", "changed\n")
@@ -93,19 +109,95 @@ def write_in_fork(workspace: Workspace, name: str, text: str) -> None:
         fork.files.write_bytes("fork.txt", text.encode())
 
 
-def main(folder: Path) -> None:
+def contents(workspace: Workspace) -> dict[str, object]:
+    """All that *workspace* holds, as JSON: the entries and files of each branch, and discards."""
+    branches = {name: list(workspace.log_of(name)) for name in workspace.heads()}
+    return {
+        "branches": {
+            name: {
+                "entries": [each.id for each in entries],
+                "files": files_of(workspace.files_at(entries[0])),
+            }
+            for name, entries in branches.items()
+        },
+        "entries": {
+            each.id: entry_of(workspace, each)
+            for entries in branches.values()
+            for each in entries
+        },
+        "discards": [
+            {
+                "id": each.id,
+                "number": each.discard,
+                "reason": each.reason,
+                "call": each.call_id,
+                "after": each.number,
+                "files": {
+                    str(change.path): state_of(change.after)
+                    for change in workspace.discarded_changes(each)
+                },
+            }
+            for each in workspace.discarded()
+        ],
+    }
+
+
+def entry_of(workspace: Workspace, entry: LogEntry) -> dict[str, object]:
+    """An entry with its record, and both sides of each file that it changed."""
+    record = json.dumps(workspace.record(entry).data, sort_keys=True)
+    return {
+        "number": entry.number,
+        "kind": entry.kind.value,
+        "subject": entry.subject,
+        "at": entry.at.isoformat(),
+        "tool": entry.tool,
+        "call": entry.call_id,
+        "outcome": entry.outcome,
+        "target": entry.target,
+        "merged": entry.merged,
+        "session": entry.session,
+        "record": hashlib.sha256(record.encode()).hexdigest(),  # has paths of a machine
+        "changes": {
+            str(each.path): [state_of(each.before), state_of(each.after)]
+            for each in workspace.changes_of(entry)
+        },
+    }
+
+
+def state_of(state: FileState | None) -> str | None:
+    """A path on one side of a change: its kind, whether it is executable, and its bytes."""
+    if state is None:
+        return None
+    bits = "x" if state.executable else "-"
+    return f"{state.kind.value} {bits} {state.data.decode('latin-1')}"
+
+
+def files_of(files: Filesystem) -> dict[str, str]:
+    """The bytes of each file, as latin-1; directories and links are among the changes."""
+    return {
+        str(each.path): files.read_bytes(each.path).decode("latin-1")
+        for each in files.walk()
+        if each.kind is FileKind.FILE
+    }
+
+
+def main(
+    folder: Path, name: str, *, modes: Iterable[WorkspaceMode] = ("copy", "overlay")
+) -> None:
     """Write the archives."""
-    for mode in ("copy", "overlay"):
+    for mode in modes:
         with tempfile.TemporaryDirectory() as place:
             source, state = Path(place, "source"), Path(place, "state")
             write_source(source)
             storage = WorkspaceStorage(state)
             with Workspace.create(source, storage=storage, mode=mode) as workspace:
                 write_history(workspace)
-            archive = folder / f"{version('wink-workspace')}-{mode}.tar.xz"
-            with tarfile.open(archive, "w:xz", preset=9) as files:
+                held = contents(workspace)
+            text = json.dumps(held, indent=1, sort_keys=True)
+            (folder / f"{name}-{mode}.json").write_text(text + "\n")
+            with tarfile.open(folder / f"{name}-{mode}.tar.xz", "w:xz", preset=9) as files:
                 files.add(state, "state")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])
