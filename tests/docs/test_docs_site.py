@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 from browser import chromium, serious_findings
-from docs_pages import ROOT
+from docs_pages import PAGES, ROOT
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.xdist_group("docs-site")
@@ -65,6 +65,18 @@ def test_a_page_asks_nothing_of_another_host(site: Path) -> None:
     for page in pages:
         without_links = LINK_OF_TEXT.sub("", page.read_text())
         assert HAS_ADDRESS.findall(without_links) == [], page.name
+
+
+TABLES = ("index.md", "glossary.md", "scoreboard.md")
+"""Pages that are looked up, and the page from which the others are chosen."""
+
+
+def test_a_page_begins_with_what_its_reader_will_know_or_be_able_to_do() -> None:
+    texts = {page.name: page.prose for page in PAGES if page.path.parent.name in ("docs", "howto")}
+    assert len(texts) > 25
+    beginning = re.compile(r"# .+\n\n(?:After|With) this page\b|# Tutorial")
+    wrong = [name for name, text in texts.items() if not beginning.match(text)]
+    assert sorted(name for name in wrong if not name.endswith(TABLES)) == []
 
 
 def test_pages_of_the_repository_link_to_pages_of_the_site(hooks: ModuleType) -> None:
