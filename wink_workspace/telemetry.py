@@ -50,7 +50,7 @@ class Span:
         return self._inner is not None and self._inner.is_recording()
 
     def note(self, attributes: Mapping[str, AttributeValue]) -> None:
-        """Add *attributes*."""
+        """Add *attributes*, by name."""
         if self._inner is not None:
             self._inner.set_attributes(attributes)
 

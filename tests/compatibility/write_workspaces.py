@@ -121,9 +121,7 @@ def contents(workspace: Workspace) -> dict[str, object]:
             for name, entries in branches.items()
         },
         "entries": {
-            each.id: entry_of(workspace, each)
-            for entries in branches.values()
-            for each in entries
+            each.id: entry_of(workspace, each) for entries in branches.values() for each in entries
         },
         "discards": [
             {
@@ -181,9 +179,7 @@ def files_of(files: Filesystem) -> dict[str, str]:
     }
 
 
-def main(
-    folder: Path, name: str, *, modes: Iterable[WorkspaceMode] = ("copy", "overlay")
-) -> None:
+def main(folder: Path, name: str, *, modes: Iterable[WorkspaceMode] = ("copy", "overlay")) -> None:
     """Write the archives."""
     for mode in modes:
         with tempfile.TemporaryDirectory() as place:

@@ -6,6 +6,7 @@ import ast
 import builtins
 import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -159,6 +160,13 @@ def public() -> dict[str, object]:
         for module in modules()
         for name in getattr(module, "__all__", ())
     }
+
+
+def documented() -> Iterator[object]:
+    """What has an entry in the reference: everything in the `__all__` of a package."""
+    packages = [module for module in modules() if hasattr(module, "__path__")]
+    for package in packages:
+        yield from (getattr(package, name) for name in getattr(package, "__all__", ()))
 
 
 @cache

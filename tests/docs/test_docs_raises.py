@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
-from docs_names import modules
+from docs_names import documented
 
 from wink_workspace.errors import UsageError, WinkError
 
@@ -19,11 +19,7 @@ REFERENCE = re.compile(r"\b(?:[Aa]s(?: in)?|[Ss]ee) ``[\w.]+``")
 
 def functions() -> Iterator[tuple[str, Callable[..., object], str]]:
     """Each public function and method with its documentation; that of `__init__` is the class's."""
-    packages = [module for module in modules() if hasattr(module, "__path__")]
-    public = [
-        getattr(package, name) for package in packages for name in getattr(package, "__all__", ())
-    ]
-    named = [each for each in public if inspect.isfunction(each) or isinstance(each, type)]
+    named = [each for each in documented() if inspect.isfunction(each) or isinstance(each, type)]
     values = {f"{each.__module__}.{each.__qualname__}": each for each in named}
     for name, value in values.items():
         if inspect.isfunction(value):

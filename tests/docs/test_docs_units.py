@@ -37,11 +37,11 @@ def without_unit(text: str, signature: inspect.Signature) -> list[str]:
         if NUMBER.fullmatch(str(parameter.annotation))
         and not UNIT_IN_NAME.search(parameter.name)
         and not WITHOUT_UNIT.search(parameter.name)
-        and not UNIT_IN_TEXT.search(_sentence(text, parameter.name))
+        and not UNIT_IN_TEXT.search(sentence_about(text, parameter.name))
     ]
 
 
-def _sentence(text: str, name: str) -> str:
+def sentence_about(text: str, name: str) -> str:
     """The entry of a parameter with its indented lines, or the sentence that names it."""
     entry = re.search(rf"^( *){name}: .*(?:\n\1 +.*)*", text, re.MULTILINE)
     if entry:

@@ -29,7 +29,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A turn of the model: its text and the tool calls that it requested.
+    """A turn of the model: its text and the ``tool_calls`` that it requested, in its order.
 
     ``native`` is the provider's own form of the turn; only the adapter reads it. Signed or
     encrypted reasoning must go back to a provider unchanged. If it is ``None``, the adapter
@@ -69,8 +69,9 @@ class ToolDefinition:
 class ModelRequest:
     """Everything a provider needs for one turn.
 
-    ``instructions`` is the rendered prompt. ``output_schema`` is set if the prompt has an output
-    type. The answer must arrive before ``deadline``.
+    ``instructions`` is the rendered prompt. ``messages`` is the conversation, oldest first, and
+    ``tools`` what the model may call in this turn. ``output_schema`` is the JSON schema of the
+    answer, if the prompt has an output type. The answer must arrive before ``deadline``.
     """
 
     instructions: str

@@ -49,7 +49,7 @@ class _Turn:
 
 
 def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
-    """Return the turns of a script file.
+    """Return the turns of the script file *path*, which has one JSON object on each line.
 
     Raises:
         ScriptError: If it cannot be read, or a line is not a turn; names the line.

@@ -91,7 +91,7 @@ class RunStatus:
         branch: The branch on which it began, and into which attempts are merged.
         origin: The id of the entry at which the attempts begin; empty if none was started.
         budget: Its limits.
-        about: What the program that began it stored with it, such as the task.
+        about: The JSON object that the program stored with the run, such as its task.
         attempts: All of them, by number.
     """
 

@@ -48,7 +48,10 @@ def rank(result: Ranked) -> tuple[bool, float, int]:
 
 
 def best_of_n(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
-    """Run every attempt once; *n* is the number of attempts."""
+    """Run every attempt once; *n* is the number of attempts, *results* are those so far.
+
+    Returns the numbers of the attempts to run next, from 0; none ends the search.
+    """
     ended = {result.number for result in results}
     return [number for number in range(1, n + 1) if number not in ended]
 
@@ -56,7 +59,7 @@ def best_of_n(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
 def tree_search(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
     """Run every attempt once, then those that ``context.branch`` asked for in the better half.
 
-    *n* is the number of attempts at the beginning.
+    *n* is the number of attempts at the beginning, *results* are those so far; see ``Strategy``.
     """
     if not (waiting := best_of_n(n, results)):
         return ()
@@ -77,8 +80,8 @@ def tree_search(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
 def successive_halving(n: int, results: Sequence[AttemptResult]) -> Sequence[int]:
     """Run every attempt once, then the better half for one more round, until one is left.
 
-    *n* is the number of attempts at the beginning. The function is called again on the same branch,
-    with a higher ``context.round``.
+    *n* is the number of attempts at the beginning, *results* are those so far; see
+    ``Strategy``. The function is called again on the same branch, with a higher ``context.round``.
     """
     if first := best_of_n(n, results):
         return first
@@ -88,5 +91,5 @@ def successive_halving(n: int, results: Sequence[AttemptResult]) -> Sequence[int
 
 
 def first_passing(results: Sequence[AttemptResult]) -> bool:
-    """Stop as soon as one attempt passes."""
+    """Stop as soon as one attempt passes: whether one of the *results* so far has."""
     return any(result.passed for result in results)

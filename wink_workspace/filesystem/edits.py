@@ -34,7 +34,7 @@ _ENCODINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The new content, the number of replacements, and the first changed line, from 1."""
+    """The new content ``data``, the number of replacements, and the first changed line, from 1."""
 
     data: bytes
     n_replaced: int

@@ -177,7 +177,7 @@ class PatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class PatchResult:
-    """The changes of a patch, in the order of the patch."""
+    """The changes of a patch: one of ``files`` for each path, in the order of the patch."""
 
     files: tuple[PatchedFile, ...]
 
@@ -201,7 +201,7 @@ class GrepMatch:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Matches by path and line.
+    """The ``matches``, sorted by path and line.
 
     ``truncated`` is set if there are more than the limit. ``n_files`` were searched,
     ``n_binary`` skipped as binary, and ``n_unreadable`` could not be read (dangling links, say).

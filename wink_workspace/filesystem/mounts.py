@@ -38,7 +38,7 @@ class SkippedFile:
 class MountReport:
     """What a mount contains; counts and ``skipped`` stay empty for one that is read on demand.
 
-    Paths in ``skipped`` are relative to the mounted directory.
+    ``source`` is the directory or the URL of it. Paths in ``skipped`` are relative to it.
     """
 
     at: WorkspacePath
@@ -231,7 +231,7 @@ class UrlMount:
         at: Where it is mounted.
         mode: ``"read-only"`` refuses changes at and below *at*; ``"copy-on-write"`` keeps
             them in the workspace.
-        storage_options: For the fsspec filesystem.
+        storage_options: Options of the fsspec filesystem, by name.
     """
 
     url: str

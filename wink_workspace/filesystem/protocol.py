@@ -587,13 +587,15 @@ class Filesystem(ABC):
 
     @abstractmethod
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
-        """The paths that differ between two snapshots (*after* defaults to now), in path order.
+        """The paths that differ between two snapshots, *before* and *after*, in path order.
+
+        Each is what ``snapshot`` returned; *after* defaults to now.
 
         Directories count as paths, so adding or deleting an empty one is a change.
         """
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """``changes`` as a git-style diff, which ``git apply`` and ``patch -p1`` accept."""
+        """``changes`` of *before* and *after* as a diff, for ``git apply`` and ``patch -p1``."""
         from .diff.rendering import render_diff  # on use, as in ``edit``
 
         return render_diff(self.changes(before, after))

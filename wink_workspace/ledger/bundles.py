@@ -87,7 +87,7 @@ class Bundle:
     Attributes:
         refs: The commit of each branch and discard, by the full name of its ref.
         boundary: The commits whose parents are not kept.
-        about: What the writer added.
+        about: The JSON object that the writer added.
     """
 
     refs: Mapping[str, str]

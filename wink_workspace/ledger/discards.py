@@ -49,7 +49,7 @@ _NOT_IN_REFS = re.compile(rb"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class DroppedFile:
-    """A discarded file that was not kept, and why."""
+    """A discarded file that was not kept: its path in the workspace, its size and the reason."""
 
     path: str
     size_bytes: int
@@ -272,7 +272,9 @@ def _is_only_a_parent(before: TreeEntry | None, after: TreeEntry | None, *, is_k
 
 
 def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
-    """Find one discard by its number (an ``int``, or digits) or by the beginning of its id.
+    """Find one discard among *all_of*, by its number or by the beginning of its id.
+
+    *which* is a number (an ``int``, or digits) or text.
 
     Digits mean a number if a discard has it, otherwise the beginning of an id.
 

@@ -27,7 +27,7 @@ DOCUMENT_REFS: Final = "refs/wink/documents/"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A stored document; ``id`` identifies this version of it."""
+    """A stored document: its ``content`` by keys, as from JSON; ``id`` identifies this version."""
 
     id: str
     content: Mapping[str, Any]
@@ -73,6 +73,8 @@ class Documents:
         self, name: str, content: Mapping[str, Any], *, expected: str | None, at: datetime
     ) -> str:
         """Replace the version with the id *expected*, ``None`` to create the document; the new id.
+
+        *content* is what JSON can hold, by its keys.
 
         Raises:
             LedgerMovedError: If it is another version; it was not changed.

@@ -149,7 +149,10 @@ def paths_left_behind(
     views: Iterable[DirectoryView],
     changes: Iterable[tuple[WorkspacePath, TreeEntry | None]],
 ) -> frozenset[WorkspacePath]:
-    """The changed paths that must not be applied to any of *views*; see ``repositories_in``."""
+    """The changed paths that must not be applied to any of *views*; see ``repositories_in``.
+
+    *changes* has each path with its new entry, ``None`` if it is deleted.
+    """
     found = {path: found_of(store, entry) for path, entry in changes}
     return frozenset(path for view in views for path in repositories_in(view, found))
 
@@ -295,7 +298,7 @@ class DiskView:
 
 
 class LedgerView:
-    """A tree of the ledger."""
+    """The tree with the id *root* of the ledger, as a view."""
 
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store

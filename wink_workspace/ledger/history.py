@@ -362,9 +362,9 @@ class Branch:
         return before[0]
 
     def find(self, which: int | str) -> LogEntry:
-        """Find one entry by its number (an ``int``, or digits), the beginning of its id, or a call.
+        """Find one entry; *which* is its number (an ``int``, or digits) or the beginning of its id.
 
-        A call is named by its whole id.
+        The whole id of a call finds its entry, too.
         Digits mean a number if an entry has it, otherwise the beginning of an id. Reads every
         entry, unless it is named by its number.
 

@@ -390,6 +390,9 @@ class Ledger:
     def adopt(self, refs: Mapping[str, str], boundary: Collection[str]) -> None:
         """Make the refs of a history whose objects were added; the main branch is the last.
 
+        *refs* maps each ref to the id of its commit. *boundary* has the ids of the commits whose
+        parents the history lacks.
+
         No other process may adopt another history at the same time.
 
         Raises:

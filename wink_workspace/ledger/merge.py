@@ -436,7 +436,7 @@ def _hunk_text(lines: Sequence[bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SliceMerge:
-    """The merged STATE, and the names of the slices that could not be merged."""
+    """The merged STATE, and in ``conflicts`` the names of slices that could not be merged."""
 
     tree: str
     conflicts: tuple[str, ...] = ()

@@ -122,7 +122,7 @@ class ObjectStore:
         return prepared.id
 
     def write_blob(self, content: bytes) -> str:
-        """Add a blob; return its id. Raises as ``write``."""
+        """Add a blob with *content*; return its id. Raises as ``write``."""
         return self.write("blob", content)
 
     def write_blob_from(self, fd: int, *, like: str | None = None) -> str:
@@ -151,6 +151,8 @@ class ObjectStore:
         like: str | None = None,
     ) -> Generator[None, None, str]:
         """Add *fd* from its position to its end as a loose blob, a piece for each step.
+
+        *like* is the id of the version before, as for ``write_blob_from``.
 
         Raises:
             LedgerError: As ``write_blob_from``.
@@ -378,7 +380,7 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
         self._writer = writer
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
-        """Add an object; return its id. Raises as ``ObjectStore.write``."""
+        """Add an object with *content*; return its id. Raises as ``ObjectStore.write``."""
         if kind == "blob" and not _is_packable(content):
             return self._store.write(kind, content)
         self._store.n_written += 1

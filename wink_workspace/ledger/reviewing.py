@@ -52,7 +52,7 @@ class GitComparer:
     """Compares lines as ``git diff`` does; implements ``Comparer``."""
 
     def spans(self, old: bytes, new: bytes) -> list[Span]:
-        """The spans that differ, in order.
+        """The lines that differ in *old* and *new*, in order; as for ``Comparer``.
 
         Raises:
             LedgerError: If libgit2 cannot compare them.

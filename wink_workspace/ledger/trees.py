@@ -137,7 +137,7 @@ def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:
 
 
 def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:
-    """Every path whose kind, mode or content differs, in path order."""
+    """Every path whose kind, mode or content differs in the trees *before* and *after*, sorted."""
     return _differences(store, (GitEntry(_TREE, before), GitEntry(_TREE, after)), ROOT)
 
 
@@ -296,6 +296,8 @@ def tree_steps(
     writer: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> Generator[None, None, dict[str, TreeEntry]]:
     """As ``build_directories``, some entries for each step, without the top itself.
+
+    *directories* maps the path segments of each to its entries by name.
 
     Returns the entries of the top, each directory with its id.
     """

@@ -95,7 +95,7 @@ class HostedWorkspace:
 
         Args:
             name: The tool; an unknown name gives a failed answer.
-            arguments: As the client sent them.
+            arguments: Values by name, as the client sent them.
             cancellation: Cancelled when the client no longer waits for the answer.
             on_beat: Called on the workspace's thread at each heartbeat of the call.
             client: The client that sent the request, for telemetry.

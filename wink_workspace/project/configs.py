@@ -68,7 +68,7 @@ def sandbox_config(
 
 
 def network_rules(settings: Settings, variables: Mapping[str, str]) -> NetworkRules:
-    """The network that commands may use.
+    """The network that commands may use; *variables* are those of the environment, by name.
 
     Raises:
         UsageError: If a secret's variable is not set, or a value cannot be used.
@@ -99,7 +99,7 @@ def mcp_sections(
 
     Args:
         settings: What applies.
-        variables: The environment of the user, which has the values of variables.
+        variables: The environment of the user, by name.
         opened: Ends the servers.
 
     Raises:

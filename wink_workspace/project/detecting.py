@@ -45,6 +45,14 @@ class Detected:
     """The settings for a project, and what they are derived from.
 
     Attributes:
+        base: The image to start from; ``None`` for the default.
+        packages: Names of Debian packages.
+        requirements: Paths of files with requirements, relative to the project.
+        lock: The path of a lock file.
+        containerfile: The path of a Containerfile.
+        set_up: Shell commands, in order.
+        environment: Values of variables, by name.
+        suggestions: Lines of TOML in a comment, for what the user has to decide.
         found: One sentence for each file that was used.
     """
 

@@ -72,7 +72,7 @@ class McpServer:
     Attributes:
         command: Starts the server.
         url: Or, where it is reached by HTTP.
-        env: The environment of the process.
+        env: The environment of the process, by variable.
         variables: The environment variables of yours that it gets, too; it gets no others.
         headers: For every HTTP request.
         token_variable: The environment variable of yours whose value is sent as a bearer token.
@@ -106,7 +106,7 @@ class _ServiceTable:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host directory or file that commands can read, and its path in the sandbox."""
+    """A host directory or file ``source`` that commands can read at ``target``; both absolute."""
 
     source: str
     target: str

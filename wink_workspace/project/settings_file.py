@@ -50,7 +50,7 @@ _HINT: Final = "Correct the file; docs/configuration.md describes every key."
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file that a project's file names: its path in the source, and what it contained."""
+    """A file that a project's file names: its path in the source, and its ``content`` then."""
 
     path: str
     content: bytes

@@ -31,6 +31,9 @@ T = TypeVar("T")
 class PromptResources:
     """The resources of one prompt; open them with ``with prompt.resources:``.
 
+    Args:
+        bound: The instance, or the ``Binding``, for each type.
+
     Outside the block everything but ``is_open``, ``types`` and ``singletons`` raises
     ``ResourcesClosedError``.
     """
@@ -98,7 +101,7 @@ class PromptResources:
     def evict_since(
         self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
     ) -> tuple[Exception, ...]:
-        """Close and forget the singletons built after *mark*; see ``ResourceContext``."""
+        """As ``ResourceContext.evict_since``."""
         return self.opened.evict_since(mark, before_close=before_close)
 
     @property

@@ -78,13 +78,13 @@ class PromptProtocol(Protocol):
         ...
 
     def bind(self, *params: object, resources: Mapping[type[Any], object] | None = None) -> Self:
-        """Bind values; a failed call undoes what its handler bound."""
+        """Bind *params* and *resources* (as ``Prompt.bind``); a failed call undoes it."""
         ...
 
     def render(
         self, *params: object, session: SessionProtocol | None = None
     ) -> RenderedPromptProtocol:
-        """The prompt's text and tools as they are now."""
+        """The prompt's text and tools as they are now; *params* as for ``Prompt.render``."""
         ...
 
 

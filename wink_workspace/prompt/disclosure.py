@@ -59,7 +59,7 @@ class SetVisibility:
 
 @dataclass(frozen=True, slots=True)
 class VisibilityOverrides:
-    """STATE slice, one value: the sections whose visibility was changed.
+    """STATE slice, one value: ``sections`` has the changed visibilities by key.
 
     A key is a dotted path, or ``ns/key:`` and a path for one prompt only, which takes precedence.
     Closing a section without a summary has no effect.

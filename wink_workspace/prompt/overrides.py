@@ -123,7 +123,7 @@ class ToolDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptDescriptor:
-    """A prompt's identity and the hashes of all its parts, in declaration order."""
+    """A prompt's identity and the hashes of its ``sections`` and ``tools``, in their order."""
 
     ns: str
     key: str
@@ -251,7 +251,7 @@ class PromptOverridesStore(Protocol):
         ...
 
     def seed(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> PromptOverrides:
-        """The stored overrides; if there are none, store the prompt's own texts for editing."""
+        """The overrides under *tag*; if there are none, store the prompt's texts for editing."""
         ...
 
     def delete(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> bool:
@@ -330,7 +330,7 @@ class LocalPromptOverridesStore:
             _write_atomically(path, serde.dump_json(_File(_FILE_VERSION, overrides), indent=2))
 
     def seed(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> PromptOverrides:
-        """The stored overrides; if there are none, store the prompt's own texts for editing."""
+        """The overrides under *tag*; if there are none, store the prompt's texts for editing."""
         stored = self.resolve(descriptor, tag=tag)
         if stored is None:
             stored = _own_texts(descriptor, tag)

@@ -87,7 +87,8 @@ _ALLOWED: Final = PolicyDecision(allowed=True)
 class ToolPolicy(ABC):
     """A rule about calls, attached to a section: it sees the calls of all tools in and below it.
 
-    A subclass sets ``name``, which refusals and records contain.
+    A subclass sets ``name``, which refusals and records contain. The methods get the *tool* and its
+    parsed *params*: an object of its type of parameters.
     """
 
     __slots__ = ()
@@ -103,7 +104,7 @@ class ToolPolicy(ABC):
     def on_result(  # noqa: B027 - most policies need no result
         self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
     ) -> None:
-        """Learn from a successful call; events dispatched here are rolled back with the call."""
+        """Learn from the *result* of a successful call; events dispatched here belong to it."""
 
     def install(self, session: SessionProtocol) -> None:  # noqa: B027 - as above
         """Register the reducers that the policy needs; may be called again."""
@@ -121,7 +122,7 @@ class ToolCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTools:
-    """STATE slice, one value: the tools that have succeeded and that others depend on."""
+    """STATE slice, one value: ``names`` of tools that have succeeded and that others depend on."""
 
     names: frozenset[str] = frozenset()
 
@@ -249,7 +250,8 @@ class UsesFiles(Protocol):
 class FilesUsed:
     """Event: what a successful call did to files, and the file contents that are known after it.
 
-    Paths are strings without links; ``seen`` pairs a path and a fingerprint.
+    Paths are strings without links. ``deletes`` has the deleted paths, ``moves`` the old and the
+    new path of each moved file, and ``seen`` pairs a path and a fingerprint.
     """
 
     deletes: tuple[str, ...] = ()
@@ -259,7 +261,7 @@ class FilesUsed:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """STATE slice, one value: the fingerprint of each file when the model last saw or wrote it."""
+    """STATE slice, one value: ``fingerprints`` by path, as the model last saw each file."""
 
     fingerprints: Mapping[str, str] = field(default_factory=ChunkedMap[str])
 
@@ -284,7 +286,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
 
     Attributes:
         read_tools: Tool to the parameter with the path, or paths, that it reads.
-        write_tools: The same for tools that write.
+        write_tools: Tool to the parameter with the path, or paths, that it writes.
     """
 
     read_tools: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -126,6 +126,7 @@ class Prompt(Specialised, Generic[OutputT]):
         sections: As for ``PromptTemplate``.
         overrides_store: Read at each rendering for texts that replace the template's.
         overrides_tag: The tag of the stored set to use.
+        parts: The arguments of ``PromptTemplate``, if *template* is not given.
 
     Raises:
         PromptValidationError: If the tree is inconsistent.

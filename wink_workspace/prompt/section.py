@@ -331,7 +331,7 @@ class MarkdownSection(Section[P]):
 
 
 class TextSection(MarkdownSection[P]):
-    """A ``MarkdownSection`` with other argument names: ``TextSection(title=…, body=…)``."""
+    """As ``MarkdownSection``, with other argument names: ``TextSection(title=…, body=…)``."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_page(history: ReportedHistory, write: Callable[[str], object]) -> None:
-    """Write the page of *history* in pieces; entries are read one run at a time."""
+    """Call *write* with the page of *history* in pieces; entries are read one run at a time."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

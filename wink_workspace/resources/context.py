@@ -40,16 +40,22 @@ class ResourceObserver(Protocol):
     """Is notified of built and closed resources; the runtime uses it to restore them."""
 
     def built(self, resource: object) -> None:
-        """Called when a singleton was built, before its first use; an exception fails the build."""
+        """Called when *resource* was built, before its first use; an exception fails the build."""
         ...
 
     def outlives(self, resources: Sequence[object], close: Callable[[], object]) -> bool:
-        """Called at the end of the block; ``True`` if the observer will call *close* later."""
+        """Called at the end of the block, with the *resources* that were built.
+
+        Returns ``True`` if the observer will call *close* later.
+        """
         ...
 
 
 class ResourceContext:
     """The resources of one ``with`` block; made by ``ResourceRegistry.open``.
+
+    Args:
+        bindings: How the resource of each type is made.
 
     ``observer`` may be set and changed at any time.
 

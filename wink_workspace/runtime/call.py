@@ -39,7 +39,7 @@ class ToolCall:
 
     @classmethod
     def of(cls, name: str, arguments: str | Mapping[str, object], *, id: str = "") -> Self:  # noqa: A002 - the field's name
-        """Make a call with an id, or with arguments as a mapping or JSON text."""
+        """Make a call with an id, or with *arguments* by name or as JSON text."""
         call = cls(name)
         object.__setattr__(call, "arguments", arguments)
         object.__setattr__(call, "id", id)
@@ -54,7 +54,8 @@ class ToolCall:
 class CallOutcome:
     """The answer to a call.
 
-    ``text`` is exactly what the model sees, ``event`` the record of the call.
+    ``text`` is exactly what the model sees, ``event`` the record of the call, and ``result`` what
+    its handler returned, or the failure.
     """
 
     call: ToolCall

@@ -286,7 +286,7 @@ class CallBoundary(Boundary):
     # Progress, for subscribers only
 
     def notify_start(self, params: object) -> None:
-        """Notify subscribers, if there are any, that the body begins."""
+        """Notify subscribers, if there are any, that the body begins, with its parsed *params*."""
         if not self._session.dispatcher.subscriptions:
             return
         subject = call_subject(params, self._redaction.text)
@@ -295,7 +295,7 @@ class CallBoundary(Boundary):
         )
 
     def notify_output(self, stream: str, data: bytes) -> None:
-        """Notify subscribers of a piece of a command's output."""
+        """Notify subscribers of *data*, a piece of a command's output in *stream*."""
         if self._output is None:
             self._output = OutputLines(
                 self.call_id, self._redaction.text, self._session.notify, thread=self._thread
@@ -303,7 +303,7 @@ class CallBoundary(Boundary):
         self._output(stream, data)
 
     def note_outside_effect(self, effect: str) -> None:
-        """Record what no rollback takes back, before it begins.
+        """Record *effect*, a phrase for what no rollback takes back, before it begins.
 
         If the call fails later, its outcome is ``unknown``.
         """
@@ -320,7 +320,9 @@ class CallBoundary(Boundary):
         params: object,
         context: ToolContext,
     ) -> tuple[str, str] | None:
-        """Name and reason of the first policy that refuses the call; ``None`` if all allow it.
+        """Name and reason of the first of *policies* that refuses the call, or ``None``.
+
+        *tool* and its parsed *params* are those of the call.
 
         Each decision is recorded. ``policy`` is the name of the policy being asked: a policy that
         raises refuses the call.
@@ -345,7 +347,7 @@ class CallBoundary(Boundary):
         result: ToolResult[Any],
         context: ToolContext,
     ) -> None:
-        """Notify the policies that the call succeeded."""
+        """Notify *policies* of the *result* of a successful call of *tool* with *params*."""
         for policy in policies:
             self.policy = policy.name
             policy.on_result(tool, params, result, context=context)
@@ -422,7 +424,7 @@ class CallBoundary(Boundary):
 
 
 def error_text(error: BaseException, format_error: Callable[[BaseException], Iterable[str]]) -> str:
-    """*error* as text; only its type if its own methods raise."""
+    """The lines of *format_error* for *error*; only its type if its own methods raise."""
     try:
         return "".join(format_error(error))
     except Exception:  # noqa: BLE001 - the call needs its answer and its record

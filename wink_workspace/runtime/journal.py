@@ -44,7 +44,7 @@ class Journal(Protocol):
     """
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
-        """Commit external edits since the last call; return the changed paths."""
+        """Commit external edits of *participants* since the last call; return the changed paths."""
         ...
 
     def begin(self, call: PendingCall) -> None:
@@ -114,7 +114,7 @@ class MemoryJournal:
         return render_diff(self.changes(entry))
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
-        """Compare with the snapshots after the last call; no cost if they are the same objects."""
+        """As ``Journal.absorb_external``; no cost if nothing changed since the last call."""
         changed: list[_Span] = []
         for filesystem in _filesystems(participants):  # others in ``_last`` stay
             before, now = self._last.get(filesystem), filesystem.snapshot()

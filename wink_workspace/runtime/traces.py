@@ -35,8 +35,8 @@ class RemoteClient:
 
     Attributes:
         method: The protocol's method for a call.
-        attributes: Further span attributes of the client and its request.
-        carrier: The client's trace context; see ``telemetry.span``.
+        attributes: Further span attributes of the client and its request, by name.
+        carrier: The headers of the client's trace context, by name; see ``telemetry.span``.
     """
 
     method: str
@@ -45,7 +45,7 @@ class RemoteClient:
 
 
 class CallSpan:
-    """The span of a call in progress; see ``call_span``."""
+    """The span of a call in progress; see ``call_span``. *redact* removes secrets from texts."""
 
     def __init__(
         self, span: Span, clock: Clock, *, with_content: bool, redact: Callable[[str], str]

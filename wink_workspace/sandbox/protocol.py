@@ -76,7 +76,8 @@ class PythonRequest:
 
     The code is ``__main__``, can import modules in *cwd*, and shares no state with later requests.
     If its last statement is an expression, its value is printed as in an interactive session.
-    The other attributes are those of ``ExecRequest``.
+    ``env`` has variables in addition to the sandbox's own. ``stdin`` and the other attributes are
+    those of ``ExecRequest``.
     """
 
     code: str

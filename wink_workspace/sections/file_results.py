@@ -111,7 +111,7 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryListing:
-    """A directory's entries by name; ``n_more`` were left out."""
+    """The entries of the directory ``path`` by name; ``n_more`` were left out."""
 
     path: str
     entries: tuple[DirectoryEntry, ...]
@@ -119,7 +119,7 @@ class DirectoryListing:
 
     @classmethod
     def of(cls, path: str, stats: Sequence[FileStat], limits: FileToolLimits) -> DirectoryListing:
-        """The entries, as many as fit into a result."""
+        """The entries *stats* of the directory *path*, as many as fit into a result."""
         entries = _fitting(
             map(DirectoryEntry.of, stats), DirectoryEntry.render, limits.result_chars
         )
@@ -135,9 +135,9 @@ class DirectoryListing:
 
 @dataclass(frozen=True, slots=True)
 class FileWindow:
-    """Consecutive lines of a file; whether ``more`` follow; ``n_cut_lines`` of these were cut.
+    """Consecutive lines of the file ``path``, and whether ``more`` follow.
 
-    ``n_not_utf_8`` bytes are shown as U+FFFD.
+    ``n_cut_lines`` of these were cut. ``n_not_utf_8`` bytes are shown as U+FFFD.
     """
 
     path: str
@@ -199,7 +199,7 @@ class FileWindow:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written."""
+    """A file that was written; ``path`` is as the model named it."""
 
     path: str
     created: bool
@@ -219,7 +219,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """An edit as a diff, of which ``n_more_diff_lines`` were left out."""
+    """An edit of ``path`` as a diff, of which ``n_more_diff_lines`` were left out."""
 
     path: str
     n_replaced: int
@@ -247,7 +247,10 @@ class EditedFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPath:
-    """What a patch did to one path; see ``PatchedFile``."""
+    """What a patch did to one path.
+
+    For ``lines``, ``ignored_lines`` and ``notes`` see ``PatchedFile``.
+    """
 
     path: str
     action: str
@@ -315,7 +318,7 @@ def _range(lines: LineRange) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPatch:
-    """The changes of a patch, file by file."""
+    """The changes of a patch: one of ``files`` for each path, in its order."""
 
     files: tuple[ChangedPath, ...]
 
@@ -331,7 +334,7 @@ class AppliedPatch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPaths:
-    """Paths that match a pattern, sorted; ``truncated`` if there were more."""
+    """The ``paths`` that match a ``pattern``, sorted; ``truncated`` if there were more."""
 
     pattern: str
     paths: tuple[str, ...]
@@ -355,7 +358,7 @@ class FoundPaths:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """One matching line, counted from 1."""
+    """One matching line of the file ``path``, counted from 1."""
 
     path: str
     line: int
@@ -373,7 +376,7 @@ class FoundLine:
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Lines that match an expression, by file; ``truncated`` if there were more.
+    """The ``lines`` that match ``pattern``, by file; ``truncated`` if there were more.
 
     ``n_files`` files were searched. ``n_binary`` were skipped as binary, and ``n_unreadable``
     could not be read. If the time ended first, ``timed_out_s`` is the limit in seconds, and files
@@ -459,7 +462,7 @@ class DeletedPath:
 
 @dataclass(frozen=True, slots=True)
 class MovedPath:
-    """A path that was moved."""
+    """A path that was moved from ``source`` to ``destination``."""
 
     source: str
     destination: str

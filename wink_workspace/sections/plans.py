@@ -76,7 +76,7 @@ class Plan:
     steps: tuple[PlanStep, ...] = ()
 
     def with_steps(self, titles: tuple[str, ...]) -> Plan:
-        """The plan with new pending steps at the end."""
+        """The plan with a new pending step for each of *titles* at the end."""
         first_id = max((step.step_id for step in self.steps), default=0) + 1
         added = (PlanStep(step_id, title) for step_id, title in enumerate(titles, start=first_id))
         return self._with((*self.steps, *added))

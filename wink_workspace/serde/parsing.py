@@ -65,7 +65,7 @@ def parse_json(
 def parse_json(
     type_: Any, text: str | bytes, *, what: str = "value", extra: Extra = "forbid"
 ) -> Any:
-    """A *type_* from JSON text (bytes: UTF-8, -16 or -32).
+    """A *type_* from *text*, which is JSON (bytes: UTF-8, -16 or -32); as ``parse``.
 
     A key given twice in one object is refused, since one of its values would be lost.
 

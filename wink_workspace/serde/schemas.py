@@ -124,7 +124,7 @@ class ParamDescription:
 
 
 def field_descriptions(type_: object) -> dict[str, ParamDescription]:
-    """The descriptions of the fields of *type_*, in order; empty if it has no fields.
+    """The descriptions of the fields of *type_*, by name in order; empty if it has none.
 
     Raises:
         SchemaError: As ``schema``.

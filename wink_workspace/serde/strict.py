@@ -244,7 +244,7 @@ def _enumeration(constants: Iterable[Any]) -> Node:
 
 
 def without_defaulted_nulls(type_: object, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for ``provider_schema(type_)``, converted for ``parse`` at any depth.
+    """*data*, arguments for ``provider_schema(type_)``, converted for ``parse`` at any depth.
 
     A null is left out if the field has a default and its type excludes ``None``. An array of
     distinct ``key``/``value`` entries becomes a mapping if the schema has one there. All else is

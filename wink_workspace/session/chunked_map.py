@@ -31,7 +31,7 @@ _HASH_BITS = 8 * _HASH_BYTES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf(Generic[V]):
-    """Keys, with their values; the mapping is never changed."""
+    """The values in ``items``, by key; the mapping is never changed."""
 
     items: Mapping[str, V]
 
@@ -59,7 +59,7 @@ class ChunkedMap(Mapping[str, V]):
     It iterates in an order that depends on the keys alone. Equal to any mapping with equal items.
 
     Args:
-        items: The items; a ``ChunkedMap`` is shared, not copied.
+        items: The values by key; a ``ChunkedMap`` is shared, not copied.
     """
 
     __slots__ = ("root",)
@@ -117,7 +117,7 @@ class ChunkedMap(Mapping[str, V]):
         return f"ChunkedMap({dict(self)!r})"
 
     def updated(self, items: Mapping[str, V]) -> ChunkedMap[V]:
-        """A map with *items* set; costs their number. This object if nothing differs."""
+        """A map with *items* set by key; costs their number. This object if nothing differs."""
         root = self.root
         for key, value in items.items():
             root = _with(root, 0, (_hash(key), key, value))

@@ -79,7 +79,7 @@ class Dispatcher:
             self.notify(event)
 
     def notify(self, event: object) -> None:
-        """Notify the subscribers without running reducers."""
+        """Notify the subscribers of the type of *event*, without running reducers."""
         with self._lock:
             self._pending.append(event)
             if self._delivering:

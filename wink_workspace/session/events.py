@@ -51,7 +51,8 @@ class ToolInvoked:
 
     ``params`` is the parsed object, or the raw arguments if parsing failed. ``rendered_text`` is
     the rendered value only (``""`` for ``None``), ``text`` what the provider saw. ``error`` is the
-    traceback of an exception in the call. ``depth`` is 0 for a call of the model, and 1 more for
+    traceback of an exception in the call. ``decisions`` are those of the policies, in the order in
+    which they were asked. ``depth`` is 0 for a call of the model, and 1 more for
     each call around it. ``notes`` list discarded files that a rollback could not keep, and
     ``outside_effects`` what neither a rollback nor an undo takes back.
     """
@@ -115,7 +116,7 @@ class WorkspaceRestored:
 
 @dataclass(frozen=True, slots=True)
 class SliceWritten:
-    """A slice was written directly, by ``seed``, ``append`` or ``clear``."""
+    """The slice ``slice_type`` was written by ``seed``, ``append`` or ``clear``, with ``op``."""
 
     slice_type: type[object]
     op: SliceOp[object]

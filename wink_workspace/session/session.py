@@ -153,7 +153,7 @@ class Session:
         self.store.refuse_reducers()
 
     def notify(self, event: object) -> None:
-        """Notify the subscribers without running reducers; errors of subscribers are logged."""
+        """Notify subscribers of the type of *event*, without reducers; their errors are logged."""
         self.dispatcher.notify(event)
 
     def install(self, cls: type[S], *, initial: S | None = None) -> None:

@@ -36,7 +36,7 @@ class AppliedChange:
     Attributes:
         base: The root of the branch's base.
         tree: The root of the applied files.
-        marked: The paths that got conflict markers, with the id of their former content.
+        marked: The paths that got conflict markers, each with the id of its former content.
     """
 
     base: str

@@ -100,7 +100,14 @@ class TaskTurns:
 class WorkspaceCall(CallBoundary):
     """One call of a program: one entry of the history, or only its record after a failure.
 
-    Made by ``Workspace.call``. A call inside another one on the same thread is a savepoint of it.
+    Made by ``Workspace.call``, with the same arguments. A call inside another one on the same
+    thread is a savepoint of it.
+
+    Args:
+        params: The parameters for the record.
+        policies: Asked before the block, in this order.
+        resources: The resources that the policies may need, by type.
+        adopt: Called in place of the commit of external edits.
 
     Attributes:
         files: The workspace's files.

@@ -211,7 +211,7 @@ class ChangeSet:
         return tuple(_described(self.review(), self.reported, _Contents(self.store, self.wanted)))
 
     def marked(self) -> Mapping[WorkspacePath, tuple[str, ...]]:
-        """The paths that can run something on the user's machine, and why."""
+        """The paths that can run something on the user's machine, each with the reasons."""
         contents = _Contents(self.store, self.wanted)
         found = ((change.path, contents.risks(change)) for change in self.reported)
         return {path: risks for path, risks in found if risks}

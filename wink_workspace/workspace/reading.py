@@ -91,7 +91,7 @@ class ReadableHistory:
         return self._branch.log(limit=limit)
 
     def entry(self, which: int | str) -> LogEntry:
-        """The entry with a number or the beginning of an id, or ``EntryMissingError``."""
+        """The entry *which*, a number or the beginning of an id, or ``EntryMissingError``."""
         return self._branch.find(which)
 
     def record(self, entry: LogEntry) -> Record:
@@ -172,7 +172,7 @@ class ReadableHistory:
         return tree_diff(store, diff(store, before.files, after.files))
 
     def listing(self, entry: LogEntry, path: str = "") -> tuple[tuple[str, TreeEntry], ...]:
-        """The names in a directory after *entry*, directories first.
+        """The names in the directory *path* after *entry*, each with its entry, directories first.
 
         Raises:
             FileMissingError: If there is no such directory.
@@ -186,7 +186,7 @@ class ReadableHistory:
         return tuple(sorted(rows, key=lambda row: (row[1].kind is not FileKind.DIRECTORY, row[0])))
 
     def content(self, entry: LogEntry, path: str, *, limit_bytes: int) -> bytes:
-        """The content of a file after *entry*; for a link, its target.
+        """The content of the file *path* after *entry*; for a link, its target.
 
         Raises:
             FileMissingError: If there is no such file.
@@ -204,7 +204,7 @@ class ReadableHistory:
         return store.read(found.id)
 
     def files_at(self, which: LogEntry | int | str | None = None) -> Filesystem:
-        """The files after an entry, by default the newest, read-only; each part is read on demand.
+        """The files after the entry *which* (the newest), read-only; each part is read on demand.
 
         Raises:
             EntryMissingError: If there is no such entry.

@@ -260,7 +260,10 @@ class RecordedRun:
     def with_natives(
         self, conversation: Sequence[Message], load: Callable[[str], object]
     ) -> tuple[Message, ...]:
-        """*conversation* with turns in their provider's format, where one is stored."""
+        """*conversation* with turns in their provider's format, where one is stored.
+
+        *load* makes it from its text: ``load_native`` of the adapter.
+        """
         natives = self.all_natives()
         messages: list[Message] = []
         number = 0

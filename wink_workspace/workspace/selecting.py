@@ -155,7 +155,7 @@ def _hunks(store: ObjectStore, change: TreeChange) -> Iterator[Hunk]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is chosen: for each path the new content, or ``None`` for the whole change.
+    """What is chosen: ``contents`` has each path with its new content, ``None`` for all of it.
 
     A chosen content has the new mode of its path.
     """

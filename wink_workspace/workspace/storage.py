@@ -85,7 +85,7 @@ source, or the source itself."""
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceInfo:
-    """The id, directory, creation time and mode of a workspace.
+    """The id, source directory (an absolute path), creation time and mode of a workspace.
 
     ``inode`` distinguishes the directory of a workspace in place from a later replacement.
     ``rules`` say which paths of a copy are not recorded.
@@ -103,6 +103,7 @@ class WorkspaceInfo:
 class WorkspaceFolder:
     """The paths of one workspace on the disk; with another *branch*, those of a fork.
 
+    ``path`` is the folder of the workspace with all its branches.
     ``in_place`` is the user's directory, if the workspace is in place.
     """
 

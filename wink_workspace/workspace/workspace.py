@@ -128,6 +128,13 @@ _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
 class Workspace(ReadableHistory):
     """An open workspace, from ``create`` or ``open``; used in a ``with`` block.
 
+    Args:
+        folder: Where it is stored.
+        config: Its limits and intervals.
+        branch: The main branch, or the name of a fork.
+        slices: As for ``open``.
+        clock: The time of entries.
+
     Attributes:
         info: Its id, source and mode.
         files: Its files; bind them to prompts as ``Filesystem``.
@@ -367,7 +374,9 @@ class Workspace(ReadableHistory):
 
     @classmethod
     def delete(cls, which: str, *, storage: WorkspaceStorage | None = None) -> None:
-        """Delete a workspace with all its forks; *storage* as for ``create``.
+        """Delete the workspace *which*, its id or the beginning of it, with all its forks.
+
+        *storage* is as for ``create``.
 
         Raises:
             UsageError: If there is no such workspace.
@@ -642,6 +651,8 @@ class Workspace(ReadableHistory):
     ) -> T:
         """As ``run``, in another thread, so that the event loop continues.
 
+        *params*, *policies* and *arguments* are those of ``run``.
+
         A cancelled task cancels the call and ends when the call has been rolled back. A slow
         *function* should check *cancellation*, or pass it to what it waits for.
 
@@ -766,7 +777,9 @@ class Workspace(ReadableHistory):
         paths: Sequence[str] | None = None,
         previewed: MovePreview | None = None,
     ) -> LogEntry:
-        """Restore the files, or only *paths*, as they were after an entry.
+        """Restore the files, or only *paths*, as they were after the entry *which*.
+
+        That is its number, or the beginning of its id.
 
         Without *paths*, STATE is restored, too. Nothing is lost: it is one more entry.
 
@@ -788,7 +801,7 @@ class Workspace(ReadableHistory):
     def preview_restore(
         self, which: int | str, *, paths: Sequence[str] | None = None
     ) -> MovePreview:
-        """What ``restore`` would change; as ``preview_undo``."""
+        """What ``restore`` of *which* and *paths* would change; as ``preview_undo``."""
         return self._previewed(partial(self._restored, which, paths))
 
     def _move(self, plan: Callable[[], Draft], previewed: MovePreview | None) -> LogEntry:
@@ -1109,7 +1122,7 @@ class Workspace(ReadableHistory):
     def preview_merge(
         self, branch: str, *, paths: Sequence[str] | None = None
     ) -> MovePreview | None:
-        """What ``merge`` would change; ``None`` if everything is merged already.
+        """What ``merge`` of *branch* and *paths* would change; ``None`` if all is merged already.
 
         Raises as ``merge``. Read it before the workspace is closed.
         """

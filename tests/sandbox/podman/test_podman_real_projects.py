@@ -295,13 +295,12 @@ def unpacked(root: Path, *packages: str) -> dict[str, str]:
     """
     downloads = root / "downloads"
     (downloads / "partial").mkdir(parents=True)
-    options = ("-q", "-y", "--download-only", "--no-install-recommends")
-    cache = f"Dir::Cache::archives={downloads}"
+    options = ["-q", "-y", "--download-only", "--no-install-recommends", "-o", "Debug::NoLocking=1"]
+    options += ["-o", "APT::Sandbox::User=root", "-o", f"Dir::Cache::archives={downloads}"]
     if packages:
         with package_registries():
             subprocess.run(
-                ["apt-get", *options, "-o", cache, "-o", "APT::Sandbox::User=root"]
-                + ["install", *packages],
+                ["apt-get", *options, "install", *packages],
                 check=True,
                 capture_output=True,
                 timeout=600,

@@ -109,7 +109,7 @@ class RayEngine:
             connection that ``ray.init`` made in this process, or the cluster of this machine.
         cpus: The processors of one attempt, as Ray counts them; may be a part of one.
         memory_bytes: Its memory, as Ray counts it; 0 to leave it out.
-        resources: Its custom resources, such as ``{"podman": 1}``.
+        resources: How much it needs of custom resources, by name: ``{"podman": 1}``.
         workers: The most attempts at the same time; 0 for as many as the nodes have room for.
         sandbox: A sandbox that must work on a node, with its image.
         needs_overlay: Whether workspaces on a node must be overlays.

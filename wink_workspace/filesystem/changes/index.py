@@ -148,7 +148,10 @@ class FileIndex:
         return set(self._decoded.get(directory, ())) if packed is None else set(packed.names())
 
     def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
-        """Add entries to a directory; those that changed at *racy_ns* or later are racily clean."""
+        """Add *entries*, by name, to a directory.
+
+        Those that changed at *racy_ns* or later are racily clean.
+        """
         self._listed.pop(directory, None)
         known = self.directories
         (
@@ -266,7 +269,7 @@ class FileIndex:
     # Stored
 
     def save(self, path: Path, *, note: Mapping[str, Any] | None = None) -> None:
-        """Store the index in a file, which is replaced as a whole, with a note in JSON."""
+        """Store the index in the file *path*, replaced as a whole, with *note* as JSON."""
         write_index(path, self._content(note or {}))
 
     def _content(self, note: Mapping[str, Any]) -> IndexContent:
@@ -282,13 +285,13 @@ class FileIndex:
 
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
-        """The index stored in a file; ``None`` if it is missing, damaged or of another version."""
+        """The index in the file *path*; ``None`` if missing, damaged or of another version."""
         found = cls.load_noted(path)
         return None if found is None else found[0]
 
     @classmethod
     def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
-        """As ``load``, with the note."""
+        """As ``load``, with the note by its keys; empty if ``save`` got none."""
         try:
             stored = IndexFile(path)
         except FileNotFoundError:

@@ -126,10 +126,10 @@ class ScanTracker:
         """Do nothing: a scan finds all files."""
 
     def changing(self, path: WorkspacePath) -> None:
-        """Do nothing: a scan finds every change."""
+        """Do nothing for *path*: a scan finds every change."""
 
     def directory_made(self, path: WorkspacePath) -> None:
-        """Do nothing: a scan finds all directories."""
+        """Do nothing for *path*: a scan finds all directories."""
 
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Do nothing: a scan finds deleted directories."""
@@ -138,7 +138,7 @@ class ScanTracker:
         """Do nothing: there are no events."""
 
     def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Forget files that this process just moved out, so that no scan reports them."""
+        """Forget *names*, which this process moved out of *directory*: no scan reports them."""
         with self._lock:
             if self._seen.index is not None:
                 self._seen.index.forget_files(directory.parts, names)

@@ -36,7 +36,10 @@ class Comparer(Protocol):
     """Finds the lines in which two texts differ."""
 
     def spans(self, old: bytes, new: bytes) -> list[Span]:
-        """The differing lines in order; there are equal lines between any two spans."""
+        """The differing lines of *old* and *new*, both with line ends, in order.
+
+        There are equal lines between any two spans.
+        """
         ...
 
 

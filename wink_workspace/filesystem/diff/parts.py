@@ -37,7 +37,7 @@ class Part:
 
 
 def differing_part(old: bytes, new: bytes, context_lines: int) -> Part:
-    """From the first to the last line that differs, with *context_lines* around them."""
+    """The part of *old* and *new* that differs, with *context_lines* before and after it."""
     start = old.rfind(b"\n", 0, _n_equal_at_start(old, new)) + 1
     old_end, new_end = _ends(old, new, start)
     first = start
@@ -92,7 +92,9 @@ def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
 def spans_in_pieces(
     old: bytes, new: bytes, compare: Callable[[bytes, bytes], list[Span]], *, piece_lines: int
 ) -> list[Span]:
-    """The differing lines; *compare* gets at most *piece_lines* of both sides together.
+    """The differing lines of *old* and *new*, in order.
+
+    *compare* returns those of two pieces, which have at most *piece_lines* together.
 
     A piece that cannot be made short enough counts as replaced, except for its equal ends.
     """

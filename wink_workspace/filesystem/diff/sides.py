@@ -86,7 +86,7 @@ class DiffChange:
 
 
 def in_memory(changes: Iterable[FileChange]) -> Iterator[DiffChange]:
-    """Changes with contents in memory; a side that did not change is the same object."""
+    """Both sides of *changes* whose contents are in memory; equal sides are the same object."""
     for change in changes:
         before = _side(change.before)
         after = before if change.after == change.before else _side(change.after)

@@ -53,15 +53,15 @@ class DiskHistory(Protocol):
         ...
 
     def restore(self, token: object) -> None:
-        """Restore the state of one of its tokens, or raise ``SnapshotError``."""
+        """Restore the state of *token*, a snapshot of this history, or raise ``SnapshotError``."""
         ...
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
-        """The paths that differ between two snapshots (*after* defaults to now), in path order."""
+        """The paths that differ between the snapshots *before* and *after* (now), in path order."""
         ...
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """``changes`` as a git-style diff; a path above a limit has one line in it."""
+        """As ``Filesystem.diff``; a path above a limit has one line in it."""
         ...
 
 
@@ -118,7 +118,7 @@ class DiskFilesystem(Filesystem):
         return self._require_history().changes(before, after)
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """``changes`` as a git-style diff; a path above a limit has one line in it."""
+        """As ``Filesystem.diff``; a path above a limit has one line in it."""
         return self._require_history().diff(before, after)
 
     def _require_history(self) -> DiskHistory:

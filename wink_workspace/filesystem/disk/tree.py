@@ -287,7 +287,15 @@ class DiskTree:
         unreadable: Callable[[Parts], None] | None = None,
         known_names: KnownNames | None = None,
     ) -> Iterator[Listing]:
-        """Every directory from *path* down; see ``descriptors.listings``."""
+        """Every directory from *path* down, parents first, sorted by name; links are not followed.
+
+        Args:
+            path: The first directory.
+            before: Called with each directory and its descriptor before it is listed.
+            unreadable: Called with each directory that cannot be read, instead of raising.
+            known_names: Called with each directory; where it returns names, only their statuses
+                are read.
+        """
 
         def names(parts: Parts, status: os.stat_result) -> list[str] | None:
             if self.hidden is not None and self.hidden.may_change_in(path.parts + parts):
@@ -462,7 +470,7 @@ class DiskTree:
             self._sync_directory(directory)
 
     def move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
-        """Rename; replaces a file or link at *destination*, whose parent exists."""
+        """Rename *source*; replaces a file or link at *destination*, whose parent exists."""
         if source == destination:
             return
         old, new = source.name, destination.name

@@ -48,6 +48,10 @@ _MOST_LISTED: Final = 200
 class AcpAgent:
     """An agent of the protocol whose sessions are branches.
 
+    The methods are those of the Agent Client Protocol, with its parameters: ``cwd`` is the absolute
+    path of a directory, ``mcp_servers`` the servers of the editor, ``prompt`` the blocks of a
+    message, and ``params`` the values of an extension by name.
+
     Args:
         host: What it works with.
     """

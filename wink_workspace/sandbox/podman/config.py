@@ -36,7 +36,7 @@ _RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: 
 class ReadOnlyMount:
     """A directory or file of the host that commands may read, such as a package cache.
 
-    Both paths are absolute; *target* is the path in the container.
+    Both paths are absolute; *source* is that of the host and *target* that in the container.
     """
 
     source: str

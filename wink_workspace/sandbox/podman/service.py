@@ -122,6 +122,9 @@ class PodmanService:
     ) -> Any:
         """Send a request; returns the parsed JSON of the answer, ``None`` if it has none.
 
+        *path* is that of the engine's API without its version. *params* are those of the query, by
+        name, and *body* is sent as JSON.
+
         Raises:
             EngineError: If the engine refuses it.
             SandboxUnavailableError: If it does not answer.
@@ -138,7 +141,7 @@ class PodmanService:
             return self._send(method, path, params, body, timeout_s)
 
     def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
-        """A connection that, after this request, carries a container's streams.
+        """A connection that, after a request of *path*, carries a container's streams.
 
         Raises:
             EngineError: If the engine refuses.

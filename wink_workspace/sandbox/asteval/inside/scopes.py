@@ -149,7 +149,7 @@ class Scope:
         return found[name]
 
     def set(self, name: str, value: object) -> None:
-        """Bind *name* in the scope in which code of this scope binds it."""
+        """Bind *name* to *value* in the scope in which code of this scope binds it."""
         self._holder(name).names[name] = value
 
     def delete(self, name: str) -> None:

@@ -75,7 +75,8 @@ class RequestRefusedError(WinkError):
 class Request:
     """A parsed request: for ``CONNECT`` with a port, otherwise with a path.
 
-    ``host`` is in the normal form, or as it was given if that is not a name.
+    ``host`` is in the normal form, or as it was given if that is not a name. ``headers`` are names,
+    in lower case, and values, in the order of the request.
     """
 
     method: str
