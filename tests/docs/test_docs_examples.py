@@ -172,6 +172,7 @@ RUN_BY_TESTS = {
     ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace log 3f1"),
     ("docs/howto/fix-a-bug.md", "wink-workspace undo 3f1"),
+    ("docs/howto/agent-programs.md", "mkdir typo"),
     ("docs/howto/untrusted-code.md", "mkdir data"),
     ("docs/howto/untrusted-code.md", "wink-workspace image build"),
     ("docs/scale.md", "wink-workspace export 3f1"),

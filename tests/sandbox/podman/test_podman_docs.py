@@ -30,3 +30,13 @@ def test_the_program_on_that_page_prints_what_the_command_printed(
     (program,) = blocks_of(PAGE, "python")
     exec(compile(program, PAGE, "exec", dont_inherit=True), {})
     assert capsys.readouterr().out == "south,32\nnorth,10\n\n"
+
+
+def test_the_script_of_the_page_on_agent_programs_works_and_is_undone(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = shell_of("docs/howto/agent-programs.md", "# Run an agent program")
+    printed = run_shell(commands, home, capsys)
+    assert "The typo is fixed." in printed
+    assert '+print("hello")' in printed
+    assert (home / "typo" / "app.py").read_text() == 'print("helo")\n'
