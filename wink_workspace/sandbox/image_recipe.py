@@ -108,5 +108,5 @@ class ImageRecipe:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
 
     def with_agents(self, names: Iterable[str]) -> Self:
-        """The same with these agent programs, too; raises ``UsageError`` for an unknown one."""
+        """The same with the agent programs *names*, too; ``UsageError`` for an unknown one."""
         return replace(self, agents=tuple(dict.fromkeys((*self.agents, *names))))
