@@ -15,7 +15,7 @@ import pytest
 import wink_workspace
 from wink_workspace.cli import app
 
-HEAVY = ["pydantic", "pygit2", "podman", "asteval", "pydantic_ai", "mcp", "fsspec", "typer", "rich"]
+HEAVY = ["pydantic", "pygit2", "asteval", "pydantic_ai", "mcp", "fsspec", "typer", "rich"]
 
 
 def modules_after(statement: str, **variables: str) -> set[str]:
@@ -42,7 +42,7 @@ def test_star_import_loads_no_heavy_library() -> None:
     assert not loaded & set(HEAVY)
 
 
-OF_EVERY_COMMAND = {"pygit2", "podman", "asteval", "pydantic_ai", "mcp", "fsspec", "jinja2"}
+OF_EVERY_COMMAND = {"pygit2", "asteval", "pydantic_ai", "mcp", "fsspec", "jinja2"}
 OF_AGENTS = {
     f"wink_workspace.{name}"
     for name in (
@@ -102,6 +102,17 @@ def test_mcp_server_lists_its_tools_without_the_modules_of_calls(tmp_path: Path)
         )
     }  # fmt: skip
     assert len(own) <= 105, sorted(own)
+
+
+def test_sandbox_is_ready_for_a_command_without_sections_and_proxy() -> None:
+    loaded = modules_after(
+        "from wink_workspace.sandbox import SANDBOXES\nSANDBOXES.get('podman')\n"
+        "import wink_workspace.sandbox.podman.sandbox"
+    )
+    assert not loaded & {
+        "asyncio", "h11", "requests", "wink_workspace.prompt.tool",
+        "wink_workspace.sandbox.podman.network.link", "wink_workspace.sections.podman",
+    }  # fmt: skip
 
 
 def test_list_of_commands_has_the_descriptions_of_their_functions() -> None:

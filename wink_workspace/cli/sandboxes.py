@@ -167,6 +167,8 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
     not exist, and 126 if it cannot be run. In a temporary workspace all changes are discarded.
     """
+    # It starts while this process loads the rest. Files of settings rarely name another sandbox.
+    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
@@ -196,6 +198,7 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
             except WinkError as failure:  # recorded with its own message, and raised below
                 error = failure
                 call.fail(str(failure))
+    del engine  # the sandbox used it
     if error is not None and not isinstance(error, ProgramError):
         raise error
     if not call.tool_result.success:
@@ -290,6 +293,7 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
     the shell are undone.
     """
+    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
@@ -301,6 +305,7 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     with context.open(options.workspace) as workspace:
         sandbox = workspace.sandbox(config)
         sandbox.start()
+        del engine  # the sandbox uses it
         with workspace.call("shell", params={"argv": argv}) as call:
             code = sandbox.interact(argv, env=terminal)
             if options.rollback and code != 0:

@@ -57,7 +57,7 @@ DEFAULT_SANDBOX: Final = "podman"
 
 _GROUP: Final = "wink_workspace.sandboxes"
 _BUILT_IN: Final = {
-    "podman": "wink_workspace.sections.podman:PODMAN",
+    "podman": "wink_workspace.sections.podman_backend:PODMAN",
     "asteval": "wink_workspace.sections.asteval:ASTEVAL",
     "python": "wink_workspace.sections.asteval:PYTHON",
 }
@@ -149,6 +149,9 @@ class SandboxBackend(Generic[C]):
             ``wink-workspace image`` builds and lists those of the default backend.
         sweep: Removes what dead processes left on the machine. Returns the names of what it
             removed.
+        connect: Connects to what runs its sandboxes, and starts it if necessary, without waiting
+            for it. A caller that will run a command calls this first, and keeps the result until
+            then. It raises nothing: the command raises what is wrong.
         end_leftover: Ends what a killed process left running, which it finds by the files in
             *notes*. Runs before the workspace reads its files. Returns the last output of what
             it ended. Raises ``SandboxError`` if it cannot end it.
@@ -164,6 +167,7 @@ class SandboxBackend(Generic[C]):
     examine: Callable[[Environment], tuple[Finding, ...]] = lambda _: ()
     images: Callable[[Environment], SandboxImages] | None = None
     sweep: Callable[[Environment], tuple[str, ...]] = lambda _: ()
+    connect: Callable[[Environment], object] = lambda _: None
     end_leftover: Callable[[Path], str] = lambda _: ""
 
     def __post_init__(self) -> None:

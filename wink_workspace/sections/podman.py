@@ -1,17 +1,10 @@
-"""The Podman sandbox: its section, and its backend for the registry of sandboxes."""
+"""The section of the Podman sandbox."""
 
 from __future__ import annotations
 
-import shutil
-from contextlib import closing, suppress
-from pathlib import Path
 from typing import Final, Unpack
 
-from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxError
 from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
-from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxContext, SandboxImages
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 from wink_workspace.sandbox.podman import PodmanConfig
 
@@ -21,7 +14,7 @@ from .sandbox import CommandLimits, SandboxSection, command_tools
 from .services import service_tools
 from .vfs import file_guidance
 
-__all__ = ["PODMAN", "PodmanSandboxSection"]
+__all__ = ["PodmanSandboxSection"]
 
 
 class PodmanSandboxSection(SandboxSection):
@@ -163,65 +156,3 @@ stream are shown, and a line says where the rest is; {memory_mib:,} MiB of memor
 {n_processes:,} processes, {tmp_mib:,} MiB in `/tmp`, {file_mib:,} MiB per file, \
 {workspace_mib:,} MiB in the workspace.
 """
-
-
-def _create(
-    context: SandboxContext,
-    *,
-    config: PodmanConfig,
-    environment: Environment | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Sandbox:
-    from wink_workspace.sandbox.podman import PodmanSandbox
-
-    return PodmanSandbox(context, config=config, environment=environment, clock=clock)
-
-
-def _examine(environment: Environment) -> tuple[Finding, ...]:
-    from wink_workspace.sandbox.podman.diagnosis import examine
-
-    return examine(environment)
-
-
-def _images(environment: Environment) -> SandboxImages:
-    from wink_workspace.sandbox.podman.image_catalog import PodmanImages
-
-    return PodmanImages(environment)
-
-
-def _sweep(environment: Environment) -> tuple[str, ...]:
-    """Remove the containers of dead processes; does nothing without an engine."""
-    if shutil.which("podman", path=environment.variables.get("PATH")) is None:
-        return ()
-    from wink_workspace.sandbox.podman import PodmanService
-    from wink_workspace.sandbox.podman.containers import sweep
-
-    with suppress(SandboxError), closing(PodmanService(environment)) as service:
-        return sweep(service)
-    return ()
-
-
-def _end_leftover(notes: Path) -> str:
-    from wink_workspace.sandbox.podman.leftovers import end_leftover
-
-    return end_leftover(notes, _remove)
-
-
-def _remove(name: str) -> None:
-    from wink_workspace.sandbox.podman.containers import remove
-    from wink_workspace.sandbox.podman.service import shared_service
-
-    remove(shared_service(Environment.from_os()), name)
-
-
-PODMAN: Final = SandboxBackend(
-    name="podman",
-    config=PodmanConfig,
-    section=lambda config: PodmanSandboxSection(config, files=False),
-    create=_create,
-    examine=_examine,
-    images=_images,
-    sweep=_sweep,
-    end_leftover=_end_leftover,
-)
-"""The backend for the registry."""

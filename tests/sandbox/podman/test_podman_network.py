@@ -26,8 +26,8 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import IsolationError, SandboxUnavailableError
 from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkRules, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, ReadOnlyMount
-from wink_workspace.sandbox.podman import sandbox as sandbox_module
 from wink_workspace.sandbox.podman.network import proxy as proxy_module
+from wink_workspace.sandbox.podman.network.link import NetworkLink
 from wink_workspace.sandbox.podman.network.tls import TlsInspector
 from wink_workspace.sections import CommandOutput
 
@@ -303,7 +303,7 @@ def test_a_call_that_used_the_network_is_marked_and_undo_says_what_stays(
     environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox_module.NetworkLink, "of", machine.link)
+    monkeypatch.setattr(NetworkLink, "of", machine.link)
     (tmp_path / "source").mkdir()
     storage = WorkspaceStorage(tmp_path / "state")
     with Workspace.create(tmp_path / "source", storage=storage) as workspace:

@@ -1,6 +1,6 @@
-"""A sandbox in a Podman container. This package alone imports the ``podman`` library.
+"""A sandbox in a Podman container.
 
-Importing the package loads neither that library nor any module that talks to an engine.
+Importing the package loads no module that talks to an engine.
 """
 
 from __future__ import annotations

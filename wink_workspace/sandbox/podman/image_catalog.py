@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.image_recipe import ImageRecipe
 from wink_workspace.sandbox.images import PruneReport, SandboxImage, SandboxImageState
 
 from .image_names import LAYER, is_second_name, newest_image
-from .images import RECIPES, USUAL_RECIPES, ImageStore, recipe
+from .images import RECIPES, USUAL_RECIPES, ImageStore, image_of, recipe
 from .programs import Progress
+from .service import EngineError, shared_service
 
 __all__ = ["PodmanImages"]
 
@@ -86,7 +89,16 @@ class PodmanImages:
 
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""
-        return self._store.find(newest_image(source, wanted))
+        name = newest_image(source, wanted)
+        try:  # the engine that will run commands: it is faster than a process of ``podman``
+            found = shared_service(self._environment).request(
+                "GET", f"/images/{quote(name, safe='/')}/json"
+            )
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise SandboxUnavailableError(error.message, hint=error.hint) from error
+        return image_of(found, name)
 
     def prune(
         self,

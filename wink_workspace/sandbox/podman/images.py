@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ __all__ = [
     "ImageStore",
     "Recipe",
     "delete_tree",
+    "image_of",
     "recipe",
     "recipe_folder",
 ]
@@ -380,22 +382,24 @@ def _images(listed: str, reference: str | None = None) -> tuple[SandboxImage, ..
     entries: list[dict[str, Any]] = json.loads(listed)  # Any: the engine's JSON
     found: list[SandboxImage] = []
     for entry in entries:
-        labels: dict[str, str] = entry.get("Labels") or {}
         names: list[str] = entry.get("Names") or []
-        found += [
-            SandboxImage(
-                name,
-                entry["Id"],
-                entry["Size"],
-                labels.get(RECIPE_LABEL, ""),
-                labels.get(SOURCE_LABEL, ""),
-                float(entry.get("Created") or 0),
-                tuple(labels.get(AGENTS_LABEL, "").split()),
-            )
-            for name in names
-            if reference is None or name == reference
-        ]
+        found += [image_of(entry, name) for name in names if reference is None or name == reference]
     return tuple(found)
+
+
+def image_of(entry: Mapping[str, Any], name: str) -> SandboxImage:
+    """The image *name* from the engine's JSON, of a list or of one image."""
+    labels: dict[str, str] = entry.get("Labels") or {}
+    created = entry.get("Created") or 0  # in a list a number, otherwise a text
+    return SandboxImage(
+        name,
+        entry["Id"],
+        entry["Size"],
+        labels.get(RECIPE_LABEL, ""),
+        labels.get(SOURCE_LABEL, ""),
+        datetime.fromisoformat(created).timestamp() if isinstance(created, str) else float(created),
+        tuple(labels.get(AGENTS_LABEL, "").split()),
+    )
 
 
 def _is_static(program: Path) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from wink_workspace.errors import IsolationError
 from wink_workspace.sandbox.isolation import IsolationReport, Layer, Probe
@@ -26,10 +26,11 @@ from wink_workspace.sandbox.network import NetworkRules
 from . import network_probes, probes, workspace_probes
 from .config import PodmanConfig
 from .containers import WORKSPACE_PATH, Host
-from .network.link import NetworkLink
-from .network.routes import PROXY_PORT
 from .stream import Ending
 from .system_calls import installed_list
+
+if TYPE_CHECKING:
+    from .network.link import NetworkLink
 
 __all__ = [
     "ProbeRun",
@@ -108,6 +109,8 @@ def prove_network(run: ProbeRun, link: NetworkLink, rules: NetworkRules) -> tupl
         link: The proxy. It connects nowhere meanwhile, and remembers what it would have connected.
         rules: The list that was configured.
     """
+    from .network.routes import PROXY_PORT  # on use: most sandboxes have no network
+
     listed = min(map(str, rules.hosts), default="")
     with link.probing() as canary:
         variables = {

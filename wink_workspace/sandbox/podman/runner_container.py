@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from wink_workspace._kill_points import KillPoint, passed
@@ -39,11 +39,12 @@ from .commands import payload_of, probe_run
 from .config import PodmanConfig
 from .containers import WORKSPACE_PATH, Container, Host, container_spec, new_name, remove
 from .frames import Kind
-from .network.link import NetworkLink
-from .network.routes import PROXY_PORT
 from .proof import prove, prove_network, prove_workspace, refuse_holes
 from .service import EngineError, PodmanService
 from .stream import Ending, Limits, RunnerStream
+
+if TYPE_CHECKING:
+    from .network.link import NetworkLink
 
 __all__ = ["ContainerKind", "NoPythonError", "RunnerContainer", "mount_workspace"]
 
@@ -139,6 +140,8 @@ class RunnerContainer:
         name, source = new_name(), _runner_source()
         command = (*_BOOT, str(config.user_id), str(len(source)))
         if network is not None:
+            from .network.routes import PROXY_PORT  # on use: most sandboxes have no network
+
             command = (*command, str(PROXY_PORT))
         spec = container_spec(config, host=host, name=name, workspace=workspace, command=command)
         streams: list[socket] = []

@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
@@ -68,13 +68,15 @@ from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
 from .freezer import freeze, thaw
 from .image_settings import ImageSettings
-from .network.link import NetworkLink
 from .proof import prove, refuse_holes
 from .runner_container import ContainerKind, NoPythonError, RunnerContainer, mount_workspace
 from .service import PodmanService, shared_service
 from .services import PodmanServices
 from .stream import Ending, Limits
 from .waiting import WaitingContainers
+
+if TYPE_CHECKING:
+    from .network.link import NetworkLink
 
 __all__ = ["PodmanSandbox"]
 
@@ -489,7 +491,7 @@ class PodmanSandbox(Sandbox):
         )
 
     def _network_link(self) -> NetworkLink | None:
-        return NetworkLink.of(self.config.network, self._environment or Environment.from_os())
+        return _link_of(self.config, self._environment)
 
     def _keep_waiting(self) -> None:
         """Start a container for the next branch, unless this is the first use."""
@@ -500,7 +502,7 @@ class PodmanSandbox(Sandbox):
 
         def start(cancellation: Cancellation) -> RunnerContainer:
             host = Host.of(service)
-            network = NetworkLink.of(config.network, given or Environment.from_os())
+            network = _link_of(config, given)
             return RunnerContainer(
                 service, config, host, clock=clock, cancellation=cancellation, network=network
             )
@@ -565,6 +567,15 @@ class PodmanSandbox(Sandbox):
         commands, self._commands = self._commands, None
         if commands is not None:
             commands.end()
+
+
+def _link_of(config: PodmanConfig, environment: Environment | None) -> NetworkLink | None:
+    """The proxy of a container; ``None`` without a network list."""
+    if not config.network:
+        return None
+    from .network.link import NetworkLink  # on use: most sandboxes have no network
+
+    return NetworkLink.of(config.network, environment or Environment.from_os())
 
 
 def _with_history(config: PodmanConfig, history: Path | None) -> PodmanConfig:

@@ -6,10 +6,15 @@ closed and when the interpreter ends. It also ends by itself after a while witho
 it does not survive a killed process for long.
 
 The engine must run on this machine, because containers mount directories of it.
+
+Requests use ``http.client``: a library with sessions and retries takes 45 ms to load, which is more
+than every request of a command together.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import shutil
 import socket
@@ -21,8 +26,8 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
+from typing import Any, Final, cast
+from urllib.parse import urlencode, urlsplit
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
@@ -30,9 +35,6 @@ from wink_workspace.errors import SandboxError, SandboxUnavailableError
 from wink_workspace.system_packages import install_hint
 
 from .engine_conf import EngineSettings
-
-if TYPE_CHECKING:
-    from podman.api.client import APIClient
 
 __all__ = ["EngineError", "PodmanService", "shared_service"]
 
@@ -67,6 +69,7 @@ class PodmanService:
         environment: The variables with ``CONTAINER_HOST`` and the user's directories.
         clock: Measures time limits.
         cancellation: Ends the wait for an engine that is started.
+        waits: Whether to wait until it answers; otherwise the first request waits.
 
     Safe to use from several threads.
 
@@ -81,14 +84,17 @@ class PodmanService:
         *,
         clock: Clock = SYSTEM_CLOCK,
         cancellation: Cancellation | None = None,
+        waits: bool = True,
     ) -> None:
         self._environment = environment
         self._clock = clock
         self._lock = threading.RLock()
         self._own: _OwnService | None = None
-        self._client: APIClient | None = None
-        self.socket_path = self._find(cancellation or Cancellation())
-        self._is_root = self.socket_path.stat().st_uid == 0  # read now: our own may end when idle
+        self.socket_path = self._find()
+        of_own = self._own is not None and os.geteuid() == 0
+        self._is_root = of_own or (self._own is None and self.socket_path.stat().st_uid == 0)
+        if waits:
+            self.wait_until_ready(cancellation or Cancellation())
 
     @property
     def is_own(self) -> bool:
@@ -100,12 +106,20 @@ class PodmanService:
         """Whether the engine runs as root, and so can map containers to ids of their own."""
         return self._is_root
 
+    def wait_until_ready(self, cancellation: Cancellation) -> None:
+        """Wait until an engine that we started answers.
+
+        Raises:
+            SandboxUnavailableError: If it does not start.
+            CallCancelledError: If *cancellation* is cancelled meanwhile; the engine has ended.
+        """
+        with self._lock:
+            if self._own is not None:
+                self._own.wait_until_ready(self._clock, cancellation)
+
     def close(self) -> None:
         """Stop the engine if we started it. May be called again."""
         with self._lock:
-            if self._client is not None:
-                self._client.close()
-                self._client = None
             if self._own is not None:
                 self._own.stop()
 
@@ -132,6 +146,7 @@ class PodmanService:
         with self._lock:
             if self._own is not None and not self._own.is_running:
                 self._restart()
+            self.wait_until_ready(Cancellation())
             try:
                 return self._send(method, path, params, body, timeout_s)
             except SandboxUnavailableError:
@@ -142,6 +157,8 @@ class PodmanService:
 
     def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
         """A connection that, after a request of *path*, carries a container's streams.
+
+        Another request must have been answered before.
 
         Raises:
             EngineError: If the engine refuses.
@@ -172,45 +189,34 @@ class PodmanService:
         body: Mapping[str, Any] | None,
         timeout_s: float,
     ) -> Any:
-        import requests
-
-        if not _answers(
-            self.socket_path
-        ):  # the library does not close a socket that cannot connect
-            raise self._unavailable("no process listens there")
+        query = f"?{urlencode(params)}" if params else ""
+        connection = _Connection(self.socket_path, timeout_s)
         try:
-            response = self._api.request(
+            connection.request(
                 method,
-                f"http://{self._api.base_url.netloc}/v{_API_VERSION}/libpod{path}",
-                params=params,
-                json=body,
-                timeout=timeout_s,
+                f"/v{_API_VERSION}/libpod{path}{query}",
+                body=None if body is None else json.dumps(body),
+                headers={} if body is None else {"Content-Type": "application/json"},
             )
-        except (requests.RequestException, OSError) as error:
-            raise self._unavailable(str(error)) from error
-        if response.status_code >= 400:
-            raise EngineError(
-                f"Podman refused {method} {path}: {_reason(response.text)}",
-                status=response.status_code,
-            )
+            response = connection.getresponse()
+            answer = response.read()
+        except (http.client.HTTPException, OSError) as error:
+            raise self._unavailable(str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        if response.status >= 400:
+            reason = _reason(answer.decode("utf-8", "replace"))
+            raise EngineError(f"Podman refused {method} {path}: {reason}", status=response.status)
         with suppress(ValueError):  # a few answers are plain text without information
-            return response.json()
+            return json.loads(answer)
         return None
-
-    @property
-    def _api(self) -> APIClient:
-        if self._client is None:
-            from podman.api.client import APIClient
-
-            self._client = APIClient(base_url=f"http+unix://{self.socket_path}")
-        return self._client
 
     def _unavailable(self, why: str) -> SandboxUnavailableError:
         return SandboxUnavailableError(f"Podman does not answer at {self.socket_path}: {why}")
 
     # Finding and starting
 
-    def _find(self, cancellation: Cancellation) -> Path:
+    def _find(self) -> Path:
         given = self._environment.variables.get("CONTAINER_HOST", "")
         if given:
             path = _socket_of(given)
@@ -223,7 +229,7 @@ class PodmanService:
         for path in self._usual_sockets():
             if _answers(path):
                 return path
-        self._own = _OwnService(self._environment, self._clock, cancellation)
+        self._own = _OwnService(self._environment)
         return self._own.socket_path
 
     def _usual_sockets(self) -> tuple[Path, ...]:
@@ -234,14 +240,29 @@ class PodmanService:
 
     def _restart(self) -> None:
         self.close()
-        self._own = _OwnService(self._environment, self._clock, Cancellation())
+        self._own = _OwnService(self._environment)
         self.socket_path = self._own.socket_path
+        self._own.wait_until_ready(self._clock, Cancellation())
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to the socket *path*."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("engine", timeout=timeout_s)
+        self._path = str(path)
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self._timeout_s)
+        self.sock.connect(self._path)
 
 
 class _OwnService:
-    """A ``podman system service`` on a private socket."""
+    """A ``podman system service`` on a private socket, which may not answer yet."""
 
-    def __init__(self, environment: Environment, clock: Clock, cancellation: Cancellation) -> None:
+    def __init__(self, environment: Environment) -> None:
         program = shutil.which("podman", path=environment.variables.get("PATH"))
         if program is None:
             raise SandboxUnavailableError(
@@ -278,11 +299,7 @@ class _OwnService:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxUnavailableError(f"podman cannot be started: {error}") from error
         self.stop = weakref.finalize(self, _stop, self._process, self._folder, os.getpid())
-        try:
-            self._wait_until_ready(clock, cancellation)
-        except BaseException:
-            self.stop()
-            raise
+        self._is_ready = False
 
     @property
     def is_running(self) -> bool:
@@ -294,15 +311,23 @@ class _OwnService:
             self._process.wait(_ENDING_S)
         return not self.is_running
 
-    def _wait_until_ready(self, clock: Clock, cancellation: Cancellation) -> None:
-        until_s = clock.monotonic_s() + _START_TIMEOUT_S
-        while not _answers(self.socket_path):
-            cancellation.check()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.005)
-            if not self.is_running or clock.monotonic_s() > until_s:
-                output = self._log.read_text(errors="replace")[-2_000:].strip()
-                raise SandboxUnavailableError(f"podman's service did not start: {output}")
+    def wait_until_ready(self, clock: Clock, cancellation: Cancellation) -> None:
+        """See ``PodmanService.wait_until_ready``; after an error the process has ended."""
+        if self._is_ready:
+            return
+        try:
+            until_s = clock.monotonic_s() + _START_TIMEOUT_S
+            while not _answers(self.socket_path):
+                cancellation.check()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.005)
+                if not self.is_running or clock.monotonic_s() > until_s:
+                    output = self._log.read_text(errors="replace")[-2_000:].strip()
+                    raise SandboxUnavailableError(f"podman's service did not start: {output}")
+        except BaseException:
+            self.stop()
+            raise
+        self._is_ready = True
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
@@ -368,8 +393,6 @@ def _read_upgrade(connection: socket.socket) -> None:
 
 def _reason(text: str) -> str:
     """The message in the body of an error."""
-    import json
-
     with suppress(ValueError, TypeError, AttributeError):
         body = cast("Mapping[str, object]", json.loads(text))
         return str(body.get("message") or body.get("cause") or text)
@@ -387,8 +410,11 @@ def shared_service(
     *,
     clock: Clock = SYSTEM_CLOCK,
     cancellation: Cancellation | None = None,
+    waits: bool = True,
 ) -> PodmanService:
     """The service that this process shares for this environment; it stops with its last user.
+
+    With *waits*, one that is started answers when this returns.
 
     Raises:
         SandboxUnavailableError: If no engine runs and none can be started.
@@ -399,7 +425,7 @@ def shared_service(
     with _shared_lock:
         service = _shared.get(key)
         if service is None:
-            service = _shared[key] = PodmanService(
-                environment, clock=clock, cancellation=cancellation
-            )
-        return service
+            service = _shared[key] = PodmanService(environment, clock=clock, waits=False)
+    if waits:
+        service.wait_until_ready(cancellation or Cancellation())
+    return service
