@@ -119,13 +119,13 @@ def test_server_gets_an_empty_environment_and_no_directory_of_a_repository(
             "its text\n[the resource file:///b, not shown]\n[the resource file:///c]",
         ),
         ("structured", '{"n": 1}'),
-        ("large", "z" * 1_000 + " [… 99,000 characters left out]"),
+        ("large", "z" * 100_000),
         ("garbage", "after garbage"),
         ("other id", "for this one"),
     ],
 )
 def test_answer_is_text_within_limits(foreign: Foreign, kind: str, text: str) -> None:
-    assert foreign.calls(answer_chars=1_000)(kind).text == text
+    assert foreign.calls()(kind).text == text
 
 
 def test_request_of_a_server_is_refused(foreign: Foreign) -> None:

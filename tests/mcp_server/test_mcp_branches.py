@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from mcp import Client
 from mcp_harness import Harness, run, text_of
 
 from wink_workspace.mcp_server import Catalog
-from wink_workspace.mcp_server.wire import mcp_tool
-
-MAX_TOKENS = 3_500
-CHARS_PER_TOKEN = 4
 
 
 @pytest.mark.behaviour(184)
@@ -52,16 +46,29 @@ def test_a_change_is_tried_on_a_branch_compared_and_merged(harness: Harness) -> 
     assert stays
 
 
-def test_the_list_of_all_tools_stays_short() -> None:
-    tools = Catalog(operations=True).tools
-    listed = [
-        mcp_tool(tool, structured=False).model_dump(mode="json", by_alias=True, exclude_none=True)
-        for tool in tools
-    ]
-    assert {"fork_workspace", "switch_branch", "compare_branches", "merge_branch"} <= {
-        tool["name"] for tool in listed
-    }
-    assert len(json.dumps(listed, separators=(",", ":"))) < MAX_TOKENS * CHARS_PER_TOKEN
+@pytest.mark.behaviour(209)
+def test_long_diff_of_a_workspace_is_read_in_parts_and_no_undo_reverts_its_file(
+    harness: Harness,
+) -> None:
+    async def test() -> None:
+        async with Client(harness.over_stdio("--workspace-tools")) as client:
+
+            async def call(name: str, **arguments: object) -> str:
+                result = await client.call_tool(name, arguments)
+                assert not result.is_error, text_of(result)
+                return text_of(result)
+
+            path = ".wink-output/workspace_diff.txt"
+            await call("write_file", file_path="new.txt", content="a new line\n" * 50_000)
+            shown = await call("workspace_diff")
+            assert f"characters left out; the whole is in {path}" in shown
+            part = await call("read_file", file_path=path, offset=40_000, limit=1)
+            assert part.endswith("\t+a new line\n(more lines follow; continue with offset=40001)")
+            assert "new.txt" in await call("workspace_undo")
+            assert "(no differences)" in await call("workspace_diff")
+            assert "+a new line" in await call("grep", pattern="a new line", path=path)
+
+    run(test)
 
 
 def test_in_place_there_are_no_branches() -> None:

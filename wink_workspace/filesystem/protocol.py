@@ -124,6 +124,8 @@ class Filesystem(ABC):
     Attributes:
         known_as: Absolute paths that name the root in the arguments of tools: where commands find
             it, and for a workspace also its source. Methods refuse absolute paths.
+        output_folder: The directory for results that are too long for a model; ``None`` if such
+            results are not stored.
 
     A path is text or a ``WorkspacePath``. Every method with a path raises
     ``InvalidPathError`` (``PathEscapeError`` if it leads outside); ``FileMissingError``,
@@ -133,6 +135,7 @@ class Filesystem(ABC):
     """
 
     known_as: tuple[str, ...] = ("/workspace",)
+    output_folder: WorkspacePath | None = None
 
     def __init__(
         self,
@@ -279,7 +282,12 @@ class Filesystem(ABC):
         return GlobResult(paths[:limit], truncated=len(paths) > limit)
 
     def grep(
-        self, pattern: str, path: str | WorkspacePath = ".", *, glob: str | None = None
+        self,
+        pattern: str,
+        path: str | WorkspacePath = ".",
+        *,
+        glob: str | None = None,
+        limit: int | None = None,
     ) -> GrepResult:
         """The lines in a file, or in all files below a directory, that match an expression.
 
@@ -288,6 +296,7 @@ class Filesystem(ABC):
             path: A file, or a directory whose files are searched in path order.
             glob: Search only files whose path relative to *path* matches. Without a ``/``, it
                 matches names at any depth.
+            limit: Most lines; ``limits.grep_matches`` by default.
 
         Raises:
             PatternError: If *pattern* does not parse; the message names the position.
@@ -304,7 +313,8 @@ class Filesystem(ABC):
             heads: Iterable[Heads] = (self._head(entry.path),)
         else:
             heads = self._heads(entry.path, wanted, expression, timer)
-        found = grep_files(heads, self._open, expression, limits=self.limits, timer=timer)
+        limits = self.limits if limit is None else replace(self.limits, grep_matches=limit)
+        found = grep_files(heads, self._open, expression, limits=limits, timer=timer)
         if entry.path == given:
             return found
         matches = (replace(m, path=m.path.moved(entry.path, given)) for m in found.matches)

@@ -21,7 +21,6 @@ class McpLimits:
         description_chars: Characters of a tool's description that are shown; the rest is cut.
         definition_bytes: Bytes of all definitions of tools, as JSON. A server with more is
             refused.
-        answer_chars: Characters of one answer that a model gets; the rest is cut.
         received_bytes: Bytes that the server may send between the beginnings of two requests. The
             connection ends above this.
 
@@ -34,7 +33,6 @@ class McpLimits:
     n_tools: int = 64
     description_chars: int = 2_000
     definition_bytes: int = 262_144
-    answer_chars: int = 65_536
     received_bytes: int = 8_388_608
 
     def __post_init__(self) -> None:

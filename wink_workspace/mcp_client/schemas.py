@@ -43,10 +43,10 @@ _UNPRINTABLE: Final = re.compile(
 _Node = Mapping[str, Any]
 
 
-def printable(text: str, limit: int) -> str:
+def printable(text: str, limit: int | None = None) -> str:
     """*text* without control and invisible characters, cut to *limit* characters."""
     clean = _UNPRINTABLE.sub("", text.replace("\r\n", "\n"))
-    if len(clean) <= limit:
+    if limit is None or len(clean) <= limit:
         return clean
     return f"{clean[:limit]} [… {len(clean) - limit:,} characters left out]"
 

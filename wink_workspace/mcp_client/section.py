@@ -201,7 +201,7 @@ class McpSection(Section[None]):
             )
         except McpServerError as error:
             return ToolResult.error(f"{error.message}. {_NOT_KNOWN}" if sent else str(error))
-        text = printable(_answer_text(answer), self._limits.answer_chars)
+        text = printable(_answer_text(answer))
         if answer.is_error:
             return ToolResult.error(f"{text}\n\n{_NOT_KNOWN}")
         return ToolResult.ok(text)

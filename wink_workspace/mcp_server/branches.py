@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wink_workspace.prompt import Tool, ToolResult
 from wink_workspace.wording import counted
 
-from .operations import READS, REPLACES, Operation, WorkspaceDiff
+from .operations import MOST_DIFF_CHARS, READS, REPLACES, Operation, WorkspaceDiff
 
 if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
     from wink_workspace.workspace import Workspace
@@ -25,7 +25,6 @@ __all__ = [
     "SwitchedBranch",
 ]
 
-_MAX_DIFF_CHARS: Final = 100_000
 _NAME: Final = {"min_length": 1, "max_length": 200}
 
 
@@ -89,7 +88,7 @@ def _switch(workspace: Workspace, params: BranchParams) -> ToolResult[Any]:
 def _compare(workspace: Workspace, params: CompareParams) -> ToolResult[Any]:
     workspace.commit_edits()
     diff = workspace.compare(params.base or workspace.branch_name, params.branch).review()
-    text, n_more = diff.head(_MAX_DIFF_CHARS)
+    text, n_more = diff.head(MOST_DIFF_CHARS)
     return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more))
 
 

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
 from wink_workspace.errors import UsageError, WinkError
-from wink_workspace.runtime import CallSpan, Redaction, RemoteClient, ToolCall, call_span
+from wink_workspace.runtime import (
+    MOST_TEXT_CHARS,
+    CallSpan,
+    Redaction,
+    RemoteClient,
+    ToolCall,
+    call_span,
+    shortened,
+)
 
 from .catalog import Catalog
 
@@ -189,7 +197,12 @@ class HostedWorkspace:
             opened.switch(result.value.branch)
         if not result.success:
             span.fail()
-        return _answer(self._redaction.result(result, failed=True))
+        answer = _answer(self._redaction.result(result, failed=True))
+        if len(answer.text) <= MOST_TEXT_CHARS:
+            return answer
+        # Not in a call: the file is an edit of the server, which no undo reverts.
+        text = shortened(answer.text, request.call.name, opened.workspace.files)
+        return replace(answer, text=text)
 
     def _opened(self) -> _OpenWorkspace:
         if self._open_workspace is None:

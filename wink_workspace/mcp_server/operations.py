@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without 
 
 __all__ = [
     "APPLY",
+    "MOST_DIFF_CHARS",
     "OPERATIONS",
     "READS",
     "REPLACES",
@@ -37,7 +38,9 @@ __all__ = [
     "WorkspaceDiff",
 ]
 
-_MAX_DIFF_CHARS: Final = 100_000
+MOST_DIFF_CHARS: Final = 8_388_608
+"""Characters of a diff that are compared for a tool; a model gets a part of them."""
+
 _MAX_NOTES: Final = 100
 
 READS: Final = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
@@ -80,11 +83,11 @@ class WorkspaceDiff:
 
     def render(self) -> str:
         """The diff, and a note for each marked or left-out path."""
-        cut = f"\n({self.n_more_chars:,} more characters)" if self.n_more_chars else ""
         notes = [
             *(f"can run something on the user's machine: {each}" for each in self.marked),
             *(f"left out: {each}" for each in self.left_out),
         ]
+        cut = f"\n({self.n_more_chars:,} more characters)" if self.n_more_chars else ""
         return "\n".join(((self.diff or "(no differences)") + cut, *notes))
 
 
@@ -200,7 +203,7 @@ def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
         left_out = tuple(f"{each.path}: {each.reason}" for each in changes.left_out[:_MAX_NOTES])
     else:
         diff = workspace.review_of(workspace.entry(params.entry))
-    text, n_more = diff.head(_MAX_DIFF_CHARS)
+    text, n_more = diff.head(MOST_DIFF_CHARS)
     return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more, marked, left_out))
 
 

@@ -11,6 +11,8 @@ Rule 3: text that UTF-8 cannot encode, such as undecodable file names, is sent w
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from types import NoneType
 from typing import Any, Final, cast
@@ -38,9 +40,7 @@ __all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_promp
 def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
     """*tool* with its hints and input schema; with its output schema if *structured*."""
     schema = _output(tool.result_type)[1] if structured else None
-    of_params = serde.schema(tool.params_type)
-    # Its title and description are those of the class; a model has no use for them.
-    of_params = {k: v for k, v in of_params.items() if k not in ("title", "description")}
+    of_params = _without_classes(serde.schema(tool.params_type))
     return McpTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -91,12 +91,48 @@ def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
     """Whether values are wrapped, and the output schema; ``None`` if there is no value."""
     if result_type is NoneType:
         return False, None
-    schema = dict(serde.schema(result_type))
+    schema = _without_classes(serde.schema(result_type))
     if schema.get("type") == "object":
         return False, schema
     definitions = schema.pop("$defs", None)
     outer = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     return True, outer if definitions is None else {**outer, "$defs": definitions}
+
+
+def _without_classes(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """*schema* without the names and docstrings of classes, for which a model has no use.
+
+    Each definition stands where it is used, unless it contains itself.
+    """
+    plain = _of_no_class(schema)
+    definitions: dict[str, Any] = plain.pop("$defs", {})
+    while leaves := {
+        f"#/$defs/{name}": _of_no_class(each)
+        for name, each in definitions.items()
+        if "$ref" not in json.dumps(each)
+    }:
+        definitions = {k: v for k, v in definitions.items() if f"#/$defs/{k}" not in leaves}
+        plain, definitions = _replaced(plain, leaves), _replaced(definitions, leaves)
+    return {**plain, "$defs": definitions} if definitions else plain
+
+
+def _of_no_class(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in ("title", "description")}
+
+
+def _replaced(node: Any, leaves: Mapping[str, dict[str, Any]]) -> Any:
+    """*node* with each reference to one of *leaves* replaced by it."""
+    match node:
+        case {"$ref": str(name)} if name in leaves:
+            own = cast("dict[str, Any]", node)
+            return {**leaves[name], **{key: own[key] for key in own if key != "$ref"}}
+        case dict():
+            items = cast("dict[str, Any]", node).items()
+            return {key: _replaced(value, leaves) for key, value in items}
+        case list():
+            return [_replaced(each, leaves) for each in cast("list[Any]", node)]
+        case _:
+            return node
 
 
 # The planning strategies, as prompts that a user can choose in a client

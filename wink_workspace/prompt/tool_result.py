@@ -44,6 +44,8 @@ class ToolResult(Generic[R_co]):
             ledger still record the value. For large values, not for secrets.
         outside_effects: What a rollback or an undo cannot take back, one line each, such as
             requests over the network. They are recorded also if the call fails.
+        whole: The whole result as text, if the value has only a part of it. A workspace stores it
+            as a file, and the model gets the path. It is not recorded.
     """
 
     message: str
@@ -51,6 +53,7 @@ class ToolResult(Generic[R_co]):
     success: bool = True
     exclude_value_from_context: bool = False
     outside_effects: tuple[str, ...] = ()
+    whole: str = ""
 
     @staticmethod
     def ok(
@@ -59,6 +62,7 @@ class ToolResult(Generic[R_co]):
         *,
         exclude_value_from_context: bool = False,
         outside_effects: tuple[str, ...] = (),
+        whole: str = "",
     ) -> ToolResult[V]:
         """A success."""
         return ToolResult(
@@ -66,6 +70,7 @@ class ToolResult(Generic[R_co]):
             value,
             exclude_value_from_context=exclude_value_from_context,
             outside_effects=outside_effects,
+            whole=whole,
         )
 
     @staticmethod

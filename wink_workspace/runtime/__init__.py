@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from .calls import Boundary, CallBoundary, CallScope, error_text
     from .executor import ToolExecutor
     from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
+    from .long_results import MOST_TEXT_CHARS, shortened
     from .redaction import Redaction
     from .traces import CallSpan, RemoteClient, call_span
     from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [
+    "MOST_TEXT_CHARS",
     "Boundary",
     "CallBoundary",
     "CallOutcome",
@@ -35,6 +37,7 @@ __all__ = [
     "call_span",
     "current_task",
     "error_text",
+    "shortened",
     "transactions_of",
 ]
 

@@ -45,6 +45,7 @@ from wink_workspace.session import (
 
 from .interrupts import GuardedBlock
 from .journal import PendingCall
+from .long_results import MOST_TEXT_CHARS
 from .redaction import Redaction
 from .transaction import Transaction, transactions_of
 
@@ -268,6 +269,8 @@ class CallBoundary(Boundary):
                 with self._transactions.sigint.delivered():
                     result = self._redaction.result(self.tool_result)
                     event = self._record(result)
+                    if result.whole or len(event.text) > MOST_TEXT_CHARS:
+                        event = self._shortened(event, result.whole)
                     if result.success:
                         self._reduce(event)
                 if result.success:
@@ -279,6 +282,8 @@ class CallBoundary(Boundary):
             answer, self.ending = self.answer(error)
             self.tool_result = self._redaction.result(answer, failed=True)
             self.event = self._record(self.tool_result, error)
+            if len(self.event.text) > MOST_TEXT_CHARS:
+                self.event = self._shortened(self.event, "")
         if not self.tool_result.success:
             self.ending = self._roll_back() or self.ending
         self.transaction.outside_effects = self.event.outside_effects
@@ -377,6 +382,11 @@ class CallBoundary(Boundary):
             outside_effects=(*self.transaction.outside_effects, *result.outside_effects),
         )
         return self._redaction.event(event, failed=error is not None)
+
+    def _shortened(self, event: ToolInvoked, whole: str) -> ToolInvoked:
+        """The record with a text for a model's context; a program's own code has no model."""
+        del whole
+        return event
 
     def _reduce(self, event: ToolInvoked) -> None:
         self._reduced = _events(event)

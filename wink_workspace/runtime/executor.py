@@ -16,7 +16,7 @@ import logging
 import traceback
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
@@ -46,11 +46,13 @@ from wink_workspace.resources import ResourceContext, Snapshotable
 from wink_workspace.session import (
     PolicyVerdict,
     Session,
+    ToolInvoked,
 )
 
 from .absolute_paths import with_workspace_paths
 from .call import CallOutcome, ToolCall
 from .calls import CallBoundary, error_text
+from .long_results import shortened
 from .redaction import Redaction
 from .transaction import Transaction, takes_part, transactions_of
 
@@ -121,6 +123,11 @@ class _ToolCall(CallBoundary):
 
     call: ToolCall
     cancellation: Cancellation | None = None
+    files: Callable[[], Filesystem | None]
+
+    def _shortened(self, event: ToolInvoked, whole: str) -> ToolInvoked:
+        files = self.files() if event.success else None  # a failure leaves no file
+        return replace(event, text=shortened(event.text, self.tool, files, whole=whole))
 
     def answer(self, error: BaseException) -> tuple[_AnyResult, BaseException | None]:
         """See ``_verdict``."""
@@ -201,6 +208,7 @@ class ToolExecutor:
             redaction=self._redaction,
         )
         boundary.call, boundary.cancellation = call, cancellation
+        boundary.files = self._scope.filesystem
         with boundary:
             boundary.start()
             boundary.tool_result = self._perform(boundary)

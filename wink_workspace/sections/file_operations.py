@@ -74,6 +74,8 @@ R = TypeVar("R")
 
 _MAX_NAMES_COMPARED: Final = 2_000
 _MAX_NAMES_SUGGESTED: Final = 3
+_MOST_FOUND_LINES: Final = 50_000
+"""Lines that a search finds for the file with the whole result."""
 
 _READS: Final = ToolAnnotations(
     read_only=True, destructive=False, idempotent=True, open_world=False
@@ -175,9 +177,11 @@ class _Operations:
     def ls(self, params: ListParams, files: Filesystem) -> ToolResult[DirectoryListing]:
         path = shown(parse_path(params.path))
         entries = files.list(params.path)
+        value = DirectoryListing.of(path, entries, self._limits)
         return ToolResult.ok(
-            DirectoryListing.of(path, entries, self._limits),
+            value,
             f"{path}, {counted(len(entries), 'entry', 'entries')}",
+            whole=DirectoryListing.of(path, entries).render() if value.n_more else "",
         )
 
     def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
@@ -210,7 +214,9 @@ class _Operations:
         value = EditedFile.of(result, self._limits)
         replaced = counted(value.n_replaced, "occurrence")
         return ToolResult.ok(
-            value, f"Replaced {replaced} in {value.path}, line {value.first_line:,}"
+            value,
+            f"Replaced {replaced} in {value.path}, line {value.first_line:,}",
+            whole=result.diff if value.n_more_diff_lines else "",
         )
 
     def apply_patch(self, params: ApplyPatchParams, files: Filesystem) -> ToolResult[AppliedPatch]:
@@ -225,9 +231,13 @@ class _Operations:
         return ToolResult.ok(value, f"{first}{counted(len(value.paths), 'path')}")
 
     def grep(self, params: GrepParams, files: Filesystem) -> ToolResult[FoundLines]:
-        found = files.grep(params.pattern, params.path, glob=params.glob)
-        value = FoundLines.of(params.pattern, found, self._limits)
-        return ToolResult.ok(value, value.summary())
+        found = files.grep(params.pattern, params.path, glob=params.glob, limit=_MOST_FOUND_LINES)
+        matches = found.matches[: files.limits.grep_matches]
+        truncated = found.truncated or len(matches) < len(found.matches)
+        first = replace(found, matches=matches, truncated=truncated)
+        value = FoundLines.of(params.pattern, first, self._limits)
+        whole = FoundLines.of(params.pattern, found).render() if value.truncated else ""
+        return ToolResult.ok(value, value.summary(), whole=whole)
 
     def rm(self, params: RemoveParams, files: Filesystem) -> ToolResult[DeletedPath]:
         there = files.stat(params.path, follow=False)

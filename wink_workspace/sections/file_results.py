@@ -76,6 +76,10 @@ class FileToolLimits:
             )
 
 
+_WHOLE: Final = FileToolLimits(result_chars=8_388_608)
+"""For the file with the whole result."""
+
+
 def shown(path: WorkspacePath | str) -> str:
     """A path or name on one line; one with unprintable characters becomes a quoted literal."""
     text = str(path)
@@ -118,7 +122,9 @@ class DirectoryListing:
     n_more: int = 0
 
     @classmethod
-    def of(cls, path: str, stats: Sequence[FileStat], limits: FileToolLimits) -> DirectoryListing:
+    def of(
+        cls, path: str, stats: Sequence[FileStat], limits: FileToolLimits = _WHOLE
+    ) -> DirectoryListing:
         """The entries *stats* of the directory *path*, as many as fit into a result."""
         entries = _fitting(
             map(DirectoryEntry.of, stats), DirectoryEntry.render, limits.result_chars
@@ -393,7 +399,7 @@ class FoundLines:
     stopped_at: str = ""
 
     @classmethod
-    def of(cls, pattern: str, result: GrepResult, limits: FileToolLimits) -> FoundLines:
+    def of(cls, pattern: str, result: GrepResult, limits: FileToolLimits = _WHOLE) -> FoundLines:
         """As many lines as fit into a result."""
         lines = _fitting(map(FoundLine.of, result.matches), FoundLine.render, limits.result_chars)
         truncated = result.truncated or len(lines) < len(result.matches)

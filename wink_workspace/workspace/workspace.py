@@ -180,6 +180,7 @@ class Workspace(ReadableHistory):
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.files.known_as = (*self.files.known_as, *_names_of(self.info.source))
+            self.files.output_folder = None if self._is_in_place else OUTPUT_FOLDER
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
             self._discards = Discards(self._writer, clock, self._opened.pending_discards)
