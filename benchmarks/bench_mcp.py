@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from differences import report
 from mcp import Client, StdioServerParameters
 
 ROUNDS = 300
@@ -155,31 +155,20 @@ async def timed_lists(connects: dict[str, Connect]) -> dict[str, list[float]]:
     return seconds
 
 
-def report(benchmark: object, seconds: dict[str, list[float]]) -> None:
-    """Pass the differences to pytest-benchmark, which cannot await a coroutine."""
-    benchmark._timer = lambda: 0.0
-    benchmark.pedantic(lambda: None, rounds=1)
-    pairs = zip(seconds["ours"], seconds["bare"], strict=True)
-    benchmark.stats.stats.data[:] = [ours - bare for ours, bare in pairs]
-    for name, times in seconds.items():
-        benchmark.extra_info[f"{name}_p50_us"] = statistics.median(times) * 1e6
-        benchmark.extra_info[f"{name}_p95_us"] = statistics.quantiles(times, n=20)[-1] * 1e6
-
-
 def bench_mcp_read_over_stdio(benchmark: object, tmp_path: Path) -> None:
     """One client of each server."""
     connects = over_stdio(source_of(tmp_path / "source", 100))
-    report(benchmark, anyio.run(timed_reads, connects, 1))
+    report(benchmark, anyio.run(timed_reads, connects, 1), less="bare")
 
 
 @pytest.mark.parametrize("n_clients", [1, N_CLIENTS])
 def bench_mcp_read_over_http(benchmark: object, tmp_path: Path, n_clients: int) -> None:
     """Clients of one server at once, each with a workspace of its own."""
     with over_http(source_of(tmp_path / "source", 100)) as connects:
-        report(benchmark, anyio.run(timed_reads, connects, n_clients))
+        report(benchmark, anyio.run(timed_reads, connects, n_clients), less="bare")
 
 
 def bench_mcp_tool_list_of_a_new_server(benchmark: object, tmp_path: Path) -> None:
     """From the start of a server for 50,000 files until its client has the tool list."""
     connects = over_stdio(source_of(tmp_path / "source", N_FILES))
-    report(benchmark, anyio.run(timed_lists, connects))
+    report(benchmark, anyio.run(timed_lists, connects), less="bare")

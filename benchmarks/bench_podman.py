@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import pytest
+from differences import report
 
 from wink_workspace import PodmanSandboxSection, Prompt, ScriptedAdapter, ToolCall, ToolExecutor
 from wink_workspace.environment import Environment
@@ -26,7 +30,7 @@ from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanSandbox
 from wink_workspace.sandbox.podman.containers import Host
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
 from wink_workspace.sandbox.podman.service import shared_service
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 SIZES = [100, 10_000, 50_000]
 ROUNDS = 50
@@ -205,3 +209,35 @@ def bench_cold_start(benchmark, place: SandboxContext) -> None:
 
     benchmark.pedantic(once, rounds=SLOW_ROUNDS, warmup_rounds=1)
     benchmark.extra_info["is_root"] = Host.of(service).is_root
+
+
+def bench_exec_of_true_from_a_cold_shell(benchmark, engine: list[str], tmp_path: Path) -> None:
+    """``wink-workspace exec ID -- true`` as a process, less ``podman run`` of the same image.
+
+    Both run in turns, so that both have the same noise. The run has no isolation beyond Podman's.
+    """
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("a file\n")
+    variables = {
+        **Environment.from_os().variables,
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    with Workspace.create(
+        tmp_path / "source", storage=WorkspaceStorage(tmp_path / "state" / "wink-workspace")
+    ) as workspace:
+        name = workspace.info.id
+    limits = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=256:256"]
+    main = "import sys; from wink_workspace.cli import main; sys.exit(main())"
+    commands = {
+        "ours": [sys.executable, "-c", main, "exec", name, "--", "true"],
+        "podman": [*engine, "run", "--rm", "--network", "none", *limits, DEFAULT_IMAGE, "true"],
+    }
+    seconds: dict[str, list[float]] = {each: [] for each in commands}
+    for n in range(-1, SLOW_ROUNDS):
+        for each, command in commands.items():
+            began = time.perf_counter()
+            subprocess.run(command, check=True, env=variables, capture_output=True)
+            if n >= 0:
+                seconds[each].append(time.perf_counter() - began)
+    report(benchmark, seconds, less="podman")
