@@ -429,8 +429,9 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If *path* is read-only.
         """
-        from .diff.rendering import render_diff  # on use, as the tools are listed without them
-        from .edits import replace_text
+        # On use: the tools are listed without them. A relative import costs a call of Python here.
+        from wink_workspace.filesystem.diff.rendering import render_diff
+        from wink_workspace.filesystem.edits import replace_text
 
         if self.read_only:
             self._check_writable()  # raises
