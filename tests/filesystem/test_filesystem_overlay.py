@@ -176,6 +176,28 @@ def test_a_directory_that_this_process_copies_up_causes_no_scan(
         assert found.reason is None
 
 
+def test_names_are_forgotten_by_a_drain_with_a_scan_or_when_its_caller_has_finished(
+    layers: Path,
+) -> None:
+    forgotten: list[str] = []
+    tracker = OverlayTracker(
+        layers / "base/files",
+        layers / "upper/files",
+        forget_names=lambda: forgotten.append("names"),
+        clock=later(),
+    )
+    with closing(tracker):
+        tracker.drain()
+        tracker.finish()
+        forgotten.clear()
+        for number, finishes in enumerate((False, True)):
+            (layers / f"upper/files/new{number}").mkdir()
+            assert tracker.drain(finishes=finishes).reason is not None
+            assert len(forgotten) == 1
+            tracker.finish()
+            assert len(forgotten) == 1 + finishes
+
+
 def test_a_file_that_changed_before_is_reported_without_what_is_below_its_name(
     layers: Path, mount: OverlayMount
 ) -> None:

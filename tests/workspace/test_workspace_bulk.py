@@ -24,12 +24,14 @@ from workspace_rig import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import FilesystemError
+from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.filesystem import DiskTree, WorkspacePath
-from wink_workspace.filesystem.overlay.mounting import overlay_support
+from wink_workspace.filesystem.changes import Dirty
+from wink_workspace.filesystem.overlay.mounting import OverlayMount, overlay_support
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.contents import capture_all
+from wink_workspace.workspace.tree_history import TreeHistory
 
 N_DIRECTORIES, WIDTH = 6, 50
 N_FILES = N_DIRECTORIES * WIDTH
@@ -238,6 +240,87 @@ def test_rollback_of_many_new_files_that_a_scan_finds_reads_one_status_and_renam
         assert (root / "top99").read_text() == "99\n"
         assert files_in(root) == len(IN_OLD_DIRECTORIES) + 500 + 1
     assert_fsck_clean(folder(tmp_path).ledger)
+
+
+@pytest.mark.parametrize("mode", ["copy", "overlay"])
+@pytest.mark.parametrize("config", [WorkspaceConfig(), SCANNING])
+def test_commit_of_many_new_files_reads_two_statuses_of_each_and_opens_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, config: WorkspaceConfig
+) -> None:
+    """One for the index of the tracker, and one of the open file."""
+    if mode == "overlay" and not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    counts = {"stat": 0, "fstat": 0, "open": 0}
+
+    def count(name: str) -> None:
+        real = getattr(os, name)
+
+        def counting(*args: object, **options: object) -> object:
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, counting)
+
+    with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode, config=config) as workspace:
+        root, tracker = workspace._opened.tree.root, workspace._opened.tracker
+        with workspace.call("act"):
+            fill_old_directories(root)
+            fill(root)
+            n_visited = tracker.n_visited
+            for name in counts:
+                count(name)
+        monkeypatch.undo()
+        n_new = 400 + N_FILES
+        # a snapshot and the commit; outside of a scan, ``os.stat`` is one of the tracker's
+        n_scans = 2 if config is SCANNING else 1
+        assert tracker.n_visited - n_visited < n_scans * (n_new + 60)
+        assert counts["stat"] - (0 if config is SCANNING else 400) < 100
+        assert n_new <= counts["fstat"] < n_new + 120
+        assert n_new <= counts["open"] < n_new + 120
+        committed = picture(root)
+        workspace.undo()
+        assert files_in(root) == len(IN_OLD_DIRECTORIES)
+        workspace.redo()
+        assert_same(committed, picture(root))
+
+
+def test_names_of_an_overlay_are_forgotten_after_new_files_were_read_also_if_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before: each name would have to be found again."""
+    if not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    steps: list[str] = []
+    forget, read = OverlayMount.forget_names, TreeHistory._write_tree
+    fails = False
+
+    def forgetting(mount: OverlayMount) -> None:
+        steps.append("forget")
+        forget(mount)
+
+    def reading(history: TreeHistory, dirty: Dirty) -> str:
+        steps.append("read")
+        if fails:
+            raise LedgerError("the disk is full")
+        return read(history, dirty)
+
+    monkeypatch.setattr(OverlayMount, "forget_names", forgetting)
+    # the only step of a snapshot that reads files
+    monkeypatch.setattr(TreeHistory, "_write_tree", reading)
+    with made(tmp_path, mode="overlay") as workspace:
+        root = workspace._opened.tree.root
+        with workspace.call("act"):
+            steps.clear()
+            fill(root)
+        assert steps == ["read", "forget"]
+        (root / "other").mkdir()
+        (root / "other/f").touch()
+        steps.clear()
+        fails = True
+        with pytest.raises(LedgerError), workspace.call("fails"):
+            pass
+        assert steps[:2] == ["read", "forget"]
+        fails = False
 
 
 def test_call_after_a_rollback_reads_no_status_of_files_that_stayed(tmp_path: Path) -> None:

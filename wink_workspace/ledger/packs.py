@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
-from .disk import ledger_failures, sync, write_whole
+from .disk import ledger_failure, ledger_failures, sync, write_whole
 from .loose import CHUNK_BYTES, ObjectKind, compress, run_steps
 
 __all__ = [
@@ -86,8 +86,7 @@ class Pack:
         return is_shared(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedObject:
+class PackedObject(NamedTuple):
     """An object encoded for a pack; may be made in any thread."""
 
     id: str
@@ -222,10 +221,13 @@ class PackWriter:
         """Add an object; a repeated one is ignored."""
         digest = bytes.fromhex(made.id)
         if digest not in self._entries:
-            self._entries[digest] = (self._offset, zlib.crc32(made.entry))
-            with ledger_failures("a pack cannot be written"):
-                self._file.write(made.entry)
-            self._offset += len(made.entry)
+            entry = made.entry
+            self._entries[digest] = (self._offset, zlib.crc32(entry))
+            try:
+                self._file.write(entry)
+            except OSError as error:
+                raise ledger_failure("a pack cannot be written", error) from error
+            self._offset += len(entry)
 
     def finish(self) -> None:
         """Rename the pack into place; delete it if it is empty or an error occurs."""

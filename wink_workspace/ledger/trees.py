@@ -250,7 +250,11 @@ def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) 
     entries: dict[bytes, GitEntry | None] = {}
     for name, inner in change.inside.items():
         stored = stored_name(name)
-        entries[stored] = _apply_change(store, tree.get(stored), inner)
+        entry = inner.entry
+        if inner.inside or not inner.is_set or (entry is not None and not entry.id):
+            entries[stored] = _apply_change(store, tree.get(stored), inner)
+        else:  # what is there does not matter
+            entries[stored] = None if entry is None else GitEntry(_mode(entry), entry.id)
     if not is_tree:
         if not any(entries.values()):
             return own  # there is nothing to remove

@@ -20,10 +20,10 @@ import logging
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from operator import attrgetter
 from typing import Final, Protocol
 
+from wink_workspace._collector import CollectorPaused
 from wink_workspace.errors import (
     FilesystemError,
     SnapshotError,
@@ -195,13 +195,17 @@ class TreeHistory:
         if self._is_fresh:
             self._is_fresh = False
             return self._token
-        dirty = self.changed_paths()
-        if dirty.paths or dirty.prefixes:
-            root = self._write_tree(dirty)
-            self._store.flush()  # these changes are not reported again
-            if root != self._token.root:
-                self._token = FilesToken(self, root)
+        dirty = self.changed_paths(finishes=True)
+        try:
+            if dirty.paths or dirty.prefixes:
+                root = self._write_tree(dirty)
+                self._store.flush()  # these changes are not reported again
+                if root != self._token.root:
+                    self._token = FilesToken(self, root)
             self._unprocessed = NOTHING
+        finally:
+            if dirty.reason is not None:
+                self._tracker.finish()
         return self._token
 
     def restore(self, token: object) -> None:
@@ -224,7 +228,7 @@ class TreeHistory:
             self._tracker.note(ROOT, below=True)  # what was leaving is unknown to the tracker
             raise
         finally:
-            self._tracker.finish_leaving()
+            self._tracker.finish()
         self._unprocessed = NOTHING
         self._token = token
         self._odd.clear()
@@ -289,17 +293,18 @@ class TreeHistory:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def changed_paths(self, *, leaving: Leaving | None = None) -> Dirty:
+    def changed_paths(self, *, leaving: Leaving | None = None, finishes: bool = False) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
-        *leaving* is that of ``ChangeTracker.drain``; files that leave are not reported again.
+        *leaving* and *finishes* are those of ``ChangeTracker.drain``; files that leave are not
+        reported again.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
         """
         self._process.check()
         self._is_fresh = False
-        moved = self._tracker.drain(leaving)
+        moved = self._tracker.drain(leaving, finishes=finishes)
         if moved.paths or moved.prefixes:
             self.n_noticed += 1
         found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
@@ -314,19 +319,23 @@ class TreeHistory:
             changes: _Changes = {path: self._entry(path) for path in sorted(dirty.paths)}
             return build(self._store, self._token.root, changes)
         tops = sorted(
-            path
-            for path in dirty.prefixes
-            if not path.parts or not _is_inside(path.parent, dirty.prefixes)
+            (
+                path
+                for path in dirty.prefixes
+                if not path.parts or not _is_inside(path.parent, dirty.prefixes)
+            ),
+            key=_parts,
         )
         paths = sorted(  # the root alone has no entry in any tree
-            path for path in dirty.paths if path.parts and not _is_inside(path, dirty.prefixes)
+            (path for path in dirty.paths if path.parts and not _is_inside(path, dirty.prefixes)),
+            key=_parts,
         )
-        if len(tops) + len(paths) >= _MANY_FILES:
-            tops, paths = self._ever_present(tops), self._ever_present(paths)
+        if len(tops) >= _MANY_FILES:
+            tops = self._ever_present(tops)
         below = self._few_below(tops, _MANY_FILES - len(paths))
         if below is not None:
             return self._write_few(tops, below, paths)
-        with self._store.bulk():
+        with self._store.bulk(), CollectorPaused():
             return self._write_many(tops, paths)
 
     def _ever_present(self, paths: Sequence[WorkspacePath]) -> list[WorkspacePath]:
@@ -336,23 +345,25 @@ class TreeHistory:
         """
         present: list[WorkspacePath] = [path for path in paths if not path.parts]
         for directory, names in _by_directory(paths).items():
-            found = self._tree.statuses(directory, names)
+            found = self._tree.kinds(directory, names)
             known = entries_at(self._store, self._token.root, directory, names) or {}
             present += [directory / name for name in names if name in found or known.get(name)]
         return present
 
     def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
         """Everything below *tops*; ``None`` if it has *limit* entries or more."""
-        found: list[DiskEntry] = []
+        if limit <= 0:
+            return None
+        directories: list[WorkspacePath] = []
         for top in tops:
-            found += islice(self._walk(top), max(0, limit - len(found)))
-        return found if len(found) < limit else None
-
-    def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
-        """Everything below *top*, nothing if it is not a directory."""
-        there = self._tree.entry(top)
-        if there is not None and there.kind is FileKind.DIRECTORY:
-            yield from self._tree.walk(top)
+            there = self._tree.entry(top)
+            if there is not None and there.kind is FileKind.DIRECTORY:
+                directories.append(top)
+                for listing in self._tree.name_listings(top):
+                    limit -= len(listing)
+                    if limit <= 0:
+                        return None
+        return [entry for top in directories for entry in self._tree.walk(top)]
 
     def _write_few(
         self,
@@ -413,6 +424,8 @@ class TreeHistory:
             yield name, TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
         for name in part.others:
             yield name, self._entry(directory / name)
+        for name in part.missing:
+            yield name, None
 
     def _own_entry(self, top: WorkspacePath) -> TreeEntry | None:
         """The entry of *top*, which may be the root: no tree has its mode."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from wink_workspace._collector import CollectorPaused
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.change_times import ChangeTimes
@@ -254,8 +255,8 @@ class FileIndex:
             if directory not in before_by_directory or self._is_same(newer, directory):
                 continue
             old, new = before_by_directory[directory], after_by_directory[directory]
-            for name in old.keys() | new.keys():
-                before, after = old.get(name), new.get(name)
+            for name, after in (*new.items(), *((name, None) for name in old.keys() - new.keys())):
+                before = old.get(name)
                 if before != after:
                     whole = is_directory_change(before, after)
                     (prefixes if whole else paths).add(WorkspacePath((*directory, name)))
@@ -377,16 +378,17 @@ class IndexedTree:
         """
         before, self.index = self.index, None  # until all is read
         problem = ""
-        for _ in range(_MAX_SCANS):
-            index = FileIndex()
-            try:
-                left = self._add_below(index, ROOT, watch, leaving, earlier=before)
-            except FilesystemError as error:
-                problem = error.message  # such as directories that another process moves
-            else:
-                self.index = index
-                nothing_known = Dirty.all("there is no earlier state to compare with")
-                return before.differences(index) | left if before else nothing_known
+        with CollectorPaused():
+            for _ in range(_MAX_SCANS):
+                index = FileIndex()
+                try:
+                    left = self._add_below(index, ROOT, watch, leaving, earlier=before)
+                except FilesystemError as error:
+                    problem = error.message  # such as directories that another process moves
+                else:
+                    self.index = index
+                    nothing_known = Dirty.all("there is no earlier state to compare with")
+                    return before.differences(index) | left if before else nothing_known
         return Dirty.all(f"not every entry could be read: {problem}")
 
     def look_below(self, index: FileIndex, path: WorkspacePath, watch: Watch) -> None:

@@ -410,11 +410,12 @@ class InotifyTracker:
                 for name in set(changed).difference(unseen):
                     self._noted.add(directory / name, below=False)
 
-    def finish_leaving(self) -> None:
+    def finish(self) -> None:
         """Do nothing: ``directories_left`` and ``entries_left`` did all."""
 
-    def drain(self, leaving: Leaving | None = None) -> Dirty:
+    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
+        del finishes
         self._process.check()  # a child would consume the events of the parent
         with self._lock:
             try:

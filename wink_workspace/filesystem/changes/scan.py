@@ -50,18 +50,19 @@ class ChangeTracker(ChangeObserver, Protocol):
         """The index as of the last drain, for storing; ``None`` if unknown."""
         ...
 
-    def drain(self, leaving: Leaving | None = None) -> Dirty:
+    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain.
 
         A caller that cannot use the answer returns it with ``note``. One that removes every new
         directory for which *leaving* is true spares the tracker from reading them; if it fails
-        to remove one, it notes that everything may have changed. In any case it calls
-        ``finish_leaving`` before other code may change files.
+        to remove one, it notes that everything may have changed. With *leaving* or *finishes*,
+        the caller also calls ``finish`` before other code may change files; with *finishes*, only
+        if the answer has a ``reason``.
         """
         ...
 
-    def finish_leaving(self) -> None:
-        """Record that the caller of ``drain`` has removed what leaves, or failed to."""
+    def finish(self) -> None:
+        """Record that the caller of ``drain`` has read what changed and removed what leaves."""
         ...
 
     def close(self) -> None:
@@ -111,8 +112,9 @@ class ScanTracker:
         """The index as of the last drain; ``None`` if not every entry could be read."""
         return self._seen.index
 
-    def drain(self, leaving: Leaving | None = None) -> Dirty:
+    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain."""
+        del finishes
         with self._lock:
             found = self._seen.look_at_all(leaving=leaving)
             return Dirty(reason=self._reason) | self._noted.take() | found
@@ -143,7 +145,7 @@ class ScanTracker:
             if self._seen.index is not None:
                 self._seen.index.forget_files(directory.parts, names)
 
-    def finish_leaving(self) -> None:
+    def finish(self) -> None:
         """Do nothing: there are no events."""
 
     def close(self) -> None:

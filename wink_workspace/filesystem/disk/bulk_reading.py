@@ -22,9 +22,10 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .descriptors import Parts, attributes_of, open_seen
+from .descriptors import READ, Parts, attributes_of
 from .tree import DiskTree
 
 __all__ = ["BulkReading", "ReadFile", "ReadPart"]
@@ -51,6 +52,7 @@ class ReadFile(NamedTuple, Generic[_KeptT]):
 class ReadPart(Generic[_KeptT]):
     """Some entries of the directory *below* the path *top*; ``others`` are names of rule 2.
 
+    ``missing`` are names that do not exist.
     ``entered`` is set in the first part of a directory: its mode, and whether it has attributes.
     """
 
@@ -58,6 +60,7 @@ class ReadPart(Generic[_KeptT]):
     below: Parts = ()
     files: list[ReadFile[_KeptT]] = field(default_factory=list[ReadFile[_KeptT]])
     others: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=list[str])
     entered: tuple[int, bool] | None = None
 
 
@@ -97,40 +100,38 @@ class BulkReading(Generic[_KeptT]):
         self, workers: ThreadPoolExecutor, tops: Iterable[WorkspacePath]
     ) -> Iterator[ReadPart[_KeptT] | _Running[_KeptT]]:
         for top in tops:
-            modes: dict[Parts, int] = {(): 0o755}
-            for listing in self._tree.listings(top):
-                below = listing.parts
-                part: ReadPart[_KeptT] = ReadPart(
-                    top,
-                    below,
-                    entered=(modes.pop(below), bool(attributes_of(listing.fd, path_only=False))),
+            for listing in self._tree.name_listings(top):
+                mode = stat.S_IMODE(os.fstat(listing.fd).st_mode)
+                has_attributes = bool(attributes_of(listing.fd, path_only=False))
+                yield ReadPart(
+                    top, listing.parts, others=listing.others, entered=(mode, has_attributes)
                 )
-                small: list[str] = []
-                for name, status in listing.entries:
-                    if stat.S_ISDIR(status.st_mode):
-                        modes[(*below, name)] = stat.S_IMODE(status.st_mode)
-                    else:
-                        (small if _is_small(status) else part.others).append(name)
-                yield part
-                yield from self._files(workers, top, below, listing.fd, small)
+                yield from self._files(workers, top, listing.parts, listing.fd, listing.files)
 
     def _named(
         self, workers: ThreadPoolExecutor, paths: Iterable[WorkspacePath]
     ) -> Iterator[ReadPart[_KeptT] | _Running[_KeptT]]:
-        by_directory: dict[WorkspacePath, list[str]] = {}
+        by_directory: dict[Parts, list[str]] = {}
         for path in paths:
-            by_directory.setdefault(path.parent, []).append(path.name)
-        for directory, names in by_directory.items():
+            by_directory.setdefault(path.parts[:-1], []).append(path.parts[-1])
+        for parts, names in by_directory.items():
+            directory = WorkspacePath(parts)
             try:
-                found = self._tree.statuses(directory, names)
-                small = [name for name, status in found.items() if _is_small(status)]
+                kinds = self._tree.kinds(directory, names)
                 entered = self._tree.entered(directory)
             except FilesystemError:
                 yield ReadPart(directory, others=names)
             else:
-                yield ReadPart(directory, others=[*set(names).difference(small)])
+                files: list[str] = []
+                part: ReadPart[_KeptT] = ReadPart(directory)
+                for name in names:
+                    if name not in kinds:
+                        part.missing.append(name)
+                    else:
+                        (files if kinds[name] is FileKind.FILE else part.others).append(name)
+                yield part
                 with entered as descriptor:
-                    yield from self._files(workers, directory, (), descriptor, small)
+                    yield from self._files(workers, directory, (), descriptor, files)
 
     def _files(
         self,
@@ -140,15 +141,20 @@ class BulkReading(Generic[_KeptT]):
         directory: int,
         names: Sequence[str],
     ) -> Iterator[ReadPart[_KeptT] | _Running[_KeptT]]:
-        """The small files *names* of an open directory."""
+        """The files *names* of an open directory."""
         keep = self._keep
         for start in range(0, len(names), _FILES_A_PART):
             part: ReadPart[_KeptT] = ReadPart(top, below)
             for name in names[start : start + _FILES_A_PART]:
                 try:
-                    file, status = open_seen(name, directory)
+                    file = os.open(name, READ, dir_fd=directory)
                     try:
-                        content = os.read(file, status.st_size + 1)
+                        status = os.fstat(file)
+                        size_bytes = status.st_size
+                        if not stat.S_ISREG(status.st_mode) or size_bytes >= _LARGE_BYTES:
+                            part.others.append(name)
+                            continue
+                        content = os.read(file, size_bytes + 1)
                         has_attributes = bool(attributes_of(file, path_only=False))
                     finally:
                         os.close(file)
@@ -156,9 +162,9 @@ class BulkReading(Generic[_KeptT]):
                     part.others.append(name)
                     continue
                 mode = stat.S_IMODE(status.st_mode)
-                if len(content) != status.st_size:  # it is changing
+                if len(content) != size_bytes:  # it is changing
                     part.others.append(name)
-                elif len(content) <= _INLINE_BYTES:
+                elif size_bytes <= _INLINE_BYTES:
                     part.files.append(ReadFile(name, keep(content), mode, has_attributes))
                 else:
                     kept = workers.submit(keep, content)
@@ -180,8 +186,3 @@ class _Running(NamedTuple, Generic[_KeptT]):
     def result(self) -> ReadPart[_KeptT]:
         file = ReadFile(self.name, self.kept.result(), self.mode, self.has_attributes)
         return ReadPart(self.top, self.below, [file])
-
-
-def _is_small(status: os.stat_result) -> bool:
-    """Whether it is a regular file that is read as a whole."""
-    return stat.S_ISREG(status.st_mode) and status.st_size < _LARGE_BYTES

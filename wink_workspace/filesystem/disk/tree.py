@@ -16,10 +16,11 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
@@ -42,6 +43,7 @@ from .descriptors import (
     Descriptor,
     KnownNames,
     Listing,
+    NameListing,
     Parts,
     attributes_of,
     change_mode,
@@ -50,6 +52,7 @@ from .descriptors import (
     give_name,
     listings,
     match_owner,
+    name_listings,
     open_beneath,
     open_directory,
     open_listing,
@@ -83,6 +86,7 @@ __all__ = [
 
 _CHUNK_BYTES = 1_048_576
 _MANY_NAMES = 64  # from this number on, hidden names are found faster together
+_MOST_LISTED = 4  # a larger multiple of entries than of wanted names is not listed for their kinds
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFREG: FileKind.FILE,
@@ -174,6 +178,15 @@ class HiddenPaths(Protocol):
 def kind_of(status: os.stat_result) -> FileKind | None:
     """See ``DiskEntry.kind``."""
     return _KINDS.get(stat.S_IFMT(status.st_mode))
+
+
+def _kind_of_entry(entry: os.DirEntry[str]) -> FileKind | None:
+    """As ``kind_of``; most filesystems list the type with the name."""
+    if entry.is_file(follow_symlinks=False):
+        return FileKind.FILE
+    if entry.is_dir(follow_symlinks=False):
+        return FileKind.DIRECTORY
+    return FileKind.SYMLINK if entry.is_symlink() else None
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
@@ -313,6 +326,18 @@ class DiskTree:
                 self._hide(path.parts + listing.parts, listing)
                 yield listing
 
+    def name_listings(self, path: WorkspacePath = ROOT) -> Iterator[NameListing]:
+        """Every directory from *path* down, without statuses; see ``descriptors.name_listings``."""
+        with translate_os_error(path), self._entered(path) as top:
+            for listing in name_listings(top, make_accessible=self._make_accessible):
+                kinds = (listing.directories, listing.files, listing.others)
+                if self.hidden is not None and len(listing):
+                    below = path.parts + listing.parts
+                    hidden = self.hidden.hidden_in(below, [*chain.from_iterable(kinds)])
+                    for names in kinds if hidden else ():
+                        names[:] = [name for name in names if name not in hidden]
+                yield listing
+
     def _hide(self, directory: Parts, listing: Listing) -> None:
         """Remove hidden entries from *listing*, so that the walk does not enter them."""
         if self.hidden is None or not listing.entries:
@@ -358,6 +383,38 @@ class DiskTree:
             for name in self.hidden.hidden_in(path.parts, list(found)):
                 del found[name]
         return found
+
+    def kinds(self, path: WorkspacePath, names: Collection[str]) -> Mapping[str, FileKind | None]:
+        """The kind of each of *names* that exists in the directory *path*.
+
+        If there are many, the directory is listed once, and no status is read.
+        """
+        listed = self._listed_kinds(path, names) if len(names) >= _MANY_NAMES else None
+        if listed is not None:
+            return listed
+        return {name: kind_of(status) for name, status in self.statuses(path, names).items()}
+
+    def _listed_kinds(
+        self, path: WorkspacePath, names: Collection[str]
+    ) -> dict[str, FileKind | None] | None:
+        """As ``kinds``; ``None`` if it cannot be listed, or has many other entries."""
+        wanted = set(names)
+        kinds: dict[str, FileKind | None] = {}
+        try:
+            with translate_os_error(path), self.opened(path) as listed, os.scandir(listed) as found:
+                for n, entry in enumerate(found):
+                    if n > _MOST_LISTED * len(wanted):
+                        return None
+                    if entry.name in wanted:
+                        kinds[entry.name] = _kind_of_entry(entry)
+        except (FileMissingError, DirectoryExpectedError):
+            return {}
+        except ReadOnlyError:
+            return None
+        if self.hidden is not None:
+            for name in self.hidden.hidden_in(path.parts, list(kinds)):
+                del kinds[name]
+        return kinds
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""

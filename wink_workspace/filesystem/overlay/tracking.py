@@ -149,12 +149,15 @@ class OverlayTracker:
         if path.parts[:-1] not in self._watched:
             self._watch_copied_up(path)
 
-    def drain(self, leaving: Leaving | None = None) -> Dirty:
-        """What may have changed since the last drain; *leaving* as in ``ChangeTracker``."""
+    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
+        """What may have changed since the last drain; the arguments are as in ``ChangeTracker``.
+
+        If the caller finishes, names are forgotten then: it is slow to find all of them again.
+        """
         found = self._tracker.drain(leaving)
         if self._had_links or found.reason is not None:
             self._had_links = True
-            if leaving is None:
+            if leaving is None and not (finishes and found.reason is not None):
                 self._forget_stale_names()
         if not found:
             return found
@@ -165,12 +168,12 @@ class OverlayTracker:
         paths: set[WorkspacePath] = set()
         prefixes = {path for path in found.paths if not path.parts}
         index = self._tracker.index
-        for directory, names in _by_directory(found.paths).items():
+        for directory, inside in _by_directory(found.paths).items():
             known = None
-            if len(names) >= _MANY_NAMES:
+            if len(inside) >= _MANY_NAMES:
                 known = self._directories_below(index, WorkspacePath(directory))
-            for name in names:
-                path = WorkspacePath((*directory, name))
+            for path in inside:
+                name = path.parts[-1]
                 status = None if index is None else index.get(directory, name)
                 is_directory = status is not None and status.is_directory
                 if status is not None and not is_directory:
@@ -184,12 +187,13 @@ class OverlayTracker:
             else:
                 self._resolve(index, prefix, paths, prefixes)
         for changed in (paths, prefixes):
-            for directory, names in _by_directory(changed).items():
+            for directory, inside in _by_directory(changed).items():
+                names = [path.parts[-1] for path in inside]
                 self._earlier.setdefault(directory, set()).update(names)
         return Dirty(frozenset(paths), frozenset(prefixes), found.reason, found.leaving)
 
-    def finish_leaving(self) -> None:
-        """Forget stale names, which the drain before did not: it is slow to find names again."""
+    def finish(self) -> None:
+        """Forget stale names, which the drain before did not."""
         if self._had_links:
             self._forget_stale_names()
 
@@ -305,13 +309,13 @@ class OverlayTracker:
                 self._tracker.directory_made(above)
 
 
-def _by_directory(paths: Iterable[WorkspacePath]) -> dict[Parts, list[str]]:
-    """The names of *paths* by their directories, without the root."""
-    names: dict[Parts, list[str]] = {}
+def _by_directory(paths: Iterable[WorkspacePath]) -> dict[Parts, list[WorkspacePath]]:
+    """The *paths* by their directories, without the root."""
+    inside: dict[Parts, list[WorkspacePath]] = {}
     for path in paths:
         if path.parts:
-            names.setdefault(path.parts[:-1], []).append(path.parts[-1])
-    return names
+            inside.setdefault(path.parts[:-1], []).append(path)
+    return inside
 
 
 def _entry(tree: DiskTree, path: WorkspacePath) -> DiskEntry | None:
