@@ -26,13 +26,18 @@ from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.stored import status_of
+from wink_workspace.filesystem.disk import descriptors
+from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import Ledger, Retention, diff
 from wink_workspace.sandbox.ownership import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
-from wink_workspace.workspace.importing import begin_history
+from wink_workspace.workspace.importing import begin_history, open_source
+from wink_workspace.workspace.path_rules import ImportConfig
+from wink_workspace.workspace.source_survey import survey
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\n",
@@ -55,6 +60,7 @@ class Machine:
         self.top = top
         self.source = make_tree(top / "source", FILES)
         self.clock: Clock = SYSTEM_CLOCK
+        self.surveys = False
         self._numbers = count(1)
         self.ledger = Path()
 
@@ -74,7 +80,15 @@ class Machine:
         return self.ledger
 
     def imported(self, store: BaseStore | None = None) -> ImportedBase:
-        return (store or self.store).import_source(self.source, self.new_ledger())
+        """As ``new`` does it; with ``surveys`` the statuses of its first walk are used again."""
+        seen: FileIndex | None = None
+        if self.surveys:
+            racy_ns = racy_from_ns(self.clock)
+            with open_source(self.source) as whole:
+                seen = survey(self.source, whole, ImportConfig(), racy_ns=racy_ns).index
+            assert seen is not None
+        store = store or self.store
+        return store.import_source(self.source, self.new_ledger(), seen=seen)
 
     def let_an_hour_pass(self) -> None:
         """Nothing on disk is racily clean any more."""
@@ -103,6 +117,13 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+@pytest.fixture(params=["walks", "surveyed"])
+def surveying(machine: Machine, request: pytest.FixtureRequest) -> Machine:
+    """A machine whose imports read the statuses themselves, or get those of the survey."""
+    machine.surveys = request.param == "surveyed"
+    return machine
 
 
 @pytest.fixture
@@ -142,17 +163,65 @@ def test_a_base_has_the_files_of_its_source_and_every_ledger_has_its_objects(
 
 
 def test_a_second_import_of_an_unchanged_source_reads_no_file(
-    machine: Machine, reads: list[str]
+    surveying: Machine, reads: list[str]
 ) -> None:
+    machine = surveying
     machine.let_an_hour_pass()
     machine.imported()
     machine.imported()
     assert reads == []
 
 
-def test_files_that_just_changed_are_read_once_more_and_then_trusted(
-    machine: Machine, reads: list[str]
+def test_a_second_workspace_of_an_unchanged_source_reads_each_status_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    tag = b"Signature: 8a477f597d28d172789f06886806bc55"
+    files = {f"d{n % 10}/f{n}": "old\n" for n in range(300)} | {
+        "cache/CACHEDIR.TAG": tag,
+        "cache/f": "derived",
+        "node_modules/f": "derived",
+    }
+    source = make_tree(tmp_path / "source", files)
+    storage = WorkspaceStorage(tmp_path / "state")
+    clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that no file is racily clean
+
+    def create() -> Workspace:
+        return Workspace.create(source, storage=storage, mode="overlay", clock=clock)
+
+    create().close()
+    n_listed = n_statuses = 0
+    listed, status = descriptors.entries_of, os.stat
+
+    def listing(directory: int) -> list[tuple[str, os.stat_result]]:
+        nonlocal n_listed
+        found = listed(directory)
+        n_listed += len(found)
+        return found
+
+    def reading(*args: object, **options: object) -> os.stat_result:
+        nonlocal n_statuses
+        n_statuses += 1
+        return status(*args, **options)  # type: ignore[arg-type] - what the system call takes
+
+    monkeypatch.setattr(descriptors, "entries_of", listing)
+    monkeypatch.setattr(os, "stat", reading)
+    with create() as workspace:
+        monkeypatch.undo()
+        assert n_listed < 300 + 60
+        assert n_statuses < 200
+        assert workspace.files.read_bytes("d0/f0") == b"old\n"
+    (index,) = (tmp_path / "state/bases/sources").iterdir()
+    before = index.stat().st_ino
+    create().close()
+    assert index.stat().st_ino == before  # nothing looked changed
+
+
+def test_files_that_just_changed_are_read_once_more_and_then_trusted(
+    surveying: Machine, reads: list[str]
+) -> None:
+    machine = surveying
     machine.imported()
     machine.let_an_hour_pass()
     machine.imported()
@@ -164,7 +233,8 @@ def test_files_that_just_changed_are_read_once_more_and_then_trusted(
     assert reads == []
 
 
-def test_only_changed_files_are_read_and_reported(machine: Machine, reads: list[str]) -> None:
+def test_only_changed_files_are_read_and_reported(surveying: Machine, reads: list[str]) -> None:
+    machine = surveying
     machine.let_an_hour_pass()
     first = machine.imported()
     (machine.source / "a.txt").write_text("two\n")
@@ -183,8 +253,9 @@ def test_only_changed_files_are_read_and_reported(machine: Machine, reads: list[
         reads.clear()
 
 
-def test_any_edits_of_a_source_give_the_tree_of_a_new_import(machine: Machine) -> None:
+def test_any_edits_of_a_source_give_the_tree_of_a_new_import(surveying: Machine) -> None:
     """Random edits, also several within one tick of the filesystem's clock."""
+    machine = surveying
     chosen = random.Random(7)
     done = machine.imported()
     for n in range(25):
@@ -245,7 +316,8 @@ def test_a_source_with_many_changes_gets_a_base_of_its_own(
     assert third.base.path == second.base.path
 
 
-def test_paths_that_cannot_be_imported_are_reported_each_time(machine: Machine) -> None:
+def test_paths_that_cannot_be_imported_are_reported_each_time(surveying: Machine) -> None:
+    machine = surveying
     os.mkfifo(machine.source / "pipe")
     first = machine.imported()
     assert first.report.skipped == ("pipe",)

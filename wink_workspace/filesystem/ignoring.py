@@ -25,6 +25,7 @@ Parts: TypeAlias = tuple[str, ...]
 
 RULES_NAME: Final = ".gitignore"
 _MOST_COMPARISONS: Final = 20_000_000
+_MANY_NAMES: Final = 16
 _SPECIAL: Final = frozenset(b"*?[\\")
 _CLASSES: Final = {
     b"alnum": string.ascii_letters + string.digits,
@@ -332,6 +333,7 @@ class PathPatterns:
                 names.add(text)
         self._names, self._paths = frozenset(names), paths
         self._prefixes, self._suffixes = tuple(prefixes), tuple(suffixes)
+        self._ends = (*(f"\0{text}" for text in prefixes), *(f"{text}\0" for text in suffixes))
         self._in_names = _any_of(name_expressions)
         self._in_paths = _any_of(path_expressions)
 
@@ -341,11 +343,13 @@ class PathPatterns:
 
     def matching(self, directory: Parts, names: Sequence[str]) -> set[str]:
         """Those of the *names* in *directory* that match; fast for many names."""
-        found = self._names.intersection(names).union(
-            name
-            for name in names
-            if name.endswith(self._suffixes) or name.startswith(self._prefixes)
-        )
+        found = self._names.intersection(names)
+        if len(names) < _MANY_NAMES or self._may_match_an_end(names):
+            found = found.union(
+                name
+                for name in names
+                if name.endswith(self._suffixes) or name.startswith(self._prefixes)
+            )
         if directory in self._paths:
             found |= self._paths[directory].intersection(names)
         if self._in_names is not None:
@@ -354,6 +358,11 @@ class PathPatterns:
             above = "".join(f"{part}/" for part in directory)
             found |= {name for name in names if self._in_paths.fullmatch(_encoded(above + name))}
         return set(found)
+
+    def _may_match_an_end(self, names: Sequence[str]) -> bool:
+        """Whether one of many names may have such a suffix or prefix; no name has a NUL."""
+        joined = "\0".join(("", *names, ""))
+        return any(text in joined for text in self._ends)
 
 
 def _encoded(text: str) -> bytes:

@@ -270,6 +270,7 @@ class BaseStore:
         progress: Progress = no_progress,
         hidden: HiddenPaths = OWN_REPOSITORY,
         rules: str = "",
+        seen: FileIndex | None = None,
     ) -> ImportedBase:
         """A base for the directory *source*; its objects are in the ledger afterwards.
 
@@ -281,6 +282,7 @@ class BaseStore:
             progress: Called with the number of files and bytes copied so far.
             hidden: The paths that are not imported.
             rules: Distinguishes the values of *hidden*.
+            seen: The statuses of the source's files as of a moment ago, if they are known.
 
         Raises:
             MountError: If *source* is not a readable directory.
@@ -291,17 +293,21 @@ class BaseStore:
             remembered = _Remembered(self._root / "sources" / _key(source, rules))
             known = remembered.load(self)
             if known is not None:
-                reused = self._reused(original, known, remembered, ledger_dir)
+                changes = _SourceChanges(original, known, seen)
+                reused = self._reused(changes, known, remembered, ledger_dir)
                 if reused is not None:
                     return reused
                 known.base.release()
             return self._copied(original, source, remembered, ledger_dir, progress)
 
     def _reused(
-        self, original: DiskTree, known: _KnownSource, remembered: _Remembered, ledger_dir: Path
+        self,
+        changes: _SourceChanges,
+        known: _KnownSource,
+        remembered: _Remembered,
+        ledger_dir: Path,
     ) -> ImportedBase | None:
         """The result for a source that was imported before; ``None`` if too much changed."""
-        changes = _SourceChanges(original, known)
         if not changes.find(self._clock):
             return None
         link_objects(known.base.objects, ledger_dir, durable=self._durable)
@@ -564,13 +570,16 @@ class _TreeHashes:
 class _SourceChanges:
     """The paths of a source that differ from the base that was made of it.
 
+    *seen* has the present statuses; without it, they are read.
+
     Attributes:
         found: The paths with their present entries; the ids are not in any ledger yet.
         newer: The statuses to remember, if some changed though the content did not.
     """
 
-    def __init__(self, original: DiskTree, known: _KnownSource) -> None:
+    def __init__(self, original: DiskTree, known: _KnownSource, seen: FileIndex | None) -> None:
         self._original = original
+        self._seen = seen
         self._known = known
         self._skipped: set[WorkspacePath] = set()
         self.found: _Changes = {}
@@ -578,13 +587,17 @@ class _SourceChanges:
 
     def find(self, clock: Clock) -> bool:
         """Look for them; ``False`` if there are so many that a new base is better."""
-        indexed = IndexedTree(self._original, self._known.index, clock)
-        dirty = indexed.look_at_all()
-        if dirty.everything or indexed.index is None:
+        index = self._seen
+        if index is not None:
+            dirty = self._known.index.differences(index)
+        else:
+            indexed = IndexedTree(self._original, self._known.index, clock)
+            dirty, index = indexed.look_at_all(), indexed.index
+        if dirty.everything or index is None:
             return False
         if not dirty:
-            if indexed.index.n_listed > self._known.index.n_listed:
-                self.newer = indexed.index  # the next import lists fewer directories
+            if index.n_listed > self._known.index.n_listed:
+                self.newer = index  # the next import lists fewer directories
             return True
         n_bytes = 0
         with Ledger(self._known.base.objects) as ledger:
@@ -596,7 +609,7 @@ class _SourceChanges:
                 if len(self.found) > _MAX_CHANGED_FILES or n_bytes > _MAX_CHANGED_BYTES:
                     return False
         if candidates - self.found.keys() - self._skipped:
-            self.newer = indexed.index
+            self.newer = index
             for path in self.found.keys() | self._skipped:
                 self._keep_old_status(self.newer, path)
         return True

@@ -35,6 +35,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     FILES,
@@ -168,8 +169,9 @@ def import_overlay(
     that have other secrets. Raises as ``import_copy``.
     """
     wanted = config or ImportConfig()
+    racy_ns = racy_from_ns(clock)
     with open_source(source) as whole:
-        found = survey(source, whole, wanted)
+        found = survey(source, whole, wanted, racy_ns=racy_ns)
     bases = BaseStore(folder.state_dir, clock)
     Ledger.create(folder.ledger)
     imported = bases.import_source(
@@ -178,6 +180,7 @@ def import_overlay(
         progress=progress,
         hidden=NotImported(found.rules.unrecorded()),
         rules=repr(found.rules),
+        seen=found.index,
     )
     try:
         with Ledger(folder.ledger, clock=clock) as ledger:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from wink_workspace._collector import CollectorPaused
 from wink_workspace.errors import FilesystemError, SourceTooLargeError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Listing, Parts
+from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import PathPatterns
 from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
@@ -51,27 +53,38 @@ class Survey:
         derived: The topmost derived paths that exist.
         n_files: The number of recorded files.
         n_bytes: Their size.
+        index: The statuses of what is recorded, if they were asked for.
     """
 
     rules: PathRules
     derived: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     n_files: int = 0
     n_bytes: int = 0
+    index: FileIndex | None = None
 
 
-def survey(source: Path, tree: DiskTree, config: ImportConfig) -> Survey:
+def survey(
+    source: Path, tree: DiskTree, config: ImportConfig, *, racy_ns: int | None = None
+) -> Survey:
     """Walk *source*, which is open as *tree*.
+
+    With *racy_ns*, keep the statuses in an index: those that changed then or later are racily
+    clean.
 
     Raises:
         SourceTooLargeError: If it exceeds a limit of *config*.
         FilesystemError: If it cannot be read.
     """
-    with open_git_view(source) as git:
-        return _Walk(tree, git, config).run(source)
+    with open_git_view(source) as git, CollectorPaused():
+        return _Walk(tree, git, config, racy_ns).run(source)
 
 
 class _Walk:
-    def __init__(self, tree: DiskTree, git: GitView, config: ImportConfig) -> None:
+    def __init__(
+        self, tree: DiskTree, git: GitView, config: ImportConfig, racy_ns: int | None
+    ) -> None:
+        self._racy_ns = racy_ns
+        self._index = FileIndex()
         self._tree = tree
         self._git = git
         self._config = config
@@ -97,15 +110,19 @@ class _Walk:
 
     def run(self, source: Path) -> Survey:
         n_files = n_bytes = 0
-        for listing in self._tree.listings(unreadable=lambda _: None):
-            if self._is_cache(listing):
+        for listing in self._tree.listings(unreadable=self._index.unreadable.add):
+            names = [name for name, _ in listing.entries]
+            if self._is_cache(listing.parts, names):
                 self._patterns.append(anchored(listing.parts))
                 self._tops.append(WorkspacePath(listing.parts))
+                self._index.forget(listing.parts[:-1], listing.parts[-1])
                 listing.entries.clear()
                 continue
-            hidden = self._unrecorded(listing)
+            hidden = self._unrecorded(listing.parts, names)
             if hidden:
                 listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
+            if self._racy_ns is not None:
+                self._index.put_listing(listing.parts, listing.entries, self._racy_ns)
             sizes = [st.st_size for _, st in listing.entries if stat.S_ISREG(st.st_mode)]
             self._sizes[listing.parts] = sum(sizes)
             self._counts[listing.parts] = len(sizes)
@@ -122,16 +139,18 @@ class _Walk:
         )
         if not rules.derived:
             rules = replace(rules, content=())
-        return Survey(rules, sorted(self._tops), n_files, n_bytes)
+        index = None if self._racy_ns is None else self._index
+        return Survey(rules, sorted(self._tops), n_files, n_bytes, index)
 
-    def _unrecorded(self, listing: Listing) -> set[str]:
+    def _unrecorded(self, directory: Parts, names: Sequence[str]) -> set[str]:
         """The names that are excluded or derived, or the repository at the top."""
-        directory, names = listing.parts, [name for name, _ in listing.entries]
         hidden = self._excluded.matching(directory, names)
         derived = self._derived.matching(directory, names) - hidden
         if not directory:
             hidden.add(_GIT)
-        for name in sorted(derived - self._public.matching(directory, names)):
+        if derived:
+            derived -= self._public.matching(directory, names)
+        for name in sorted(derived):
             parts = (*directory, name)
             if self._git.tracks(parts):
                 self._content.append(anchored(parts))
@@ -140,14 +159,12 @@ class _Walk:
                 hidden.add(name)
         return hidden
 
-    def _is_cache(self, listing: Listing) -> bool:
+    def _is_cache(self, directory: Parts, names: Sequence[str]) -> bool:
         """Whether a directory has a ``CACHEDIR.TAG``; the source itself does not count."""
-        if not (self._config.propose_derived and listing.parts):
-            return False
-        if not any(name == _TAG for name, _ in listing.entries):
+        if not (self._config.propose_derived and directory and _TAG in names):
             return False
         try:
-            path = WorkspacePath((*listing.parts, _TAG))
+            path = WorkspacePath((*directory, _TAG))
             found = self._tree.entry(path)
             if found is None or found.kind is not FileKind.FILE:
                 return False
@@ -155,7 +172,7 @@ class _Walk:
                 is_tag = file.read(len(_SIGNATURE)) == _SIGNATURE
         except FilesystemError:
             return False
-        return is_tag and not self._git.tracks(listing.parts)
+        return is_tag and not self._git.tracks(directory)
 
     # The size
 
