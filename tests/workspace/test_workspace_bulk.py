@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from wink_workspace.filesystem.overlay.mounting import OverlayMount, overlay_sup
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.contents import capture_all
+from wink_workspace.workspace.pending_discards import DiscardCause, DiscardPlan
 from wink_workspace.workspace.tree_history import TreeHistory
 
 N_DIRECTORIES, WIDTH = 6, 50
@@ -349,9 +351,9 @@ def test_rollback_of_many_new_files_in_old_directories_enters_each_directory_onc
     entered: list[object] = []
     moving_out = DiskTree.moving_out
 
-    def entering(tree: DiskTree, path: WorkspacePath, directory: int) -> object:
+    def entering(tree: DiskTree, path: WorkspacePath) -> object:
         entered.append(path)
-        return moving_out(tree, path, directory)
+        return moving_out(tree, path)
 
     monkeypatch.setattr(DiskTree, "moving_out", entering)
     with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode) as workspace:
@@ -455,6 +457,58 @@ def test_rollback_killed_while_it_moves_many_files_is_completed_by_the_next_proc
         for n in range(200):
             assert {f"many/f{n}", f"other/f{n}"} <= kept
     assert_fsck_clean(folder(left).ledger)
+
+
+def test_files_that_leave_an_old_directory_are_divided_among_small_ones(tmp_path: Path) -> None:
+    """Also if another process records them, which knows only the plan; some are over the limit."""
+    left = tmp_path / "left"
+    limited = WorkspaceConfig(retention=Retention(discard_bytes=N_FILES * 4))
+    (tmp_path / "run").mkdir()
+    with made(tmp_path / "run", {"many/keep": b"keep"}, config=limited) as workspace:
+        root = folder(tmp_path / "run").files
+        with workspace.call("act") as call:
+            for n in range(N_FILES):
+                (root / f"many/f{n}").write_bytes(b"12345" if n < 2 else b"1234")
+            call.fail("it failed")
+        copied(tmp_path / "run", left)
+    (held,) = folder(left).discarded.glob("*/held")
+    sizes = sorted(files_in(each) for each in held.iterdir())
+    assert sum(sizes) == N_FILES
+    assert sizes[-1] <= 128, "more than one block of a directory"
+    with reopened(left, config=limited) as again:
+        (found,) = again.discarded()
+        assert [each.path for each in found.dropped.named] == ["many/f0"]
+        kept = {str(path) for path in again.discarded_paths(found)}
+        assert {f"many/f{n}" for n in range(1, N_FILES)} <= kept
+        again.restore_discarded(found.id)
+        assert files_in(folder(left).files) == N_FILES
+    assert_fsck_clean(folder(left).ledger)
+
+
+def test_plan_is_read_as_it_was_written_and_in_the_form_without_parts() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    cause = DiscardCause(reason="rolled back", call_id="c", number=1, files="f" * 40, at=at)
+    plan = DiscardPlan(base="b" * 40, wanted="a" * 40)
+    plan.moves.append(WorkspacePath(("whole",)))
+    for start in (0, 150):
+        plan.move_files(("d",), {f"f{n}": n for n in range(start, start + 150)})
+    assert len(plan.parts["d",]) == 4
+    read, _ = DiscardPlan.from_json(plan.to_json(cause))
+    assert (read.moves, read.parts, read.whole_moves()) == (
+        plan.moves,
+        plan.parts,
+        [(0, WorkspacePath(("whole",)))],
+    )
+    for directory, inside in plan.partial_moves():
+        for k, names in inside.items():
+            assert all(read.number_of(directory.parts, name) == k for name in names)
+    stored = json.loads(plan.to_json(cause))
+    assert "moves" not in stored, "a program that knows no parts would record them wrongly"
+    older = {**stored, "moves": [["whole"], ["d"]]}
+    del older["moved"]
+    read, _ = DiscardPlan.from_json(json.dumps(older).encode())
+    assert read.parts == {("d",): [1]}
+    assert read.number_of(("d",), "f7") == 1
 
 
 def test_discard_of_many_files_is_recorded_and_deleted_in_steps_between_calls(

@@ -18,7 +18,8 @@ Rule 4: recording and deletion run in steps, so that no call waits for thousands
 ::
 
     discarded/<n>/plan.json     which paths are moved, and why
-    discarded/<n>/held/<k>      the k-th path of the plan; of a directory that stays, some files
+    discarded/<n>/held/<k>      the k-th path of the plan; of a directory that stays, some files,
+                                divided among several numbers
     discarded/<n>~              recorded, and about to be deleted
 """
 
@@ -32,9 +33,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
+from zlib import crc32
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
@@ -72,6 +74,7 @@ _SMALL_FILES: Final = 256
 _PIECE_BYTES: Final = 131_072
 _STEP_S: Final = 0.001
 _DIGITS: Final = 6
+_FILES_A_PART: Final = 96
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
@@ -104,6 +107,8 @@ class DiscardPlan:
         moves: The paths that are moved aside, each with everything below it.
         partial: Those directories among ``moves`` of which only some files are moved; the names
             and known sizes in bytes, which are not stored.
+        parts: The numbers of the moves of each of these directories. Its files are divided by
+            their names: ext4 takes half as long to rename into directories of one block.
         gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
@@ -114,6 +119,7 @@ class DiscardPlan:
     wanted: str
     moves: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     partial: dict[Parts, dict[str, int]] = field(default_factory=dict[Parts, dict[str, int]])
+    parts: dict[Parts, list[int]] = field(default_factory=dict[Parts, list[int]])
     gone: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     same: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     flipped: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
@@ -123,7 +129,9 @@ class DiscardPlan:
 
     def to_json(self, cause: DiscardCause) -> bytes:
         """The plan as the content of ``plan.json``."""
-        lists = {name: [path.parts for path in getattr(self, name)] for name in _LISTS}
+        lists = {
+            stored: [path.parts for path in getattr(self, name)] for name, stored in _LISTS.items()
+        }
         dropped = [
             (each.size_bytes, each.reason, path.parts) for path, each in self.dropped.items()
         ]
@@ -143,9 +151,13 @@ class DiscardPlan:
             at = datetime.fromisoformat(why.pop("at"))
             cause = DiscardCause(**why, at=at)
             plan = cls(base=read["base"], wanted=read["wanted"])
-            for name in _LISTS:
-                getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in read[name])
+            for name, stored in _LISTS.items():
+                found = read[stored if stored in read else name]
+                getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in found)
             plan.partial = {tuple(parts): {} for parts in read.get("partial", ())}
+            for k, path in enumerate(plan.moves):
+                if path.parts in plan.partial:
+                    plan.parts.setdefault(path.parts, []).append(k)
             for size_bytes, reason, parts in read["dropped"]:
                 plan.drop(WorkspacePath(tuple(parts)), size_bytes, reason)
         except (ValueError, TypeError, KeyError) as error:
@@ -154,12 +166,12 @@ class DiscardPlan:
 
     def move_files(self, directory: Parts, sizes_bytes: Mapping[str, int]) -> None:
         """Move these files of a directory that stays."""
-        known = self.partial.get(directory)
-        if known is None:
+        known = self.partial.setdefault(directory, {})
+        known.update(sizes_bytes)
+        numbers = self.parts.setdefault(directory, [])
+        while len(numbers) * _FILES_A_PART < len(known):
+            numbers.append(len(self.moves))
             self.moves.append(WorkspacePath(directory))
-            self.partial[directory] = dict(sizes_bytes)
-        else:
-            known.update(sizes_bytes)
 
     def is_moved_file(self, path: WorkspacePath) -> bool:
         """Whether *path* is moved as a file of a directory that stays."""
@@ -172,16 +184,26 @@ class DiscardPlan:
         partial = self.partial
         return [(k, path) for k, path in enumerate(self.moves) if path.parts not in partial]
 
-    def partial_moves(self) -> list[tuple[int, WorkspacePath]]:
-        """The numbers and directories of which some files are moved."""
-        partial = self.partial
-        return [(k, path) for k, path in enumerate(self.moves) if path.parts in partial]
+    def number_of(self, directory: Parts, name: str) -> int:
+        """The number of the move with a file of a directory that stays."""
+        numbers = self.parts[directory]
+        return numbers[crc32(name.encode("utf-8", "surrogateescape")) % len(numbers)]
+
+    def partial_moves(self) -> list[tuple[WorkspacePath, dict[int, list[str]]]]:
+        """The directories of which some files are moved, with their names by number."""
+        found: list[tuple[WorkspacePath, dict[int, list[str]]]] = []
+        for directory, names in self.partial.items():
+            inside: dict[int, list[str]] = {k: [] for k in self.parts[directory]}
+            for name in names:
+                inside[self.number_of(directory, name)].append(name)
+            found.append((WorkspacePath(directory), inside))
+        return found
 
     def all_moves(self) -> list[WorkspacePath]:
         """Every path that is moved."""
         found = [path for _, path in self.whole_moves()]
-        for _, directory in self.partial_moves():
-            found += [directory / name for name in self.partial[directory.parts]]
+        for directory, names in self.partial.items():
+            found += [WorkspacePath((*directory, name)) for name in names]
         return found
 
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
@@ -189,7 +211,11 @@ class DiscardPlan:
         self.dropped[path] = DroppedFile(str(path), size_bytes, reason)
 
 
-_LISTS: Final = ("moves", "gone", "same", "flipped")
+_LISTS: Final = {"moves": "moved", "gone": "gone", "same": "same", "flipped": "flipped"}
+"""The lists and their stored names.
+
+Programs that know no ``parts`` look for ``moves``; without it they leave the folder as it is.
+"""
 
 
 class _File(NamedTuple):
@@ -253,8 +279,11 @@ class PendingDiscard:
         """The paths in the folder that the plan does not keep."""
         if not self.plan.dropped:
             return
-        numbers = {path: k for k, path in enumerate(self.plan.moves)}
-        for path in self.plan.dropped:
+        plan = self.plan
+        numbers = {path: k for k, path in plan.whole_moves()}
+        for path in plan.dropped:
+            if path.parts and path.parts[:-1] in plan.partial:
+                yield (str(plan.number_of(path.parts[:-1], path.name)), path.name)
             for n in range(len(path.parts) + 1):
                 k = numbers.get(WorkspacePath(path.parts[:n]))
                 if k is not None:
@@ -263,18 +292,20 @@ class PendingDiscard:
     def files(self) -> list[_File]:
         """The files to keep; measures the folder."""
         plan, dropped = self.plan, set(self.dropped_parts())
-        known = {str(k): plan.partial[path.parts] for k, path in plan.partial_moves()}
-        found = [
-            _File(size_bytes, (k, name))
-            for k, sizes_bytes in known.items()
-            for name, size_bytes in sizes_bytes.items()
-            if (k, name) not in dropped
-        ]
+        known: set[str] = set()
+        found: list[_File] = []
+        for directory, inside in plan.partial_moves():
+            sizes_bytes = plan.partial[directory.parts]
+            if sizes_bytes:
+                known.update(map(str, inside))
+            for k, names in inside.items():
+                files = (_File(sizes_bytes[name], (str(k), name)) for name in names)
+                found += [file for file in files if file.parts not in dropped]
 
         def shows(parts: Parts) -> bool:
-            return len(parts) == 1 or not known.get(parts[0])
+            return len(parts) == 1 or parts[0] not in known
 
-        if len(known) < len(plan.moves) or not all(known.values()):
+        if len(known) < len(plan.moves):
             with self.opened() as tree:
                 for parts, entry, _ in self.entries(tree, shows):
                     if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
@@ -286,7 +317,7 @@ class PendingDiscard:
     def measure(self) -> None:
         """Set ``n_bytes`` and ``n_files``."""
         plan = self.plan
-        if plan.dropped or len(plan.partial) < len(plan.moves) or not all(plan.partial.values()):
+        if plan.dropped or plan.whole_moves() or not all(plan.partial.values()):
             self.files()
         else:
             self.n_bytes = sum(sum(sizes.values()) for sizes in plan.partial.values())
@@ -374,8 +405,9 @@ class PendingDiscards:
         folder = self._folder / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
         discard = PendingDiscard(folder, plan, cause, self._hidden)
         discard.directory.mkdir(mode=0o700, parents=True)
-        for k, _ in plan.partial_moves():
-            (discard.directory / str(k)).mkdir(mode=0o700)
+        with Descriptor(os.open(discard.directory, _DIRECTORY)) as held:
+            for k in chain.from_iterable(plan.parts.values()):
+                os.mkdir(str(k), 0o700, dir_fd=held)
         discard.write_plan()
         passed(KillPoint.HELD_PLANNED)
         self._discards.append(discard)
@@ -407,19 +439,21 @@ class PendingDiscards:
             try:
                 for k, path in plan.whole_moves():
                     move(path, held, str(k))
-                for k, path in plan.partial_moves():
-                    with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
-                        left = list(plan.partial[path.parts])
-                        with suppress(WinkError), tree.moving_out(path, into) as move_file:
-                            while left:
-                                name = left.pop()
-                                try:
-                                    move_file(name)
-                                except WinkError as error:
-                                    failed(path / name, error)
-                                passed(KillPoint.HELD_MOVED)
-                        for name in left:  # the directory cannot be entered
-                            move(path / name, into, name)
+                for path, inside in plan.partial_moves():
+                    with suppress(WinkError), tree.moving_out(path) as move_file:
+                        for k, names in inside.items():
+                            with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
+                                while names:
+                                    name = names.pop()
+                                    try:
+                                        move_file(name, into)
+                                    except WinkError as error:
+                                        failed(path / name, error)
+                                    passed(KillPoint.HELD_MOVED)
+                    for k, names in inside.items():  # the directory cannot be entered
+                        with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
+                            for name in names:
+                                move(path / name, into, name)
                 if plan.dropped:
                     discard.write_plan()
             finally:
@@ -629,12 +663,15 @@ class PendingDiscards:
             else:
                 discard.plan.drop(path, 0, _NO_FILE)
             yield
-        for k, path in discard.plan.partial_moves():
-            if (str(k),) in directories:
-                directories[(str(k),)] = {
-                    **self._before(discard.plan, path),
-                    **directories[(str(k),)],
-                }
+        for directory, numbers in discard.plan.parts.items():
+            there = [(str(k),) for k in numbers if (str(k),) in directories]
+            if there:
+                whole = self._before(discard.plan, WorkspacePath(directory))
+                for part in there:
+                    whole |= directories.pop(part)
+                    del directories[()][part[0]]
+                directories[there[0]] = whole
+                directories[()][there[0][0]] = SOME_DIRECTORY
         entries = yield from tree_steps(pack, directories)
         return {discard.plan.moves[int(k)]: entry for k, entry in entries.items()}
 

@@ -352,18 +352,30 @@ class TreeHistory:
 
     def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
         """Everything below *tops*; ``None`` if it has *limit* entries or more."""
-        if limit <= 0:
-            return None
-        directories: list[WorkspacePath] = []
+        found: list[DiskEntry] = []
         for top in tops:
-            there = self._tree.entry(top)
-            if there is not None and there.kind is FileKind.DIRECTORY:
-                directories.append(top)
-                for listing in self._tree.name_listings(top):
-                    limit -= len(listing)
-                    if limit <= 0:
-                        return None
-        return [entry for top in directories for entry in self._tree.walk(top)]
+            if self._has_many_below(top, limit - len(found)):
+                return None
+            found += self._walk(top)
+        return found if len(found) < limit else None
+
+    def _has_many_below(self, top: WorkspacePath, limit: int) -> bool:
+        """Whether there are *limit* entries or more below *top*; no status is read."""
+        n_entries = 0
+        try:
+            for listing in self._tree.name_listings(top):
+                n_entries += len(listing)
+                if n_entries >= limit:
+                    return True
+        except FilesystemError:  # no directory, or one that cannot be read: the walk decides
+            pass
+        return False
+
+    def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
+        """Everything below *top*, nothing if it is not a directory."""
+        there = self._tree.entry(top)
+        if there is not None and there.kind is FileKind.DIRECTORY:
+            yield from self._tree.walk(top)
 
     def _write_few(
         self,

@@ -570,18 +570,18 @@ class DiskTree:
         return is_directory
 
     @contextmanager
-    def moving_out(self, path: WorkspacePath, directory: int) -> Generator[Callable[[str], None]]:
-        """Rename many entries of *path* into another open directory.
+    def moving_out(self, path: WorkspacePath) -> Generator[Callable[[str, int], None]]:
+        """Rename many entries of *path* into other open directories.
 
-        The block gets a function for the name of an entry, which must not be a directory. As
-        ``move_out`` with its descriptor *directory*, but *path* is entered once, and the tracker is
+        The block gets a function for the name of an entry, which must not be a directory, and the
+        descriptor of a directory. As ``move_out``, but *path* is entered once, and the tracker is
         notified once.
         """
         self._check_changeable(path)
         moved: list[str] = []
         with translate_os_error(path), self._entered(path) as parent:
 
-            def move(name: str) -> None:
+            def move(name: str, directory: int) -> None:
                 try:
                     os.rename(name, name, src_dir_fd=parent, dst_dir_fd=directory)
                 except OSError as error:
