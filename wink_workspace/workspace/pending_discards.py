@@ -108,7 +108,7 @@ class DiscardPlan:
         partial: Those directories among ``moves`` of which only some files are moved; the names
             and known sizes in bytes, which are not stored.
         parts: The numbers of the moves of each of these directories. Its files are divided by
-            their names: ext4 takes half as long to rename into directories of one block.
+            their names: ext4 renames faster into directories of one block.
         gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
