@@ -260,7 +260,7 @@ def image_with(machine: Machine, environment: Environment) -> Iterator[Callable[
     store = ImageStore(environment)
     names = [image.reference for image in store.all() if image.source == str(source)]
     if names:
-        store.programs.podman("rmi", *names)
+        store.programs.podman("rmi", "--force", *names)
 
 
 @pytest.mark.clients
