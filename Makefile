@@ -29,7 +29,7 @@ check: $(READY)  ## style, words, types, layers
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-clients: $(READY)  ## Claude Code and Codex with a scripted provider; needs root
+clients: $(READY)  ## agent programs with a scripted provider; needs root
 	$(BIN)/pytest -q -p no:benchmark -m clients tests
 
 docs: $(READY)  ## the documentation site, in site/

@@ -1,7 +1,8 @@
 """How an agent program is started: its command, its variables, and the files of its home.
 
-Claude Code and Codex report their calls by the same kind of hook. Their own permissions and their
-own sandbox are off, because the container takes their place. So are telemetry and updates.
+Claude Code and Codex report their calls by the same kind of hook, opencode by a plugin. Their own
+permissions and their own sandbox are off, because the container takes their place. So are telemetry
+and updates.
 """
 
 from __future__ import annotations
@@ -41,6 +42,27 @@ _HOOKS: Final = {
         for event in ("PostToolUse", "PostToolUseFailure")
     }
 }
+_OPENCODE_PLUGIN: Final = """\
+import { existsSync, renameSync, writeFileSync } from "node:fs"
+
+export const Report = async () => ({
+  "tool.execute.after": async (call, result) => {
+    const file = `${process.env.HOME}/../calls/${Date.now()}000000-${call.callID}`
+    const report = { tool_name: call.tool, tool_input: call.args, tool_response: result?.output }
+    try {
+      writeFileSync(file, JSON.stringify(report))
+      renameSync(file, `${file}.json`)
+    } catch {
+      return
+    }
+    for (let n = 0; n < 3000 && existsSync(`${file}.json`); n++)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+  },
+})
+"""
+"""The same for opencode."""
+_OPENCODE_LOCK: Final = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+"""Without it, opencode would install that package at its start; the plugin does not need it."""
 _NO_KEY: Final = "added-by-the-proxy"
 _CODEX: Final = f"""\
 model_provider = "proxy"
@@ -81,6 +103,21 @@ class AgentProvider:
     prefix: str = ""
 
 
+_ANTHROPIC: Final = AgentProvider(
+    name="anthropic",
+    host="api.anthropic.com:443",
+    variable="ANTHROPIC_API_KEY",
+    header="x-api-key",
+)
+_OPENAI: Final = AgentProvider(
+    name="openai",
+    host="api.openai.com:443",
+    variable="OPENAI_API_KEY",
+    header="Authorization",
+    prefix="Bearer ",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
     """An agent program, as it is started for one task.
@@ -103,10 +140,10 @@ class AgentProgram:
 
     @classmethod
     def named(cls, name: str, *, model: str = "") -> Self:
-        """``claude-code``, ``codex``, or any other program by its command; see ``of_command``.
+        """A program of ``AGENT_NAMES``, or any other one by its command; see ``of_command``.
 
-        The programs ``claude`` and ``codex`` must be on the ``PATH`` of the sandbox. *model* is a
-        name that they know; by default they choose.
+        The programs must be on the ``PATH`` of the sandbox. *model* is a name that they know; by
+        default they choose.
 
         Raises:
             UsageError: As ``of_command``, or if a command has a *model*.
@@ -125,12 +162,7 @@ class AgentProgram:
                     "DISABLE_AUTOUPDATER": "1",
                 },
                 files={".claude/settings.json": json.dumps(_HOOKS)},
-                provider=AgentProvider(
-                    name="anthropic",
-                    host="api.anthropic.com:443",
-                    variable="ANTHROPIC_API_KEY",
-                    header="x-api-key",
-                ),
+                provider=_ANTHROPIC,
                 executable="claude",
             )
         if name == "codex":
@@ -140,14 +172,27 @@ class AgentProgram:
                 f' --dangerously-bypass-approvals-and-sandbox{chosen} "$1"',
                 variables={"OPENAI_API_KEY": _NO_KEY},
                 files={".codex/config.toml": _CODEX, ".codex/hooks.json": json.dumps(_HOOKS)},
-                provider=AgentProvider(
-                    name="openai",
-                    host="api.openai.com:443",
-                    variable="OPENAI_API_KEY",
-                    header="Authorization",
-                    prefix="Bearer ",
-                ),
+                provider=_OPENAI,
                 executable="codex",
+            )
+        if name == "opencode":
+            return cls(
+                name=name,
+                command='printf %s "$1" | opencode run',
+                variables={
+                    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+                    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                },
+                files={
+                    ".config/opencode/opencode.json": json.dumps(_opencode_settings(model)),
+                    ".config/opencode/plugin/report.js": _OPENCODE_PLUGIN,
+                    ".config/opencode/package-lock.json": json.dumps(_OPENCODE_LOCK),
+                    ".config/opencode/node_modules/.package-lock.json": "{}",
+                },
+                provider=_ANTHROPIC,
+                executable="opencode",
             )
         if model:
             raise UsageError(
@@ -171,3 +216,13 @@ class AgentProgram:
             )
         name = _NOT_IN_A_NAME.sub("", words[0].rpartition("/")[2])[:_MOST_NAME_CHARS]
         return cls(name=name or "agent", command=f'{command} "$1"')
+
+
+def _opencode_settings(model: str) -> Mapping[str, object]:
+    url = f"http://{_ANTHROPIC.name}.{INTERNAL_DOMAIN}/v1"
+    provider: dict[str, object] = {"options": {"baseURL": url, "apiKey": _NO_KEY}}
+    settings = {"autoupdate": False, "share": "disabled", "permission": "allow"}
+    if model:
+        provider["models"] = {model: {}}
+        settings["model"] = f"{_ANTHROPIC.name}/{model}"
+    return {**settings, "provider": {_ANTHROPIC.name: provider}}

@@ -225,7 +225,7 @@ class RunOptions(WorkOptions):
         str | None,
         typer.Option(
             help="Let an agent program work in a container, instead of a model: claude-code, codex,"
-            " or a shell command, which gets the task as its last argument."
+            " opencode, or a shell command, which gets the task as its last argument."
         ),
     ] = None
     script: Annotated[

@@ -400,7 +400,7 @@ class Settings:
         _AGENTS,
         Trust.CONFIRM,
         "Agent programs for `run --agent`, which npm of your machine downloads: `claude-code`,"
-        " `codex`.",
+        " `codex`, `opencode`.",
     )
     network: tuple[str, ...] | None = _key(
         "network",

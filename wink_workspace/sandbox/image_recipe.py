@@ -20,7 +20,7 @@ from wink_workspace.errors import UsageError
 
 __all__ = ["AGENT_NAMES", "ImageRecipe"]
 
-AGENT_NAMES: Final = ("claude-code", "codex")
+AGENT_NAMES: Final = ("claude-code", "codex", "opencode")
 """The agent programs that an image can have."""
 
 _PACKAGE: Final = re.compile(

@@ -15,10 +15,10 @@ from pathlib import Path
 import iniconfig
 import pytest
 import trustme
-from agent_programs import AgentProgram, ClaudeCode, Codex
 from loopback import package_registries
 from model_server import KEY, Call, HangingTurn, ModelServer, Step, Turn
 
+from wink_workspace.agents import AgentProgram
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.ledger import EntryKind
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("podman")
 
 FILE = "iniconfig/exceptions.py"
 CHECK = "python3 -B -c \"import iniconfig; print('passed')\""
-NO_KEY = "added-by-the-proxy"
+HOME = "HOME=/workspace/.wink-agent/home"
 EVIL = "python3 -c \"import urllib.request as u; u.urlopen('http://evil.test')\""
 WINK = Path(sys.executable).with_name("wink-workspace")
 STAND_IN = Path(__file__).parents[2] / "agents/stand_in.py"
@@ -247,6 +247,26 @@ def _codex(file: str) -> tuple[Turn, ...]:
     )
 
 
+def _opencode(file: str) -> tuple[Turn, ...]:
+    """The same with the tools of opencode."""
+    path = f"/workspace/{file}"
+
+    def edited(old: str, new: str) -> Turn:
+        values = {"filePath": path, "oldString": old, "newString": new}
+        return Turn(calls=(Call("edit", values),))
+
+    return (
+        Turn(calls=(Call("read", {"filePath": path}),)),
+        edited("class Parse", "# one\nclass Parse"),
+        edited("# one", "# two"),
+        edited("# two", "# three"),
+        Turn(calls=(Call("bash", {"command": CHECK, "description": "check"}),)),
+    )
+
+
+TURNS = {"claude-code": _claude, "codex": _codex, "opencode": _opencode}
+
+
 @pytest.fixture
 def image_with(machine: Machine, environment: Environment) -> Iterator[Callable[[str], None]]:
     """Builds the image of the project with an agent program, which npm downloads."""
@@ -264,36 +284,34 @@ def image_with(machine: Machine, environment: Environment) -> Iterator[Callable[
 
 
 @pytest.mark.clients
-@pytest.mark.parametrize("program", [ClaudeCode, Codex], ids=lambda program: program.name)
+@pytest.mark.parametrize("name", TURNS)
 @pytest.mark.parametrize("killed", ["", "host", "container"])
 def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
     machine: Machine,
     image_with: Callable[[str], None],
-    program: AgentProgram,
+    name: str,
     killed: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    is_claude = program is ClaudeCode
-    place = {
-        "name": "anthropic" if is_claude else "openai",
-        "header": "x-api-key" if is_claude else "Authorization",
-    }
-    image_with(program.name)
+    program = AgentProgram.named(name)
+    assert program.provider is not None
+    place = {"name": program.provider.name, "header": program.provider.header}
+    image_with(name)
     found: list[dict[str, list[str]]] = []
 
     def kill() -> None:
-        pid = _pid_in_container("claude" if is_claude else "codex")
-        found.append({text: _places_in_container(pid, text) for text in (KEY, NO_KEY, "# three")})
+        pid = _pid_in_container(program.executable)
+        found.append({text: _places_in_container(pid, text) for text in (KEY, HOME, "# three")})
         if killed == "host":
             process.kill()
         else:
             os.kill(pid, signal.SIGKILL)
 
-    steps = (_claude if is_claude else _codex)(FILE)
+    steps = TURNS[name](FILE)
     last: Step = HangingTurn(Turn("Now"), n_events=1, then=kill) if killed else Turn("All done.")
     with machine.provider(*steps, last, **place) as provider:
-        command = [str(WINK), *machine.arguments_of(program.name), "--yes"]
-        command += [] if is_claude else ["--model", "scripted"]
+        command = [str(WINK), *machine.arguments_of(name), "--yes"]
+        command += [] if name == "claude-code" else ["--model", "scripted"]
         process = subprocess.Popen(command, env={**os.environ, **machine.variables})
         code = process.wait(200)
     out, err = capfd.readouterr()
@@ -302,7 +320,7 @@ def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
     with machine.opened() as workspace:
         calls = [each for each in workspace.log() if each.kind is EntryKind.CALL][::-1]
         assert [each.outcome for each in calls] == [Outcome.COMMITTED] * (5 if killed else 6)
-        assert all(each.tool.startswith(program.name) for each in calls)
+        assert all(each.tool.startswith(name) for each in calls)
         assert [workspace.review_of(each).text() != "" for each in calls[:5]] == [
             *(False, True, True, True, False)
         ]
@@ -316,7 +334,7 @@ def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
     assert all(KEY in str(headers) for headers in provider.headers)
     for places in found:
         assert places[KEY] == []
-        assert any(place.startswith("/proc/") for place in places[NO_KEY])
+        assert any(place.startswith("/proc/") for place in places[HOME])
         assert f"/workspace/{FILE}" in places["# three"]
     assert len(found) == bool(killed)
 

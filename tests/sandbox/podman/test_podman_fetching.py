@@ -215,6 +215,7 @@ def test_a_lock_that_names_another_place_is_refused_before_npm_runs(
     [
         ("claude-code", "node_modules/@anthropic-ai/claude-code-linux-x64/claude"),
         ("codex", "node_modules/@openai/codex-linux-x64/vendor/x86_64-linux/bin/codex"),
+        ("opencode", "node_modules/opencode-linux-x64-baseline/bin/opencode"),
     ],
 )
 def test_an_agent_program_is_the_locked_one_of_npm_and_no_script_of_it_runs(

@@ -61,6 +61,7 @@ class ImageFacts:
 _PROGRAMS: Final = {
     "claude-code": "node_modules/@anthropic-ai/claude-code-linux-*/claude",
     "codex": "node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
+    "opencode": "node_modules/opencode-linux-*/bin/opencode",
 }
 """The program of each agent in what npm downloads; the recipe ``agents/NAME`` has the lock."""
 
