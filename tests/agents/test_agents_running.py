@@ -12,8 +12,14 @@ import pytest
 
 from wink_workspace.agents import AgentLimits, AgentProgram, AgentResult, run_agent
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import AgentError, FilesystemError, LedgerError, UsageError
-from wink_workspace.filesystem import Filesystem
+from wink_workspace.errors import (
+    AgentError,
+    AttemptStoppedError,
+    FilesystemError,
+    LedgerError,
+    UsageError,
+)
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.ledger import EntryKind
 from wink_workspace.sandbox import (
     AGENT_NAMES,
@@ -335,6 +341,45 @@ def test_the_name_of_a_command_is_that_of_its_program() -> None:
     assert AgentProgram.of_command("/usr/bin/aider --yes").name == "aider"
     assert AgentProgram.of_command("$(x)").name == "x"
     assert AgentProgram.of_command("'' a").name == "agent"
+
+
+@pytest.mark.behaviour(210)
+@pytest.mark.parametrize(
+    ("name", "session"),
+    [
+        ("claude-code", ".claude/projects/-workspace/1.jsonl"),
+        ("codex", ".codex/sessions/2026/11/25/rollout.jsonl"),
+        ("opencode", ".local/share/opencode/opencode.db"),
+    ],
+)
+def test_a_known_program_continues_its_session_if_it_has_one(name: str, session: str) -> None:
+    program, files = AgentProgram.named(name, model="m"), MemoryFilesystem()
+    assert program.resumed(files) is None
+    files.mkdir(".wink-agent/home")
+    assert program.resumed(files) is None
+    files.write_text(f".wink-agent/home/{session}", "{}")
+    resumed = program.resumed(files)
+    assert resumed is not None
+    assert resumed.command == program.resume_command
+    assert resumed.files == program.files
+    assert PROGRAM.resumed(files) is None
+
+
+def test_an_error_of_the_caller_ends_the_program_and_its_edits_stay(workspace: Workspace) -> None:
+    def check() -> None:
+        if workspace.files.exists("b.txt"):
+            raise AttemptStoppedError("the run of this attempt was stopped")
+
+    def program(sandbox: ScriptedSandbox) -> None:
+        sandbox.look()
+        sandbox.files.write_text("b.txt", "b\n")
+        sandbox.look()
+        raise AssertionError("it was not ended")
+
+    sandbox = ScriptedSandbox(workspace.files, program)
+    with pytest.raises(AttemptStoppedError):
+        run_agent(workspace, sandbox, PROGRAM, "Do it.", check=check, clock=sandbox.clock)
+    assert workspace.files.exists("b.txt")
 
 
 @pytest.mark.parametrize("name", AGENT_NAMES)

@@ -188,6 +188,8 @@ NOT_RUN = {
         ("README.md", "pip install '.[models]'"),
         ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
         ("docs/howto/agent-programs.md", "wink-workspace image build"),
+        ("docs/howto/agent-programs.md", "wink-workspace run --workspace"),
+        ("docs/howto/agent-programs.md", "wink-workspace attempts"),
         ("docs/howto/ci.md", "pip install"),
         ("docs/howto/project.md", "wink-workspace run"),
         ("docs/python.md", "wink-workspace eval 3f1"),

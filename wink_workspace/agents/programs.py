@@ -11,12 +11,12 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Self
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem import Filesystem, WorkspacePath
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 
 __all__ = ["AGENT_FOLDER", "CALLS_FOLDER", "HOME_FOLDER", "AgentProgram", "AgentProvider"]
@@ -129,6 +129,9 @@ class AgentProgram:
         files: The text of each file below its home, by path. They are written before it starts.
         provider: Where it gets its model; ``None`` if only the user's settings say that.
         executable: The name of its program on the ``PATH``; empty if that is not known.
+        resume_command: Continues the newest of its sessions, where ``"$1"`` is a message; empty if
+            it has none.
+        session: A pattern for the files of its sessions below its home.
     """
 
     name: str
@@ -137,6 +140,18 @@ class AgentProgram:
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     provider: AgentProvider | None = None
     executable: str = ""
+    resume_command: str = ""
+    session: str = ""
+
+    def resumed(self, files: Filesystem) -> Self | None:
+        """The program as it continues its newest session in *files*, those of a workspace.
+
+        ``None`` if it cannot do that, or has no session there.
+        """
+        if not self.resume_command or not files.exists(HOME_FOLDER):
+            return None
+        found = files.glob(self.session, HOME_FOLDER).paths
+        return replace(self, command=self.resume_command) if found else None
 
     @classmethod
     def named(cls, name: str, *, model: str = "") -> Self:
@@ -150,9 +165,10 @@ class AgentProgram:
         """
         chosen = f" --model {shlex.quote(model)}" if model else ""
         if name == "claude-code":
+            options = f"--dangerously-skip-permissions{chosen}"
             return cls(
                 name=name,
-                command=f'exec claude -p "$1" --dangerously-skip-permissions{chosen}',
+                command=f'exec claude -p "$1" {options}',
                 variables={
                     "ANTHROPIC_BASE_URL": f"http://anthropic.{INTERNAL_DOMAIN}",
                     "ANTHROPIC_API_KEY": _NO_KEY,
@@ -164,16 +180,23 @@ class AgentProgram:
                 files={".claude/settings.json": json.dumps(_HOOKS)},
                 provider=_ANTHROPIC,
                 executable="claude",
+                resume_command=f'exec claude -p "$1" --continue {options}',
+                session=".claude/projects/*/*.jsonl",
             )
         if name == "codex":
+            options = (
+                "--skip-git-repo-check --dangerously-bypass-hook-trust"
+                f" --dangerously-bypass-approvals-and-sandbox{chosen}"
+            )
             return cls(
                 name=name,
-                command="exec codex exec --skip-git-repo-check --dangerously-bypass-hook-trust"
-                f' --dangerously-bypass-approvals-and-sandbox{chosen} "$1"',
+                command=f'exec codex exec {options} "$1"',
                 variables={"OPENAI_API_KEY": _NO_KEY},
                 files={".codex/config.toml": _CODEX, ".codex/hooks.json": json.dumps(_HOOKS)},
                 provider=_OPENAI,
                 executable="codex",
+                resume_command=f'exec codex exec {options} resume --last "$1"',
+                session=".codex/sessions/**/*.jsonl",
             )
         if name == "opencode":
             return cls(
@@ -193,6 +216,8 @@ class AgentProgram:
                 },
                 provider=_ANTHROPIC,
                 executable="opencode",
+                resume_command='printf %s "$1" | opencode run --continue',
+                session=".local/share/opencode/opencode.db",
             )
         if model:
             raise UsageError(

@@ -99,6 +99,7 @@ def run_agent(
     redact: Callable[[str], str] = str,
     observer: OutputObserver | None = None,
     cancellation: Cancellation | None = None,
+    check: Callable[[], object] = lambda: None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> AgentResult:
     """Run *program* in *sandbox*, the sandbox of *workspace*, until it ends.
@@ -112,6 +113,7 @@ def run_agent(
         redact: Applied to all text of an entry.
         observer: Gets its output as it arrives.
         cancellation: Ends it.
+        check: Is called several times a second; a ``WinkError`` that it raises ends the program.
         clock: Measures quiet moments.
 
     Raises:
@@ -120,7 +122,7 @@ def run_agent(
         SandboxError: If the sandbox failed.
         LedgerError: If an entry could not be written; the program was ended.
     """
-    return _Run(workspace, sandbox, program, limits or AgentLimits(), redact, clock).of(
+    return _Run(workspace, sandbox, program, limits or AgentLimits(), redact, check, clock).of(
         task, observer, cancellation
     )
 
@@ -133,6 +135,7 @@ class _Run:
         program: AgentProgram,
         limits: AgentLimits,
         redact: Callable[[str], str],
+        check: Callable[[], object],
         clock: Clock,
     ) -> None:
         self._workspace = workspace
@@ -140,6 +143,7 @@ class _Run:
         self._program = program
         self._limits = limits
         self._redact = redact
+        self._check = check
         self._clock = clock
         self._failure: WinkError | None = None
         self._n_entries = 0
@@ -215,12 +219,13 @@ class _Run:
     def _watch(self) -> str | None:
         """Make the entries that are due; why the program must be ended, or ``None``."""
         try:
+            self._check()
             self._take_reports()
             if not self._has_reported:
                 self._take_quiet_moment()
         except WinkError as error:
             self._failure = error
-            return "its edits cannot be recorded"
+            return "its edits cannot be recorded, or the caller ended it"
         if self._n_entries >= self._limits.most_entries:
             return f"it has made {counted(self._n_entries, 'entry', 'entries')}, which is the most"
         return None

@@ -102,6 +102,10 @@ class StartOptions(RunningOptions):
         str | None,
         typer.Option(help="PROVIDER:NAME of a model, or several with commas, taken in turn."),
     ] = None
+    agent: Annotated[
+        str | None,
+        typer.Option(help="An agent program in place of a model, as for `run`; see --models."),
+    ] = None
     script: Annotated[
         list[Path] | None,
         typer.Option(help="Play these turns instead; give it again for others, taken in turn."),
@@ -130,6 +134,8 @@ class StartOptions(RunningOptions):
             )
         if self.models and self.script:
             raise UsageError("attempts have one kind of model", hint="Give --models or --script.")
+        if self.agent is not None:
+            self._check_agent()
         if (self.junit or self.first) and not self.score:
             raise UsageError(
                 "without a command nothing is scored", hint="Add --score COMMAND, such as pytest."
@@ -137,6 +143,13 @@ class StartOptions(RunningOptions):
         check_sandbox(self.sandbox or AUTO_SANDBOX)
         self.check_ways(can_ask=can_ask)
         self.keep_mode(can_ask=can_ask)
+
+    def _check_agent(self) -> None:
+        if self.script:
+            raise UsageError("attempts have one kind of model", hint="Give --agent or --script.")
+        self.check_agent()
+        if self.engine != "local":
+            raise UsageError("an agent program runs on this machine", hint="Leave out --engine.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

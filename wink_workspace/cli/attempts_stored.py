@@ -5,11 +5,12 @@ What a run needs to be continued is stored with it, without secrets. The setting
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from wink_workspace.clock import Budget
 from wink_workspace.errors import UsageError
+from wink_workspace.sandbox import DEFAULT_SANDBOX
 
 from .attempts_options import RunningOptions, StartOptions
 from .context import CommandContext
@@ -20,6 +21,7 @@ from .sandbox_options import chosen_sandbox, configured, running_config
 if TYPE_CHECKING:
     from wink_workspace.attempts import Engine, RunStatus
 
+    from .agent_run import AgentAttempt
     from .model_attempt import ModelAttempt, RedactedScore
 
 __all__ = ["AttemptsWork", "StoredRun"]
@@ -42,7 +44,7 @@ class AttemptsWork:
         first: Whether it ends when an attempt has passed.
     """
 
-    attempt: ModelAttempt
+    attempt: ModelAttempt | AgentAttempt
     scorer: RedactedScore | None
     engine: Engine
     budget: Budget
@@ -65,23 +67,29 @@ class StoredRun:
     first: bool
     max_turns: int
     deadline_s: float
+    agent: str = ""
 
     @classmethod
     def of(cls, context: CommandContext, options: StartOptions, limits: RunLimits) -> Self:
         """For a new run."""
         names = [name.strip() for name in (options.models or "").split(",") if name.strip()]
-        models = () if options.script else (*names,) or (known_model(context, None),)
+        models = tuple(names)
+        if not (names or options.script or options.agent):
+            models = (known_model(context, None),)
         return cls(
             task=context.redact(options.task),
-            models=tuple(models),
+            models=() if options.script else models,
             scripts=tuple(str(path.absolute()) for path in options.script or ()),
-            sandbox=chosen_sandbox(context, context.settings_for().sandbox, image=options.image),
+            sandbox=DEFAULT_SANDBOX
+            if options.agent
+            else chosen_sandbox(context, context.settings_for().sandbox, image=options.image),
             score=context.redact(options.score),
             junit=options.junit,
             score_timeout_s=options.score_timeout_s,
             first=options.first,
             max_turns=limits.turns,
             deadline_s=limits.time,
+            agent=options.agent or "",
         )
 
     @classmethod
@@ -111,8 +119,9 @@ class StoredRun:
                 the price of a model is not known.
         """
         from wink_workspace.adapters import load_script
-        from wink_workspace.attempts import engine_at
 
+        if self.agent:
+            return self._work(context, options, limits, self._agents(context, options, limits))
         from .model_attempt import ModelAttempt
 
         for model in self.models:
@@ -127,6 +136,30 @@ class StoredRun:
             config=config,
             limits=limits,
         )
+        return self._work(context, options, limits, attempt)
+
+    def _agents(
+        self, context: CommandContext, options: RunningOptions, limits: RunLimits
+    ) -> AgentAttempt:
+        from wink_workspace.agents import AgentProgram
+
+        from .agent_run import AgentAttempt, ContainedAgent
+
+        programs = [AgentProgram.named(self.agent, model=name) for name in self.models or ("",)]
+        given = replace(options.given, max_turns=limits.turns, deadline_s=limits.time)
+        agents = (ContainedAgent(context, each, given, options.image) for each in programs)
+        return AgentAttempt(agents=tuple(agents), task=self.task)
+
+    def _work(
+        self,
+        context: CommandContext,
+        options: RunningOptions,
+        limits: RunLimits,
+        attempt: ModelAttempt | AgentAttempt,
+    ) -> AttemptsWork:
+        from wink_workspace.attempts import engine_at
+
+        config = attempt.config
         return AttemptsWork(
             attempt=attempt,
             scorer=self._scorer(context, options),

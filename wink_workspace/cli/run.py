@@ -8,6 +8,7 @@ other commands take to run.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -58,6 +59,7 @@ from .workspaces import remove_finished_runs
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ModelTurn, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
+    from wink_workspace.agents import AgentProgram
     from wink_workspace.filesystem import Diff, Filesystem
     from wink_workspace.project import Settings
     from wink_workspace.prompt import Prompt, Section
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         RecordedRun,
         RunAbout,
         Workspace,
+        WorkspaceFolder,
     )
 
     from .agent_run import ContainedAgent
@@ -104,6 +107,10 @@ _WAY_OF_WORKING: Final = """
 """
 
 _NOTHING_TO_APPLY: Final = ("a run in place leaves nothing to apply", "Leave out --apply.")
+_AGENT_NEEDS_CONTAINER: Final = (
+    "an agent program needs a container, and a workspace that is a copy",
+    "Use --repo or --workspace, and leave out --in-place and --sandbox.",
+)
 _SANDBOX_NEEDS_COPY: Final = (
     "a sandbox needs a workspace that is a copy",
     "Leave out --sandbox.",
@@ -191,6 +198,15 @@ class WorkOptions:
     def has_sandbox(self) -> bool:
         """Whether code runs in a sandbox."""
         return self.sandbox not in (None, NO_SANDBOX, AUTO_SANDBOX)
+
+    def check_agent(self) -> None:
+        """Raise ``UsageError`` if an option is not for an agent program."""
+        _refuse(self.sandbox not in (None, *_CONTAINERS), *_AGENT_NEEDS_CONTAINER)
+        _refuse(
+            _n_given(self.max_tokens, self.max_cost_usd),
+            "the tokens of an agent program are not known",
+            "Limit it with --max-turns, which counts its entries, or --deadline.",
+        )
 
     def check_ways(self, *, can_ask: bool) -> None:
         """Raise ``UsageError`` if what to do with the changes is not clear."""
@@ -291,20 +307,12 @@ class RunOptions(WorkOptions):
         self.check_ways(can_ask=can_ask)
 
     def _check_agent(self) -> None:
+        self.check_agent()
+        _refuse(self.in_place or self.source is not None, *_AGENT_NEEDS_CONTAINER)
         _refuse(
-            self.in_place or self.source is not None or self.sandbox not in (None, *_CONTAINERS),
-            "an agent program needs a container, and a workspace that is a copy",
-            "Use --repo or --workspace, and leave out --in-place and --sandbox.",
-        )
-        _refuse(
-            _n_given(self.max_tokens, self.max_cost_usd),
-            "the tokens of an agent program are not known",
-            "Limit it with --max-turns, which counts its entries, or --deadline.",
-        )
-        _refuse(
-            self.resume or self.record is not None,
+            self.record is not None,
             "the turns of an agent program are not known",
-            "Leave out --record and --resume; --workspace NAME --agent … TASK works on.",
+            "Leave out --record.",
         )
 
 
@@ -374,8 +382,9 @@ def _run_agent(
 ) -> None:
     """As ``run``, with an agent program of others in place of a model."""
     from wink_workspace.agents import AgentProgram
+    from wink_workspace.workspace import RecordedRun
 
-    from .agent_run import ContainedAgent
+    from .agent_run import CONTINUE, ContainedAgent
 
     program = AgentProgram.named(options.agent or "", model=options.model or "")
     agent = ContainedAgent(context, program, options.given, options.image)
@@ -383,10 +392,44 @@ def _run_agent(
     _refuse(_is_in_place(workspace, name), *_SANDBOX_NEEDS_COPY)
     check_branch(options, Path(workspace.info.source))
     display.diff_of = _diff_of(context, options, workspace)
-    place, message = _Place(workspace=workspace, name=name), options.task
-    while message:
-        report = _agent_report(context, options, agent, place, message, feed)
+    place, message = _Place(workspace=workspace, name=name), ""
+    workspace_id, branch = split_name(name)
+    folder = context.storage.folder(workspace_id).of_branch(branch)
+    if options.resume:
+        record, message = _interrupted_agent(folder, program, name), CONTINUE
+        agent = ContainedAgent(context, program, options.given, options.image, record.about)
+        record = replace(record, about=agent.noted_in(record.about))
+        record.keep_about()
+    else:
+        about = agent.about(options.task, after_entry=workspace.head.number)
+        record = RecordedRun.begin(folder, about)
+    while True:
+        report = _agent_report(context, options, agent, place, record, message, feed)
         message = _finish(context, options, place, report, feed)
+        if not message:
+            return
+        record = RecordedRun.begin(folder, _of_message(context, record, workspace, message))
+
+
+def _interrupted_agent(folder: WorkspaceFolder, program: AgentProgram, name: str) -> RecordedRun:
+    """The run of an agent program to resume."""
+    from wink_workspace.workspace import RecordedRun
+
+    record = RecordedRun.newest(folder)
+    _refuse(record is None, f"{name} has no run to resume", "Start one with a task.")
+    assert record is not None  # noqa: S101 - refused above
+    about = record.about
+    _refuse(
+        not about.is_agent or about.model != program.name,
+        f"the last run of {name} was not one of {program.name}",
+        f"Leave out --resume, and give a task; or continue the run of {about.model or 'a script'}.",
+    )
+    _refuse(
+        record.is_finished,
+        f"the last run of {name} has ended",
+        "Leave out --resume, and give a task.",
+    )
+    return record
 
 
 def _agent_report(
@@ -394,32 +437,30 @@ def _agent_report(
     options: RunOptions,
     agent: ContainedAgent,
     place: _Place,
-    task: str,
+    record: RecordedRun,
+    message: str,
     feed: RunFeed,
 ) -> RunReport:
-    """Let the agent program work on *task*; show and publish what happens."""
+    """Let the agent program work; a *message* continues its session. Show what happens."""
     from wink_workspace.session import ToolInvoked
-    from wink_workspace.workspace import RecordedRun
 
     workspace = place.workspace
     assert workspace is not None  # noqa: S101 - an agent program works in a workspace
-    workspace_id, branch = split_name(place.name)
-    record = RecordedRun.begin(
-        context.storage.folder(workspace_id).of_branch(branch),
-        agent.about(task, after_entry=workspace.head.number),
-    )
     calls, started_s = workspace.session[ToolInvoked], SYSTEM_CLOCK.monotonic_s()
     n_earlier = len(calls)
     _print_place(context, place.name, workspace)
     try:
         with _published_in(workspace, record, feed, context.redact) as messages:
-            answer = agent.answer(workspace, task, messages)
-    except AgentError as error:
-        error.hint = f"Its edits are kept: wink-workspace log {place.name}"
+            answer = agent.answer(workspace, record, message=message, messages=messages)
+    except (WinkError, KeyboardInterrupt) as error:
+        if isinstance(error, AgentError):
+            error.hint = f"Its edits are kept: wink-workspace log {place.name}"
+        agent_name = shlex.quote(options.agent or "")
+        command = f"wink-workspace run --workspace {place.name} --agent {agent_name} --resume"
+        context.err.print(f"resume with: {command}", markup=False)
         raise
     finally:
         context.err.print(f"elapsed: {elapsed(SYSTEM_CLOCK.monotonic_s() - started_s)}")
-    record.keep_answer(answer)
     return RunReport(
         answer=answer,
         calls=calls.all()[n_earlier:],
@@ -669,7 +710,7 @@ def _prepare(
         _refuse(
             about is not None and about.is_agent,
             f"the last run of {prepared.name} was one of an agent program",
-            f"Start it again: --workspace {prepared.name} --agent … TASK.",
+            f"Continue it: --workspace {prepared.name} --agent NAME --resume.",
         )
     limits = RunLimits.of(options.given, context.settings_for(), about)
     name = _model_name(context, options, about)
@@ -1023,12 +1064,7 @@ def _continued(
     workspace, record = prepared.workspace, prepared.record
     assert workspace is not None  # noqa: S101 - only the changes of a workspace are asked about
     assert record is not None  # noqa: S101 - each of its runs is recorded
-    about = replace(
-        record.about,
-        after_entry=workspace.head.number,
-        follows=record.number,
-        message=context.redact(message),
-    )
+    about = _of_message(context, record, workspace, message)
     workspace_id, branch = split_name(prepared.name)
     following = RecordedRun.begin(context.storage.folder(workspace_id).of_branch(branch), about)
     conversation = following.conversation(workspace)
@@ -1036,6 +1072,18 @@ def _continued(
         prepared,
         record=following,
         conversation=following.with_natives(conversation, model.load_native),
+    )
+
+
+def _of_message(
+    context: CommandContext, record: RecordedRun, workspace: Workspace, message: str
+) -> RunAbout:
+    """The start of a run that continues a finished one with a *message* of the user."""
+    return replace(
+        record.about,
+        after_entry=workspace.head.number,
+        follows=record.number,
+        message=context.redact(message),
     )
 
 

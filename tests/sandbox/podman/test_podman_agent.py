@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -182,6 +183,114 @@ def test_a_killed_run_keeps_its_entries_and_its_last_edit_is_an_external_one(
     _check_kept(machine)
 
 
+@pytest.mark.behaviour(210)
+def test_a_run_of_an_agent_program_is_resumed_in_its_workspace_within_its_limits(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = Turn("", (edit("class Parse", "# one\nclass Parse"),))
+    second = Turn("", (edit("# one", "# two"),))
+    with machine.provider(first, second, Turn("All done.")) as provider:
+        assert main([*machine.arguments, "--max-turns", "1"]) == 1
+        err = capfd.readouterr().err
+        resume = [
+            "run",
+            "--workspace",
+            machine.workspace,
+            "--agent",
+            "python3 agent.py",
+            "--resume",
+        ]
+        assert f"resume with: wink-workspace {' '.join(resume)}".replace(
+            "python3 agent.py", "'python3 agent.py'"
+        ) in " ".join(err.split())
+
+        assert main(resume) == 2
+        assert "has reached its limit" in capfd.readouterr().err
+        assert len(provider.requests) == 1
+
+        assert main([*resume, "--max-turns", "9", "--yes"]) == 0
+        out, err = capfd.readouterr()
+        assert "All done." in out
+        assert "python3 has no session that it can continue, so it starts again" in err
+        assert [each["content"] for each in provider.requests[-1]["messages"][:1]] == ["Fix it."]
+
+        assert main(resume) == 2
+        assert "has ended" in capfd.readouterr().err
+    with machine.opened() as workspace:
+        assert [subject[:20] for subject in subjects(workspace)] == [
+            *["call: python3 edit: "] * 2,
+            "call: python3: Exit ",
+        ]
+
+
+@pytest.mark.behaviour(211)
+def test_attempts_of_an_agent_program_are_scored_each_in_a_fork_of_its_own(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = (
+        Turn("", (edit("class Parse", "# one\nclass Parse"),)),
+        Turn("First."),
+        Turn("", (edit("class Parse", "# two\nclass Parse"),)),
+        Turn("Second."),
+    )
+    source = machine.root / "source"
+    command = [*("attempts", "Fix it.", "--repo", str(source), "-n", "2", "--workers", "1")]
+    command += [*("--agent", "python3 agent.py", "--keep", "best", "--score")]
+    with machine.provider(*steps):
+        assert main([*command, f"grep -q '# two' {FILE}", "--json"]) == 0
+
+    out, err = capfd.readouterr()
+    run = json.loads(out)
+    assert [each["passed"] for each in run["attempts"]] == [False, True], err
+    assert [each["n_calls"] for each in run["attempts"]] == [2, 2]
+    with machine.opened() as workspace:
+        diff = workspace.diff()
+        assert "+# two" in diff
+        assert "+# one" not in diff
+    assert "# two" not in (source / FILE).read_text()
+    assert KEY not in out + err
+    assert machine.holds_no_key()
+
+
+def test_a_second_agent_program_on_a_workspace_is_refused_and_the_first_loses_nothing(
+    machine: Machine,
+) -> None:
+    seconds: list[subprocess.CompletedProcess[str]] = []
+
+    def start_second() -> None:
+        command = [
+            "run",
+            "Fix it.",
+            "--workspace",
+            machine.workspace,
+            "--agent",
+            "python3 agent.py",
+        ]
+        variables = {**os.environ, **machine.variables}
+        seconds.append(
+            subprocess.run([WINK, *command], env=variables, capture_output=True, text=True)
+        )
+        first.kill()
+
+    steps = (
+        Turn("", (edit("class Parse", "# one\nclass Parse"),)),
+        Turn("", (edit("msg: Final", "# two\n    msg: Final", silent=True),)),
+        HangingTurn(Turn("Now"), n_events=1, then=start_second),
+    )
+    with machine.provider(*steps) as provider:
+        command = [str(WINK), *machine.arguments]
+        first = subprocess.Popen(command, env={**os.environ, **machine.variables})
+        assert first.wait(120) == -signal.SIGKILL
+
+    (second,) = seconds
+    assert second.returncode == 1
+    error = " ".join(second.stderr.split())
+    assert f"process {first.pid}" in error
+    assert "resume with" not in error
+    assert len(provider.requests) == 3
+    _check_kept(machine)
+
+
 @pytest.mark.behaviour(207)
 def test_a_killed_container_ends_the_run_and_nothing_is_lost(
     machine: Machine, capfd: pytest.CaptureFixture[str]
@@ -337,6 +446,15 @@ def test_calls_of_a_real_agent_program_are_entries_and_a_kill_loses_nothing(
         assert any(place.startswith("/proc/") for place in places[HOME])
         assert f"/workspace/{FILE}" in places["# three"]
     assert len(found) == bool(killed)
+    if killed == "host":
+        with machine.provider(Turn("All done."), **place) as provider:
+            command = [*("run", "--workspace", machine.workspace, "--agent", name, "--resume")]
+            command += [] if name == "claude-code" else ["--model", "scripted"]
+            assert main([*command, "--yes"]) == 0
+        conversation = str(provider.requests)
+        assert "You were interrupted." in conversation
+        assert "Fix it." in conversation  # in the same session
+        assert "starts again" not in capfd.readouterr().err
 
 
 def _pid_in_container(program: str = "agent.py") -> int:
