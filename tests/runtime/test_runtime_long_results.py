@@ -131,3 +131,15 @@ def test_file_in_place_of_the_directory_costs_only_the_path(workspace: Workspace
     text = answer(workspace, ToolCall("report"), section(ToolResult.ok(WHOLE)))
     assert "characters left out …]" in text
     assert workspace.files.read_bytes(".wink-output") == b"a file of the user"
+
+
+@pytest.mark.parametrize("link", [".wink-output", ".wink-output/report.txt"])
+def test_link_in_the_source_does_not_lead_to_a_file_of_the_user(
+    workspace: Workspace, link: str
+) -> None:
+    workspace.files.write_text("src/report.txt", "of the user")
+    target = "src" if link == ".wink-output" else "../src/report.txt"
+    workspace.files.symlink(link, target)
+    text = answer(workspace, ToolCall("report"), section(ToolResult.ok(WHOLE)))
+    assert "characters left out …]" in text
+    assert workspace.files.read_bytes("src/report.txt") == b"of the user"

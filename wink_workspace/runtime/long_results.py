@@ -59,6 +59,8 @@ def _stored(text: str, tool: str, files: Filesystem) -> str | None:
         return None
     path = files.output_folder / f"{_NOT_IN_A_NAME.sub('-', tool)[:64]}.txt"
     try:
+        if files.resolve(path) != path:
+            return None  # a link leads to a file of the user
         files.write_text(path, "\n".join(_wrapped(text)))
     except FilesystemError:
         return None  # the directory is read-only, or a file has its name
