@@ -23,7 +23,11 @@ PODMAN = """\
 #!/bin/sh
 echo "$*" >> "$NOTES/podman"
 case "$1 $2" in
-    "image ls") cat "$NOTES/listed" 2>/dev/null || echo "[]" ;;
+    "image ls") if read -r error 2>/dev/null < "$NOTES/vanishes"; then
+            [ -e "$NOTES/always" ] || : > "$NOTES/vanishes"
+            echo "$error" >&2; exit 125
+        fi
+        cat "$NOTES/listed" 2>/dev/null || echo "[]" ;;
     build*) [ -e "$NOTES/fails" ] && { echo "step 3 went wrong"; exit 9; }
         cp "$NOTES/built" "$NOTES/listed" 2>/dev/null
         echo "STEP 1/1" ;;
@@ -101,6 +105,23 @@ def python(fake: FakePrograms) -> Recipe:
     wanted = recipe("python")
     fake.add_image(wanted)
     return wanted
+
+
+def test_images_are_listed_again_if_one_was_deleted_meanwhile(fake: FakePrograms) -> None:
+    (fake.notes / "vanishes").write_text("Error: reading image: image not known\n")
+    assert fake.store.by_name() == {}
+    assert len(fake.calls()) == 2
+
+
+@pytest.mark.parametrize(("error", "n_calls"), [("image not known", 5), ("no space left", 1)])
+def test_listing_images_ends_with_an_error_that_stays(
+    fake: FakePrograms, error: str, n_calls: int
+) -> None:
+    (fake.notes / "vanishes").write_text(f"Error: {error}\n")
+    (fake.notes / "always").touch()
+    with pytest.raises(SandboxUnavailableError, match=error):
+        fake.store.find("python")
+    assert len(fake.calls()) == n_calls
 
 
 def test_a_current_image_is_not_rebuilt(fake: FakePrograms, python: Recipe) -> None:

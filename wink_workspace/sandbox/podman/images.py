@@ -67,6 +67,8 @@ SOURCE_LABEL: Final = "wink-workspace.source"
 
 _EPOCH: Final = 1  # time of every file in a root filesystem, so that builds are reproducible
 _LISTS: Final = ("packages.txt", "commands.txt")
+_VANISHED: Final = "image not known"  # in what podman prints
+_MOST_QUERIES: Final = 5
 """The files of a recipe that add lines to those of its parent."""
 
 
@@ -174,20 +176,29 @@ class ImageStore:
         Raises:
             SandboxUnavailableError: If ``podman`` is not installed or fails.
         """
-        found = self.programs.podman("image", "ls", "--format", "json", "--no-trunc", reference)
-        return next(iter(_images(found, reference)), None)
+        return next(iter(_images(self._listed(reference), reference)), None)
 
     def by_name(self) -> dict[str, SandboxImage]:
         """Every image in the store, by each of its names; raises as ``find``."""
-        found = self.programs.podman("image", "ls", "--format", "json", "--no-trunc")
-        return {image.reference: image for image in _images(found)}
+        return {image.reference: image for image in _images(self._listed())}
 
     def all(self) -> tuple[SandboxImage, ...]:
         """Our images in the store; raises as ``find``."""
-        found = self.programs.podman(
-            "image", "ls", "--format", "json", "--no-trunc", "--filter", f"label={RECIPE_LABEL}"
-        )
-        return _images(found)
+        return _images(self._listed("--filter", f"label={RECIPE_LABEL}"))
+
+    def _listed(self, *arguments: str) -> str:
+        """What ``podman image ls`` prints, as JSON.
+
+        It fails if another process deletes an image meanwhile, so it is then asked again.
+        """
+        command = ("image", "ls", "--format", "json", "--no-trunc", *arguments)
+        for _ in range(_MOST_QUERIES - 1):
+            try:
+                return self.programs.podman(*command)
+            except SandboxUnavailableError as error:
+                if _VANISHED not in str(error):
+                    raise
+        return self.programs.podman(*command)
 
     def is_current(self, wanted: Recipe) -> bool:
         """Whether the store has the image, built from this version of the recipe."""
