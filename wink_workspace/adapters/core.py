@@ -168,8 +168,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             session: Stores state and the record of calls.
             deadline: Checked before every turn and every call.
             budget_tracker: Counts tokens; checked before every turn and every call.
-            conversation: The messages of an interrupted run, to continue it.
-                Unanswered calls of its last turn are run first.
+            conversation: The messages of an interrupted run, to continue it. Unanswered calls of
+                its last turn are run first; the model gets messages of the user after them.
             bus: Also receives every event of the session during the evaluation. The default is
                 the session's own bus, which a handler has as ``context.event_bus``.
             cancellation: Ends the run from any thread. A running call is rolled back, and no
@@ -283,10 +283,13 @@ class _Evaluation(Generic[OutputT]):
         self._render()
 
     def run(self, conversation: Sequence[Message]) -> PromptResponse[OutputT]:
-        for message in conversation:
+        open_calls, n_before = _unanswered(conversation)
+        for message in conversation[:n_before]:
             self._continue_from(message)
-        for call in _unanswered(conversation):
+        for call in open_calls:
             self._run_call(call)
+        for message in conversation[n_before:]:
+            self._continue_from(message)
         while self._n_turns < self._adapter.limits.max_turns:
             turn = self._request_turn()
             if turn.tool_calls:
@@ -492,15 +495,19 @@ class _Evaluation(Generic[OutputT]):
         return PromptEvaluationError(message, phase=phase, prompt_name=prompt_name, hint=hint)
 
 
-def _unanswered(conversation: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the calls of the last turn in *conversation* that have no answer."""
+def _unanswered(conversation: Sequence[Message]) -> tuple[tuple[ToolCall, ...], int]:
+    """The calls of the last turn without an answer, and how many messages come before theirs.
+
+    Providers want the answers to calls before any other message.
+    """
     answered: set[str] = set()
-    for message in reversed(conversation):
+    for n, message in reversed(list(enumerate(conversation, start=1))):
         if isinstance(message, AssistantMessage):
-            return tuple(call for call in message.tool_calls if call.id not in answered)
+            calls = tuple(call for call in message.tool_calls if call.id not in answered)
+            return calls, n + len(answered) if calls else len(conversation)
         if isinstance(message, ToolMessage):
             answered.add(message.call_id)
-    return ()
+    return (), len(conversation)
 
 
 def _strip_fence(text: str) -> str:
