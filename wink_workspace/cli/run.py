@@ -9,6 +9,7 @@ other commands take to run.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -93,6 +94,7 @@ __all__ = [
     "workspace_for_run",
 ]
 
+_MAX_INPUT_BYTES: Final = 2**20
 _CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
 
 _DEFAULT_TASK: Final = (
@@ -250,6 +252,14 @@ class RunOptions(WorkOptions):
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
     ] = False
+    message: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="With --resume: send the model this message, also if it has ended with an answer;"
+            " - reads it from standard input.",
+        ),
+    ] = None
     attach: Annotated[
         bool, typer.Option("--attach", help="Only watch a run that is in progress, until it ends.")
     ] = False
@@ -301,7 +311,12 @@ class RunOptions(WorkOptions):
         _refuse(
             self.resume and has_task,
             "a resumed run keeps its task",
-            "Give --resume without a task.",
+            "Give no task; --message sends the model a text.",
+        )
+        _refuse(
+            self.message is not None and not self.resume,
+            "--message continues the last run",
+            "Add --resume, or give a TASK.",
         )
         _refuse(self.has_sandbox and (self.in_place or in_memory), *_SANDBOX_NEEDS_COPY)
         self.check_ways(can_ask=can_ask)
@@ -313,6 +328,11 @@ class RunOptions(WorkOptions):
             self.record is not None,
             "the turns of an agent program are not known",
             "Leave out --record.",
+        )
+        _refuse(
+            self.message is not None,
+            "--message continues the run of a model",
+            "Leave it out, and --resume, and give the text as a task.",
         )
 
 
@@ -335,6 +355,8 @@ def run(context: CommandContext, options: RunOptions) -> None:
     workspace until you say so.
     """
     options.check(can_ask=context.can_ask)
+    if options.message is not None:
+        options = replace(options, message=_message(options.message))
     if options.attach:
         from .attaching import attach
 
@@ -356,7 +378,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
             redact=context.redact,
         )
         feed = RunFeed(display, redact=context.redact)
-        if options.source is None:
+        if options.source is None and options.message is None:  # it may be that of a finished run
             remove_finished_runs(context)
         if options.agent is not None:
             _run_agent(context, options, opened, display, feed)
@@ -371,6 +393,16 @@ def run(context: CommandContext, options: RunOptions) -> None:
             meter = meter.of_next(prepared.record)
             adapter = _recorded(options, prepared, model, meter, append=True)
             report = _evaluate(context, prepared, adapter, meter, feed)
+
+
+def _message(given: str) -> str:
+    """The text of --message."""
+    from wink_workspace.workspace.live_runs import check_message
+
+    if given == "-":
+        given = sys.stdin.buffer.read(_MAX_INPUT_BYTES).decode("utf-8", "surrogateescape")
+    check_message(given)
+    return given
 
 
 def _run_agent(
@@ -719,9 +751,9 @@ def _prepare(
     if prepared is None:
         prepared = _prepare_new(context, options, opened)
     record = prepared.record
-    if about is not None and record is not None and adapter.model_name == about.model:
-        with_natives = record.with_natives(prepared.conversation, adapter.load_native)
-        prepared = replace(prepared, conversation=with_natives)
+    if about is not None:
+        prepared = _resumed(context, prepared, adapter, options.message)
+        record = prepared.record
     if record is not None:
         record = replace(record, about=limits.noted_in(record.about))
         record.keep_about()
@@ -878,7 +910,7 @@ def _open_workspace(
         name = context.in_place_workspace(repo)
         return opened.enter_context(context.open(name)), name
     if options.resume:
-        name = _interrupted_workspace(context, repo)
+        name = _last_workspace(context, repo, interrupted=options.message is None)
         return opened.enter_context(context.open(name)), name
     workspace = workspace_for_run(context, repo, opened)
     return workspace, workspace.info.id
@@ -906,18 +938,19 @@ def check_branch(options: WorkOptions, source: Path) -> None:
     )
 
 
-def _interrupted_workspace(context: CommandContext, repo: Path) -> str:
-    """The newest workspace that is a copy of *repo* and whose last run was interrupted."""
+def _last_workspace(context: CommandContext, repo: Path, *, interrupted: bool) -> str:
+    """The newest workspace that is a copy of *repo* and had a run, or an *interrupted* one."""
     from wink_workspace.workspace import RecordedRun
 
     storage = context.storage
     for info in storage.all():
         if info.mode != "in_place" and Path(info.source) == repo:
             newest = RecordedRun.newest(storage.folder(info.id))
-            if newest is not None and not newest.is_finished:
+            if newest is not None and not (interrupted and newest.is_finished):
                 return info.id
     raise UsageError(
-        f"no run over {repo} was interrupted", hint="Name the workspace with --workspace."
+        f"no run over {repo} was interrupted" if interrupted else f"there was no run over {repo}",
+        hint="Name the workspace with --workspace.",
     )
 
 
@@ -941,7 +974,7 @@ def _record(
     if record is None:
         raise UsageError(f"{name} has no run to resume", hint="Start one with a task.")
     record.drop_half_turn()
-    return record, record.conversation(workspace)
+    return record, () if options.message else record.conversation(workspace)
 
 
 def _is_in_place(workspace: Workspace, name: str) -> bool:
@@ -1055,6 +1088,30 @@ def _published_in(
     run.end()
 
 
+def _resumed(
+    context: CommandContext, prepared: _Prepared, model: ProviderAdapter[None], message: str | None
+) -> _Prepared:
+    """The interrupted run, or the one that continues it, with its conversation."""
+    workspace, record, conversation = prepared.workspace, prepared.record, prepared.conversation
+    assert workspace is not None  # noqa: S101 - only runs in workspaces are resumed
+    assert record is not None  # noqa: S101 - and each of them is recorded
+    if message is not None:
+        if record.is_finished:
+            return _continued(context, prepared, model, message)
+        record.keep_message(context.redact(message))
+        conversation = record.conversation(workspace)
+    return replace(prepared, conversation=_in_format_of(model, record, conversation))
+
+
+def _in_format_of(
+    model: ProviderAdapter[None], record: RecordedRun, conversation: Sequence[Message]
+) -> tuple[Message, ...]:
+    """*conversation* with the turns that *model* made in the format of its provider."""
+    if model.model_name != record.about.model:
+        return tuple(conversation)
+    return record.with_natives(conversation, model.load_native)
+
+
 def _continued(
     context: CommandContext, prepared: _Prepared, model: ProviderAdapter[None], message: str
 ) -> _Prepared:
@@ -1071,7 +1128,7 @@ def _continued(
     return replace(
         prepared,
         record=following,
-        conversation=following.with_natives(conversation, model.load_native),
+        conversation=_in_format_of(model, following, conversation),
     )
 
 

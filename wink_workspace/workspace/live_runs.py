@@ -59,6 +59,7 @@ __all__ = [
     "RunEnded",
     "RunEvent",
     "RunInProgress",
+    "check_message",
 ]
 
 _log = logging.getLogger(__name__)
@@ -238,6 +239,7 @@ class PublishedRun:
     """
 
     def __init__(self, record: RecordedRun, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._record = record
         self._folder = record.folder / "live"
         self._clock = clock
         self._owner: WriterLock | None = None
@@ -246,6 +248,7 @@ class PublishedRun:
         self._second_s = clock.monotonic_s()
         shutil.rmtree(self._folder, ignore_errors=True)  # of a process that was killed
         try:
+            record.keep_problem("")
             self._folder.mkdir(mode=0o700)
             (self._folder / "messages").touch(mode=0o600)
             self._begin_file()
@@ -284,8 +287,16 @@ class PublishedRun:
         return tuple(str(json.loads(line)) for line in whole.splitlines())
 
     def end(self, problem: str = "") -> None:
-        """Publish the end of the run, and delete what was published; may be repeated."""
+        """Publish the end of the run, and delete what was published; may be repeated.
+
+        The *problem* stays in the record of the run.
+        """
         self.publish(RunEnded(problem=problem))
+        try:
+            if problem:
+                self._record.keep_problem(problem[:_MAX_TEXT_CHARS])
+        except OSError as error:
+            self._give_up(error)
         self._give_up()
 
     def _begin_file(self) -> None:
@@ -436,13 +447,10 @@ class RunInProgress:
         """Send it a message of the user, which the model gets after its present turn.
 
         Raises:
-            UsageError: If the message is empty or over 64 KiB, or the run is over.
+            UsageError: As ``check_message``, or if the run is over.
         """
+        check_message(message)
         content = json.dumps(message).encode() + b"\n"
-        if not message.strip() or len(content) > _MAX_MESSAGE_BYTES:
-            raise UsageError(
-                "the message is empty or over 64 KiB", hint="Send a shorter text, or a file's path."
-            )
         self._check_is_in_progress()
         try:
             file = os.open(self._folder / "messages", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -462,6 +470,18 @@ class RunInProgress:
         events, self._events, self._line = self._events, None, b""
         if events is not None:
             os.close(events)
+
+
+def check_message(text: str) -> None:
+    """Raise ``UsageError`` if *text* cannot be a message: empty, over 64 KiB, or not UTF-8."""
+    try:
+        n_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError("the message is not UTF-8", hint="Send text.") from error
+    if not text.strip() or n_bytes > _MAX_MESSAGE_BYTES:
+        raise UsageError(
+            "the message is empty or over 64 KiB", hint="Send a shorter text, or a file's path."
+        )
 
 
 def _over(name: str) -> UsageError:

@@ -8,6 +8,7 @@
         natives.jsonl   turns in the provider's own format, by number, if there is one
         spent.jsonl     time and cost up to a turn; the last line counts
         messages.jsonl  messages of the user, each with the number of turns before it
+        problem.txt     why it ended without an answer; missing while it runs, or if it was killed
         live/           while it runs; see ``live_runs``
 
 Turns are stored here, and answers in the ledger: a call and its answer belong to one commit, and
@@ -50,6 +51,7 @@ _VERSION: Final = 1
 _NATIVES: Final = "natives.jsonl"
 _SPENT: Final = "spent.jsonl"
 _MESSAGES: Final = "messages.jsonl"
+_PROBLEM: Final = "problem.txt"
 
 _RESUMED: Final = (
     "The run was interrupted here and continues now. Files may have changed meanwhile: read again "
@@ -196,6 +198,26 @@ class RecordedRun:
         """Store a message of the user that the model gets after its newest turn."""
         self._add(_MESSAGES, [len(self.turns()), text])
 
+    def keep_problem(self, text: str) -> None:
+        """Store why it ended without an answer; ``""`` deletes what an earlier process stored."""
+        if text:
+            (self.folder / _PROBLEM).write_text(text, encoding="utf-8", errors="replace")
+        else:
+            (self.folder / _PROBLEM).unlink(missing_ok=True)
+
+    @property
+    def problem(self) -> str:
+        """Why it ended without an answer; ``""`` if that is not known, or it did not."""
+        try:
+            return (self.folder / _PROBLEM).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def revision(self) -> str:
+        """Identifies the run and its last start; each process that continues it changes this."""
+        return f"{self.number}.{(self.folder / 'about.json').stat().st_mtime_ns}"
+
     def _messages(self) -> dict[int, list[UserMessage]]:
         """The messages of the user, by the number of turns before them."""
         found: defaultdict[int, list[UserMessage]] = defaultdict(list)
@@ -328,7 +350,10 @@ class RecordedRun:
             ScriptError: If its turns cannot be read.
         """
         if self.is_finished:
-            raise UsageError("the run is finished", hint="Start another run with a task.")
+            raise UsageError(
+                "the run is finished",
+                hint="Continue it with --message TEXT, or start another run with a task.",
+            )
         messages, is_open = self.own_messages(history)
         if messages and not is_open:
             messages.append(UserMessage(_RESUMED))
@@ -346,7 +371,7 @@ class RecordedRun:
     def own_messages(self, history: ReadableHistory) -> tuple[list[Message], bool]:
         """The messages of this run, and whether its last call has no answer."""
         answers, turns, sent = self._answers(history), self.turns(), self._messages()
-        messages: list[Message] = []
+        messages: list[Message] = [*sent.get(0, ())]
         is_open = False
         for number, turn in enumerate(turns, start=1):
             messages.append(
