@@ -16,6 +16,8 @@ import pytest
 from cli_user import DONE, FIX, READ, SHORT_RUN, CliUser, edit
 from model_server import KEY, HangingTurn, HttpFailure, Turn
 
+from wink_workspace.cli.background import BackgroundRun
+from wink_workspace.errors import UsageError
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 MESSAGE = "Derive it from ValueError."
@@ -52,7 +54,7 @@ def blocks(request: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(212)
 def test_a_message_continues_a_finished_run_with_its_conversation_files_and_limits(
     user: CliUser,
 ) -> None:
@@ -74,7 +76,7 @@ def test_a_message_continues_a_finished_run_with_its_conversation_files_and_limi
     assert len(server.requests) == 2, "the turns of all parts count"
 
 
-@pytest.mark.behaviour(209)
+@pytest.mark.behaviour(212)
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_message_resumes_an_interrupted_run_and_the_model_gets_it(
     user: CliUser, number: int
@@ -186,3 +188,33 @@ def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-P", "-m", "wink_workspace.cli", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip()
+
+
+def background(user: CliUser, message: str = MESSAGE) -> BackgroundRun:
+    """A process of the last run, or of a workspace that does not exist, which has ended."""
+    name = (user.workspaces or ["abc"])[0]
+    process = BackgroundRun(name, message, dict(os.environ))
+    process._waiting.join(60)
+    return process
+
+
+def test_a_run_in_the_background_takes_its_message_and_ends(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
+    user.run()
+    server = user.serve(DONE)
+    assert background(user).ending() == ""
+    assert blocks(server.requests[0])[-1] == ("user text", MESSAGE)
+    problem = background(user, "").ending()
+    assert problem is not None
+    assert problem.startswith("the run is finished. Continue it with --message")
+
+
+def test_the_last_error_of_a_run_in_the_background_is_kept(
+    user: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = background(user).ending()
+    assert problem is not None
+    assert problem.startswith("no workspace is called 'abc'.")
+    monkeypatch.setattr(sys, "executable", str(user.tmp_path / "gone"))
+    with pytest.raises(UsageError, match="cannot be started: No such file"):
+        background(user)

@@ -194,6 +194,7 @@ NOT_RUN = {
         ("docs/howto/project.md", "wink-workspace run"),
         ("docs/python.md", "wink-workspace eval 3f1"),
         ("docs/tutorial.md", "wink-workspace run"),
+        ("docs/ui.md", "wink-workspace run"),
     },
     "it is a program of others, or a server that runs until Ctrl-C": {
         ("README.md", "claude mcp add"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,10 +16,13 @@ from pathlib import Path
 
 import pytest
 from browser import AXE, serious_findings
+from cli_user import ANTHROPIC
+from model_server import Turn
 from playwright.sync_api import Page, Route, expect, sync_playwright
 from web_support import (
     HOSTILE,
     NAME,
+    HeldModel,
     attempt,
     attempts_of,
     edit,
@@ -52,10 +56,17 @@ class Site:
     process: subprocess.Popen[str]
     problems: list[str]
     requested: set[str]
+    model: HeldModel
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def model() -> Iterator[HeldModel]:
+    with HeldModel() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, model: HeldModel) -> Iterator[Site]:
     chromium = shutil.which("chromium")
     if chromium is None:
         if os.environ.get("CI"):
@@ -65,6 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     storage, name = make_history(root)
     command = [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), "XDG_STATE_HOME": f"{root}/state"}
+    environment |= model.variables
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
@@ -84,7 +96,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             page.on("request", lambda request: requested.add(request.url))
             page.goto(link)
             address = link.partition("/?")[0]
-            yield Site(storage, name, address, page, process, problems, requested)
+            yield Site(storage, name, address, page, process, problems, requested, model)
             browser.close()
     finally:
         process.send_signal(signal.SIGINT)
@@ -256,11 +268,41 @@ def test_a_run_is_watched_until_it_ends(site: Site, page: Page) -> None:
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#live")).to_have_text("live")
     assert run.messages() == ("Use the other file.",)
+    page.locator("#message").fill("Not sent yet")
     run.end("the budget is used up")
     expect(page.locator("#run .end")).to_contain_text("the budget is used up")
     expect(page.locator("#live")).to_have_text("The run is over.")
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
+    expect(page.locator("#message")).to_have_value("Not sent yet")
+    expect(page.locator("#next")).to_contain_text("--resume")
     page.reload()
-    expect(page.locator("main")).to_contain_text("--resume")
+    expect(page.locator("#next")).to_contain_text("the budget is used up")
+
+
+@pytest.mark.behaviour(213)
+def test_a_run_that_has_ended_is_continued_with_a_message(site: Site, page: Page) -> None:
+    """Two clicks start one run; its words and its end appear on the page."""
+    folder = site.storage.folder(site.workspace)
+    run = RecordedRun.begin(folder, RunAbout(f"Fix {HOSTILE}", ANTHROPIC, "none", 1))
+    run.script.write_text(json.dumps({"text": f"First answer. {HOSTILE}"}) + "\n")
+    site.model.hold()
+    site.model.steps.append(Turn("Second answer."))
+    opened(site)
+    page.get_by_role("link", name="Newest run").click()
+    expect(page.locator("#run")).to_contain_text("First answer.")
+    assert serious_findings(page) == []
+    page.locator("#message").fill("And the tests?")
+    page.get_by_role("button", name="Send and continue").dblclick(no_wait_after=True)
+    expect(page.locator("#live")).to_have_text("live", timeout=60_000)
+    expect(page.get_by_role("button", name="Stop the run")).to_be_visible()
+    site.model.release()
+    expect(page.locator("#live")).to_have_text("The run is over.")
+    expect(page.locator("#run")).to_contain_text("Second answer.")
+    expect(page.get_by_role("button", name="Send and continue")).to_be_visible()
+    newest = RecordedRun.newest(folder)
+    assert newest is not None
+    assert (newest.number, newest.about.message) == (run.number + 1, "And the tests?")
+    assert len(site.model.requests) == 1
 
 
 @pytest.mark.behaviour(149)
@@ -305,11 +347,12 @@ def test_the_pictures_in_the_readme_are_made_of_these_pages(
         workspace.files.write_text("notes.txt", "mine\n")
         edit(workspace, "parser.py", fixed + "\n\nFIRST_LINE = 1\n", "parser.py: name the number")
         shown = workspace.entry(3).id
-    page.set_viewport_size({"width": 1_240, "height": 640})
+    page.set_viewport_size({"width": 1_240, "height": 900})
     page.emulate_media(color_scheme="light")
     page.goto(f"{site.address}/w/{name}?entry={shown}")
     expect(page.locator("#live")).to_have_text("live")
     page.screenshot(path=pictures / "ui-timeline.png")
+    page.set_viewport_size({"width": 1_240, "height": 540})
     page.get_by_role("button", name="Apply…", exact=True).click()
     page.wait_for_url("**/choose")
     page.screenshot(path=pictures / "ui-apply.png")
@@ -340,6 +383,7 @@ def test_pages_fit_their_width_and_have_no_serious_barrier(
         "files": f"/w/{site.workspace}/files/main",
         "file": f"/w/{site.workspace}/files/main/app.py",
         "attempts": f"/w/{site.workspace}/attempts",
+        "run": f"/w/{site.workspace}/run",
         "compare": f"/w/{site.workspace}/compare?from=1&to=try",
     }
     page.emulate_media(color_scheme=scheme)

@@ -16,6 +16,7 @@ from wink_workspace.session import Outcome
 from wink_workspace.web.access import AccessGuard
 from wink_workspace.web.actions import Actions
 from wink_workspace.web.app import make_app
+from wink_workspace.web.continuing import RunProcess
 from wink_workspace.web.pages import Pages
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
 from wink_workspace.workspace.live_runs import (
@@ -66,7 +67,9 @@ class Run:
         self.record = RecordedRun.begin(self.folder, RunAbout(HOSTILE, "m", "none", 1))
         self.published = PublishedRun(self.record, clock=ManualClock())
         self.pages = Pages(self.storage, lambda text: text.replace(SECRET, "[redacted]"))
-        actions = Actions(self.pages, lambda _: pytest.fail("a run needs no open workspace"))
+        actions = Actions(
+            self.pages, lambda _: pytest.fail("a run needs no open workspace"), self.continue_run
+        )
         self.app = make_app(self.pages, actions=actions, form_token="t")[0]
         guard = AccessGuard(self.app, ManualClock(), form_token="t")
         guard.address = ADDRESS
@@ -78,6 +81,9 @@ class Run:
             follow_redirects=False,
         )
         self.browser.get(guard.link())
+
+    def continue_run(self, name: str, message: str) -> RunProcess:
+        pytest.fail(f"{name} is continued with {message!r}")
 
     def page(self, place: str = "run") -> str:
         return self.browser.get(f"/w/{self.name}/{place}".rstrip("/")).text

@@ -9,11 +9,15 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
+
+from model_server import ModelServer, Step
 
 from wink_workspace.attempts import AttemptContext, Attempts, LocalEngine, Score
 from wink_workspace.clock import TokenUsage
@@ -120,6 +124,29 @@ def fuzzed_places(storage: WorkspaceStorage, name: str, *, n: int, seed: int) ->
             yield f"/w/{name}/files/{workspace.head.id}"
 
 
+class HeldModel(ModelServer):
+    """A model that answers at once, or after ``hold`` only when it is released."""
+
+    def __init__(self, *steps: Step) -> None:
+        super().__init__(*steps)
+        self._may_answer = threading.Event()
+        self._may_answer.set()
+
+    def hold(self) -> None:
+        self._may_answer.clear()
+
+    def release(self) -> None:
+        self._may_answer.set()
+
+    def take(self, asked: dict[str, Any], headers: dict[str, str]) -> tuple[int, Step]:
+        self._may_answer.wait(60)
+        return super().take(asked, headers)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+        super().__exit__()
+
+
 @dataclass
 class Server:
     """A process that serves the pages, a browser's cookie for it, and where its link leads."""
@@ -152,12 +179,14 @@ class Server:
 
 
 @contextmanager
-def serving(storage: WorkspaceStorage, *arguments: str) -> Iterator[Server]:
-    """The command ``ui --write``; it is killed at the end."""
+def serving(
+    storage: WorkspaceStorage, *arguments: str, variables: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """The command ``ui --write``, with more *variables*; it is killed at the end."""
     home = str(storage.state_dir.parent)
     process = subprocess.Popen(
         [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": home, "XDG_STATE_HOME": home},
+        env={"PATH": os.environ["PATH"], "HOME": home, "XDG_STATE_HOME": home, **(variables or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

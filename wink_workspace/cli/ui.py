@@ -12,6 +12,7 @@ import typer
 
 from wink_workspace.errors import MissingExtraError
 
+from .background import BackgroundRun
 from .context import CommandContext
 
 __all__ = ["ui"]
@@ -21,7 +22,10 @@ WorkspaceArgument = Annotated[
 ]
 PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any free one.")]
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="Let the pages undo, restore, fork, merge and apply.")
+    bool,
+    typer.Option(
+        "--write", help="Let the pages undo, restore, fork, merge, apply, and continue runs."
+    ),
 ]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in your browser.")]
 
@@ -54,6 +58,9 @@ def ui(
         if context.can_ask:
             threading.Thread(target=print_links, args=(link,), daemon=True).start()
 
+    def continue_run(name: str, message: str) -> BackgroundRun:
+        return BackgroundRun(name, message, context.environment.variables)
+
     def print_links(link: Callable[[], str]) -> None:
         for _ in sys.stdin:
             context.out.print(link(), markup=False, style="bold")
@@ -63,6 +70,7 @@ def ui(
         redact=context.redact,
         on_ready=show,
         open_workspace=context.open if write else None,
+        continue_run=continue_run,
         workspace=workspace,
         port=port,
     )

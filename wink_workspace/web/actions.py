@@ -31,6 +31,7 @@ from wink_workspace.workspace import (
 )
 from wink_workspace.workspace.live_runs import RunInProgress
 
+from .continuing import Continuations, ContinueRun
 from .pages import Pages
 
 __all__ = ["Actions", "ApplyPage", "ChangedFile", "Form", "MovePage"]
@@ -83,9 +84,19 @@ class Actions:
     Args:
         pages: The data of the pages.
         open_workspace: Opens the branch ``WORKSPACE/BRANCH``, and recovers it from a crash.
+        continue_run: Continues a run in a process of its own; without it, no run is continued.
+
+    Attributes:
+        continuations: The runs that forms continue.
     """
 
-    def __init__(self, pages: Pages, open_workspace: Callable[[str], Workspace]) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        open_workspace: Callable[[str], Workspace],
+        continue_run: ContinueRun | None = None,
+    ) -> None:
+        self.continuations = None if continue_run is None else Continuations(pages, continue_run)
         self._pages = pages
         self._open = open_workspace
         self._one_at_a_time = threading.Lock()

@@ -6,8 +6,8 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
@@ -42,6 +42,7 @@ from wink_workspace.workspace.live_runs import RunEnded, RunInProgress
 
 from .actions import Actions, Form
 from .attempts import HEIGHT, WIDTH
+from .continuing import Continuation
 from .highlighting import code_style
 from .pages import NEW_ROWS, Pages, TimelinePage, diff_rows
 from .runs import run_line
@@ -54,6 +55,7 @@ _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")
 _KEEP_ALIVE_LOOKS: Final = 75
 _WAITS_PER_LOOK: Final = 4
+_STARTING_LOOKS: Final = 300
 _MOST_STREAMS: Final = 50
 _MOST_SHARED_ROWS: Final = 8
 _STATE: Final = re.compile("[0-9a-f]{32}")
@@ -82,6 +84,7 @@ class _Application:
     def __init__(self, pages: Pages, actions: Actions | None, form_token: str) -> None:
         self.stopping = _Stopping()
         self._actions = actions
+        self._continuations = actions and actions.continuations
         self._n_streams = 0
         self._shared_rows: OrderedDict[tuple[str, str, bool, str], Response] = OrderedDict()
         self._sharing = threading.Lock()
@@ -157,13 +160,37 @@ class _Application:
 
         return [
             Route(f"/w/{{workspace}}/{each.__name__}", each, methods=["POST"])
-            for each in (preview, move, fork, choose, apply, say, stop)
+            for each in (preview, move, fork, choose, apply, say, stop, self.resume)
         ]
 
     def _to_run(self, request: Request) -> Response:
-        branch = quote(next(iter(_form(request).get("branch", ())), ""))
+        branch = quote(_field(request, "branch"))
         url = f"/w/{_workspace(request)}/run?branch={branch}"
         return RedirectResponse(url, HTTPStatus.SEE_OTHER)
+
+    async def resume(self, request: Request) -> Response:
+        """Continue a run that has ended; the answer waits until it is in progress, for a minute."""
+        continuations = self._continuations
+        if continuations is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "this server does not continue runs")
+        workspace, branch = _workspace(request), _field(request, "branch")
+        message = _field(request, "message").strip()
+        begin = partial(continuations.begin, workspace, branch, _field(request, "run"), message)
+        started: Continuation | None = None
+        problem: str | None = None
+        for _ in range(_STARTING_LOOKS):
+            started = started or await anyio.to_thread.run_sync(begin)
+            if started is not None:
+                problem = await anyio.to_thread.run_sync(continuations.outcome, started)
+            if problem is not None or self.stopping.is_set:
+                break
+            await anyio.sleep(LOOK_S)
+        if started is None:
+            problem = "the process of the ended run still has the workspace. Try again."
+        if not problem:
+            return self._to_run(request)
+        page = partial(self._run_page, workspace, branch, problem=problem, message=message)
+        return await anyio.to_thread.run_sync(page)
 
     def workspaces(self, request: Request) -> Response:
         query = request.query_params.get("q", "")
@@ -337,24 +364,36 @@ class _Application:
         )
 
     def run(self, request: Request) -> Response:
-        """A run in progress: what is stored of it so far; the script adds the rest."""
-        workspace = _workspace(request)
+        """The newest run of a branch: what is stored of it so far, or how it ended."""
         branch = request.query_params.get("branch", MAIN_BRANCH)
-        line = self._pages.line
-        run = self._pages.run_in_progress(workspace, branch)
-        if run is None:
-            ending = line(self._pages.ending(workspace, branch))
-            return self._page("run.html", workspace=workspace, owner="", task="", ending=ending)
-        with closing(run):
-            return self._page(
-                "run.html",
-                workspace=workspace,
-                branch=branch,
-                owner=line(str(run.owner)),
-                task=line(run.record.about.task),
-                model=line(run.record.about.model),
-                lines=[run_line(event, line) for event in run.new_events()],
-            )
+        return self._run_page(_workspace(request), branch)
+
+    def _run_page(
+        self, workspace: str, branch: str, *, problem: str = "", message: str = ""
+    ) -> Response:
+        """The page of a run; with the *problem* that ended a process that continued it.
+
+        *message* is what the form has already.
+        """
+        with self._pages.reader(workspace) as reader:
+            others = [each for each in reader.heads() if each != branch]
+        run, continuations = self._pages.newest_run(workspace, branch), self._continuations
+        is_starting = can_continue = False
+        if run is not None and continuations is not None:
+            is_starting = continuations.is_starting(workspace, branch, run)
+            can_continue = not (is_starting or run.owner or run.is_agent)
+        return self._page(
+            "run.html",
+            status=HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
+            workspace=workspace,
+            branches=[branch, *others],
+            run=run,
+            ending="" if run and run.owner else self._pages.ending(workspace, branch),
+            is_starting=is_starting,
+            can_continue=can_continue,
+            problem=problem,
+            message=message,
+        )
 
     async def run_events(self, request: Request) -> Response:
         """A stream with the events of a run, from the oldest that is stored to its end."""
@@ -499,6 +538,10 @@ def _folds(request: Request) -> bool:
 def _form(request: Request) -> Form:
     form: Form = request.scope["form"]
     return form
+
+
+def _field(request: Request, name: str) -> str:
+    return next(iter(_form(request).get(name, ())), "")
 
 
 def _path_url(path: str) -> str:

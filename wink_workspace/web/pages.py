@@ -6,7 +6,9 @@ Only ``highlighted`` returns markup: that of a library which escapes the text.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,18 +29,20 @@ from wink_workspace.workspace import (
     WorkspaceReader,
     WorkspaceStorage,
 )
-from wink_workspace.workspace.live_runs import RunInProgress
+from wink_workspace.workspace.live_runs import ModelSpoke, RunInProgress
 from wink_workspace.workspace.reading import ReadableHistory
 from wink_workspace.workspace.summaries import summary_of
 
 from .attempts import RunItem, run_item
 from .highlighting import highlighted
+from .runs import RunLine, run_line
 from .turns import Turns
 
 __all__ = [
     "DiffRow",
     "FileLine",
     "Pages",
+    "RunPage",
     "TimelineItem",
     "TimelinePage",
     "WorkspaceItem",
@@ -57,6 +61,7 @@ _MAX_RECORD_BYTES: Final = 65_536
 _MAX_FILE_BYTES: Final = 1_048_576
 _MAX_IMAGE_BYTES: Final = 16 * 1_048_576
 _MAX_DIFF_CHARS: Final = 200_000
+_MAX_ANSWER_CHARS: Final = 20_000
 _IMAGES: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -129,6 +134,33 @@ class DiffRow:
     kind: str
     old: str
     new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """The newest run of a branch.
+
+    Attributes:
+        name: The workspace or fork, as the commands call it.
+        revision: As in ``RecordedRun``.
+        task: What the user asked for.
+        message: The message with which the user continued it; ``""`` if there is none.
+        model: The model, or the agent program.
+        is_agent: Whether it is one of an agent program.
+        owner: Its process; ``""`` if it has ended.
+        lines: What it did so far; its answer, if it has ended.
+        is_finished: Whether it has answered.
+    """
+
+    name: str
+    revision: str
+    task: str
+    message: str
+    model: str
+    is_agent: bool
+    owner: str
+    lines: Sequence[RunLine]
+    is_finished: bool
 
 
 class Pages:
@@ -233,16 +265,50 @@ class Pages:
         return found
 
     def ending(self, workspace: str, branch: str) -> str:
-        """How the newest run of a branch ended, and what can be done now."""
+        """How the newest run of a branch ended, and the command that continues it."""
         run = RecordedRun.newest(self._branch_folder(workspace, branch))
         if run is None:
             return "There was no run on this branch."
-        if run.is_finished:
-            return "No run is in progress; the newest one has ended."
-        name = workspace if branch == MAIN_BRANCH else f"{workspace}/{branch}"
-        return (
-            "No run is in progress; the newest one was interrupted, and its running call was or "
-            f"will be rolled back. Continue it: wink-workspace run --workspace {name} --resume"
+        name, about, how = _name(workspace, branch), run.about, "has ended."
+        options = "--resume --message TEXT" if run.is_finished else "--resume"
+        if about.is_agent:
+            more = "TASK" if run.is_finished else "--resume"
+            options = f"--agent {shlex.quote(about.model)} {more}"
+        if run.problem:
+            how = f"ended without an answer: {run.problem.rstrip('.')}."
+        elif not run.is_finished:
+            how = "was interrupted, and its running call was or will be rolled back."
+        command = f"wink-workspace run --workspace {name} {options}"
+        return self.line(f"No run is in progress; the newest one {how} Continue it: {command}")
+
+    def newest_run(self, workspace: str, branch: str) -> RunPage | None:
+        """The newest run of a branch; ``None`` if there is none.
+
+        Raises:
+            EntryMissingError: If there is no such branch.
+        """
+        folder, owner = self._branch_folder(workspace, branch), ""
+        lines: list[RunLine] = []
+        run = RecordedRun.newest(folder)
+        if run is None:
+            return None
+        watched = RunInProgress.of(folder)
+        if watched is not None:
+            with closing(watched):
+                run, owner = watched.record, self.line(str(watched.owner))
+                lines = [run_line(event, self.line) for event in watched.new_events()]
+        elif answer := _answer(run):
+            lines = [run_line(ModelSpoke(text=answer), self.line)]
+        return RunPage(
+            name=_name(workspace, branch),
+            revision=run.revision,
+            task=self.line(run.about.task),
+            message=self.line(run.about.message),
+            model=self.line(run.about.model),
+            is_agent=run.about.is_agent,
+            owner=owner,
+            lines=lines,
+            is_finished=run.is_finished,
         )
 
     def timeline(
@@ -369,6 +435,17 @@ class Pages:
             lines.append(FileLine(n + 1, writer, mine != last, markup))
             last = mine
         return lines
+
+
+def _name(workspace: str, branch: str) -> str:
+    return workspace if branch == MAIN_BRANCH else f"{workspace}/{branch}"
+
+
+def _answer(run: RecordedRun) -> str:
+    try:
+        return run.turns()[-1].text[:_MAX_ANSWER_CHARS] if run.is_finished else ""
+    except (OSError, WinkError):  # deleted or damaged
+        return ""
 
 
 def _number(n: int | None) -> str:

@@ -18,6 +18,7 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 from .access import AccessGuard
 from .actions import Actions
 from .app import make_app
+from .continuing import ContinueRun
 from .pages import Pages
 
 __all__ = ["serve_web"]
@@ -32,6 +33,7 @@ def serve_web(
     redact: Callable[[str], str],
     on_ready: Callable[[Callable[[], str]], None],
     open_workspace: Callable[[str], Workspace] | None = None,
+    continue_run: ContinueRun | None = None,
     workspace: str = "",
     port: int = 0,
     clock: Clock = SYSTEM_CLOCK,
@@ -47,6 +49,9 @@ def serve_web(
         on_ready: Called when requests are accepted, with a function that makes a new link.
         open_workspace: Opens the branch ``WORKSPACE/BRANCH``, so that the pages can change it; by
             default they only read.
+        continue_run: Continues the last run of a workspace or fork in a process of its own, with a
+            message of the user unless that is ``""``; by default no page does. It needs
+            *open_workspace*.
         workspace: The workspace whose page the link opens; the list of all, if left out.
         port: The port; 0 for any free port.
         clock: The time.
@@ -55,20 +60,19 @@ def serve_web(
         UsageError: If it cannot listen on the port, or there is no such workspace.
     """
     start = f"/w/{storage.folder(workspace).info().id}" if workspace else "/"
-    anyio.run(_serve, storage, redact, on_ready, open_workspace, start, port, clock)
+    pages = Pages(storage, redact)
+    actions = None if open_workspace is None else Actions(pages, open_workspace, continue_run)
+    anyio.run(_serve, pages, actions, on_ready, start, port, clock)
 
 
 async def _serve(
-    storage: WorkspaceStorage,
-    redact: Callable[[str], str],
+    pages: Pages,
+    actions: Actions | None,
     on_ready: Callable[[Callable[[], str]], None],
-    open_workspace: Callable[[str], Workspace] | None,
     start: str,
     port: int,
     clock: Clock,
 ) -> None:
-    pages = Pages(storage, redact)
-    actions = None if open_workspace is None else Actions(pages, open_workspace)
     form_token = "" if actions is None else secrets.token_urlsafe(32)
     app, stop = make_app(pages, actions=actions, form_token=form_token)
     guard = AccessGuard(app, clock, form_token=form_token, start=start)

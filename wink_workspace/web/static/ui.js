@@ -115,7 +115,20 @@ if (watched) {
 }
 
 const run = document.getElementById("run");
-if (run) {
+
+// What can be done when the run is over; the text that was not sent stays.
+async function showNext() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (page.querySelector("#run[data-watch]")) { location.reload(); return; } // another run has begun
+  const typed = document.getElementById("message")?.value;
+  document.getElementById("next").replaceWith(page.getElementById("next"));
+  const message = document.getElementById("message");
+  if (typed && message) message.value = typed;
+}
+
+if (run?.dataset.watch) {
   const events = new EventSource(run.dataset.watch);
   events.onopen = () => { live.textContent = "live"; run.replaceChildren(); };
   events.onerror = () => onLost(events);
@@ -126,5 +139,9 @@ if (run) {
     while (run.childElementCount > 5000) run.firstElementChild.remove();
     if (atEnd) scrollTo(0, document.documentElement.scrollHeight);
   });
-  events.addEventListener("over", (event) => { live.textContent = event.data; events.close(); });
+  events.addEventListener("over", (event) => {
+    live.textContent = event.data;
+    events.close();
+    showNext().catch(() => {}); // the server has ended
+  });
 }
