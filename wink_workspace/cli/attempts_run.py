@@ -23,7 +23,7 @@ from .context import CommandContext, print_json
 from .display import print_diff, printable
 from .live_area import plain_lines
 from .output_file import check_output_file, write_patch
-from .project import for_project, for_workspace
+from .project import for_place, for_workspace
 from .run import apply_changes, check_branch, workspace_for_run
 from .run_limits import RunLimits
 
@@ -55,7 +55,8 @@ def start(context: CommandContext, options: StartOptions) -> int:
         opened.callback(context.export_spans())
         if options.patch is not None:
             check_output_file(options.patch)
-        context = _for_source(context, options)
+        asks = not (options.yes or options.json)
+        context = for_place(context, options.workspace, options.repo, options.given, asks=asks)
         limits = RunLimits.of(options.given, context.settings_for())
         about = StoredRun.of(context, options, limits)
         work = about.work(context, options, limits)
@@ -116,14 +117,6 @@ def resume(context: CommandContext, options: ResumeOptions) -> int:
             score_timeout_s=work.score_timeout_s,
         )
         return _run(context, options, attempts, work, workspace)
-
-
-def _for_source(context: CommandContext, options: StartOptions) -> CommandContext:
-    """*context* with the settings of the project, where options come before its file."""
-    asks = not (options.yes or options.json)
-    if options.workspace is not None:
-        return for_workspace(context, options.workspace, options.given, asks=asks)
-    return for_project(context, options.repo or Path(), options.given, asks=asks)
 
 
 def _workspace(context: CommandContext, options: StartOptions, opened: ExitStack) -> Workspace:

@@ -24,7 +24,24 @@ if TYPE_CHECKING:
     from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
     from wink_workspace.sandbox import Finding
 
-__all__ = ["for_project", "for_workspace", "init", "settings_findings", "trust"]
+__all__ = ["for_place", "for_project", "for_workspace", "init", "settings_findings", "trust"]
+
+
+def for_place(
+    context: CommandContext,
+    workspace: str | None,
+    source: Path | None,
+    given: Settings,
+    *,
+    asks: bool = False,
+) -> CommandContext:
+    """*context* with the settings for a workspace, or for the directory *source*, here by default.
+
+    See ``for_project``.
+    """
+    if workspace is not None:
+        return for_workspace(context, workspace, given, asks=asks)
+    return for_project(context, source or Path(), given, asks=asks)
 
 
 def for_workspace(

@@ -45,7 +45,7 @@ from .display import diff_text, print_diff, printable, warn_of_left_out
 from .live_area import elapsed
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
-from .project import for_project, for_workspace
+from .project import for_place
 from .run_limits import RunLimits, RunMeter, price_of
 from .sandbox_options import (
     SANDBOX_HELP,
@@ -370,7 +370,13 @@ def run(context: CommandContext, options: RunOptions) -> None:
             check_output_file(options.patch)
         if options.record is not None:
             check_output_file(options.record, "the turns")
-        context = _for_source(context, options)
+        context = for_place(
+            context,
+            options.workspace,
+            options.repo or options.source,
+            options.given,
+            asks=not (options.yes or options.json),
+        )
         check_sandbox(context.settings_for().sandbox or AUTO_SANDBOX, image=options.image)
         display = RunDisplay(
             context.err,
@@ -499,15 +505,6 @@ def _agent_report(
         changes=workspace.changeset(include_ignored=options.include_ignored),
         usage=TokenUsage(),
     )
-
-
-def _for_source(context: CommandContext, options: RunOptions) -> CommandContext:
-    """*context* with the settings of the project, where options come before its file."""
-    given = options.given
-    asks = not (options.yes or options.json)
-    if options.workspace is not None:
-        return for_workspace(context, options.workspace, given, asks=asks)
-    return for_project(context, options.repo or options.source or Path(), given, asks=asks)
 
 
 def script(context: CommandContext, workspace: WorkspaceArgument) -> None:

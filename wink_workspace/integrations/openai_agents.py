@@ -35,7 +35,7 @@ from wink_workspace.workspace.calls import recorded
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
 from .open_workspaces import OpenWorkspaces
-from .rewinding import restore_to_calls
+from .rewinding import rewind_to
 
 with importing("openai-agents"):
     from agents.editor import ApplyPatchOperation, ApplyPatchResult
@@ -768,11 +768,7 @@ def rewind(
         UsageError: If *n_items* is negative.
         EntryMissingError: If the entries are no longer kept.
     """
-    if n_items < 0:
-        raise UsageError(f"{n_items} items", hint="Pass the number of items to keep.")
-    kept = list(items[:n_items])
-    restore_to_calls(workspace, _call_ids(kept), _call_ids(items[n_items:]))
-    return kept
+    return rewind_to(workspace, items, n_items, _call_ids, noun="items")
 
 
 def _call_ids(items: Sequence[TResponseInputItem]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from wink_workspace.workspace.calls import recorded
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
 from .open_workspaces import OpenWorkspaces
-from .rewinding import restore_to_calls
+from .rewinding import rewind_to
 
 with importing("pydantic-ai"):
     from pydantic_ai import ModelRetry, RunContext
@@ -302,11 +302,7 @@ def rewind(
         UsageError: If *n_messages* is negative.
         EntryMissingError: If the entries are no longer kept.
     """
-    if n_messages < 0:
-        raise UsageError(f"{n_messages} messages", hint="Pass the number of messages to keep.")
-    kept = list(messages[:n_messages])
-    restore_to_calls(workspace, _call_ids(kept), _call_ids(messages[n_messages:]))
-    return kept
+    return rewind_to(workspace, messages, n_messages, _call_ids, noun="messages")
 
 
 def _call_ids(messages: Sequence[ModelMessage]) -> Iterator[str]:
