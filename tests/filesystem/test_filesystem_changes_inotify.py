@@ -706,9 +706,9 @@ def test_files_that_this_process_moves_out_together_are_not_reported(
         (root / "d" / name).write_text("new")
     tracker.drain()
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
-        with tree.moving_out(path_of("d"), outside) as move:
+        with tree.moving_out(path_of("d")) as move:
             for name in names:
-                move(name)
+                move(name, outside)
         assert sorted(path.name for path in (root.parent / "outside").iterdir()) == sorted(names)
     before = tracker.n_visited
     found = tracker.drain()
@@ -729,8 +729,8 @@ def test_changes_of_another_process_while_files_are_moved_out_are_reported(
     tracker.drain()
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
         (root / "d/f").write_text("changed before")
-        with tree.moving_out(path_of("d"), outside) as move:
-            move("leaves")
+        with tree.moving_out(path_of("d")) as move:
+            move("leaves", outside)
             (root / "d/leaves").write_text("made again")
             (root / "d/is deleted").unlink()
             (root / "d/added").write_text("new")
@@ -745,8 +745,8 @@ def test_directory_that_is_made_while_files_are_moved_out_is_read_and_watched(
     (root / "d/leaves").write_text("new")
     tracker.drain()
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
-        with tree.moving_out(path_of("d"), outside) as move:
-            move("leaves")
+        with tree.moving_out(path_of("d")) as move:
+            move("leaves", outside)
             (root / "d/made").mkdir()
             (root / "d/made/f").write_text("new")
     assert tracker.drain().covers(path_of("d/made/f"))
@@ -758,8 +758,8 @@ def test_everything_counts_as_changed_if_the_directory_disappears_while_files_ar
     root: Path, tracker: InotifyTracker
 ) -> None:
     with DiskTree(root, tracker=tracker) as tree, opened(root.parent / "outside") as outside:
-        with tree.moving_out(path_of("d"), outside) as move:
-            move("f")
+        with tree.moving_out(path_of("d")) as move:
+            move("f", outside)
             (root / "d").rename(root / "moved")
     found = tracker.drain()
     assert found.reason
