@@ -9,7 +9,11 @@ from inspect_ai.util._sandbox.self_check import *  # noqa: F403 - the checks are
 
 from wink_workspace.integrations.inspect_ai import WinkSandbox
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    # inspect_ai leaves streams of its display to the garbage collector.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
+]
 
 
 @pytest.fixture

@@ -65,6 +65,8 @@ class _Work:
     is_late: bool = False
     """A newer epoch of its attempt was submitted."""
     n_turns: int = 0
+    n_lines: int = 0
+    """The lines that were logged; as ``n_turns``, of those that have arrived."""
     wanted: Spending | None = None
     """The turn that it waits for."""
 
@@ -340,6 +342,7 @@ class RayEngine:
             case MailKind.ALIVE:
                 self._report(EventKind.ALIVE, work)
             case MailKind.LOGGED:
+                work.n_lines += 1
                 self._events.append(AttemptEvent(EventKind.LOGGED, *work.key, line=mail.line))
             case MailKind.REQUEST:
                 work.wanted = mail.spending
@@ -387,9 +390,12 @@ class RayEngine:
             session.base = Base(parts=parts, part_bytes=_PART_BYTES, n_bytes=n_bytes)
 
     def _finish(self, session: _Session, work: _Work, found: Finished) -> None:
+        # The messages of these turns and lines have not been read, and will not be any more
         if not work.is_late:
-            for spent in found.turns[work.n_turns :]:  # their messages have not been read yet
+            for spent in found.turns[work.n_turns :]:
                 session.budget.end_turn(*work.key, spent)
+        for line in found.lines[work.n_lines :]:
+            self._events.append(AttemptEvent(EventKind.LOGGED, *work.key, line=line))
         try:
             if found.bundle:
                 self._add_entries(session, work, found.bundle, since=work.since)

@@ -8,7 +8,7 @@ import pickle
 import secrets
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,7 @@ def work(
         result = run_attempt(rules.plan, task, link, opened)
         if not bundles and not cache.has(rules.files):
             return BaseMissing()  # it was deleted meanwhile, to make room
-        return Finished(result, b"".join(bundles), tuple(link.turns))
+        return Finished(result, b"".join(bundles), tuple(link.turns), tuple(link.lines))
 
 
 class _BaseFile(io.RawIOBase):
@@ -149,11 +149,12 @@ class _BaseFile(io.RawIOBase):
 
 
 class _MailboxLink:
-    """The worker's end; ``turns`` is what each turn spent."""
+    """The worker's end; ``turns`` is what each turn spent, ``lines`` what was logged."""
 
     def __init__(self, mailbox: Any, key: Key, rules: NodeRules) -> None:
         self.should_stop: bool = False
         self.turns: list[Spending] = []
+        self.lines: list[LogLine] = []
         self._mailbox, self._key, self._rules = mailbox, key, rules
         self._worker = secrets.token_hex(8)
         self._send_progress: Callable[[], None] = lambda: None
@@ -180,7 +181,10 @@ class _MailboxLink:
         ray.get(self._mailbox.post.remote(Mail(MailKind.SPENT, self._key, spent)))
 
     def log(self, line: LogLine) -> None:
-        self._mailbox.post.remote(Mail(MailKind.LOGGED, self._key, line=line))
+        self.lines.append(line)
+        with suppress(RayError):  # the coordinator cannot be reached any more
+            # Waits, so that the lines arrive in their order; this is not the attempt's thread
+            ray.get(self._mailbox.post.remote(Mail(MailKind.LOGGED, self._key, line=line)))
 
     def send_progress_of(self, fork: Workspace, since: LogEntry) -> Callable[[], None]:
         """A function for the thread of the attempt: it sends the entries after *since*."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from wink_workspace.attempts.budget import Spending
+from wink_workspace.attempts.forwarded_logs import LogLine
 from wink_workspace.attempts.protocol import AttemptPlan, AttemptResult
 
 __all__ = ["WIRE_VERSION", "Base", "BaseMissing", "Finished", "NodeRules", "Requirements"]
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 """Raise it with every change of these types, and of the form of bundles."""
 
 
@@ -93,8 +94,10 @@ class Finished:
         result: The result.
         bundle: What the fork added, from ``pack_result``; empty if it could not be opened.
         turns: What each of its turns spent, in their order.
+        lines: What it logged, in its order.
     """
 
     result: AttemptResult
     bundle: bytes
     turns: tuple[Spending, ...]
+    lines: tuple[LogLine, ...]
