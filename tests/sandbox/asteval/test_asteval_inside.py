@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import glob
 import io
 import json
 import os
@@ -129,6 +130,9 @@ def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         monkeypatch.setattr(owner, name, list(value) if isinstance(value, list) else value)
     own = getattr(os, "process_cpu_count", None)  # since 3.13
     monkeypatch.setattr(os, "process_cpu_count", own, raising=False)
+    if hasattr(glob, "_StringGlobber"):  # since 3.13
+        kept = vars(glob._StringGlobber)["scandir"]
+        monkeypatch.setattr(glob._StringGlobber, "scandir", kept)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     filters, policy = warnings.filters[:], asyncio.get_event_loop_policy()
     with running(loaded_evaluator("python", use_numpy=False), monkeypatch) as started:
