@@ -6,16 +6,18 @@ import ast
 import functools
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 import wink_workspace
+from wink_workspace import serde
 from wink_workspace.cli.serving import served_sections
+from wink_workspace.errors import ParseError
 from wink_workspace.mcp_server import Catalog
 from wink_workspace.mcp_server.wire import mcp_tool
-from wink_workspace.prompt import Tool
+from wink_workspace.prompt import Tool, ToolAnnotations
 
 MAX_TOKENS = 3_500
 CHARS_PER_TOKEN = 4
@@ -30,6 +32,17 @@ class Tree:
     """A tree."""
 
     children: tuple[Tree, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order."""
+
+    title: str = field(metadata={"description": "The title.", "min_length": 1})
+    default: str = ""
+    n: int = field(default=2, metadata={"ge": 1})
+    of: dict[str, str] = field(default_factory=dict[str, str])
+    either: int | str | None = None
 
 
 def tool_list(
@@ -56,14 +69,50 @@ def names_of_our_code() -> frozenset[str]:
     return frozenset(filter(COMPOUND.fullmatch, names))
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "operations"),
-    [("none", True), ("python", False), ("podman", False)],
-)
-def test_list_of_tools_has_at_most_3500_tokens(sandbox: str, operations: bool) -> None:
-    """With a sandbox and the tools for history and branches it has 4,500 and 3,700."""
-    listed = json.dumps(tool_list(sandbox, operations=operations), separators=(",", ":"))
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_list_of_tools_has_at_most_3500_tokens(sandbox: str) -> None:
+    """With the tools for history and branches, too."""
+    listed = json.dumps(tool_list(sandbox), separators=(",", ":"))
     assert len(listed) <= MAX_TOKENS * CHARS_PER_TOKEN
+
+
+def test_listed_input_has_what_a_call_needs_and_its_check_keeps_the_rest() -> None:
+    listed = mcp_tool(Tool[Order, None](name="order", description="Order."), structured=False)
+    assert listed.input_schema == {
+        "type": "object",
+        "required": ["title"],
+        "properties": {
+            "title": {"type": "string", "description": "The title."},
+            "default": {"type": "string"},
+            "n": {"type": "integer", "minimum": 1, "default": 2},
+            "of": {"type": "object", "additionalProperties": {"type": "string"}},
+            "either": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
+        },
+    }
+    for wrong in ({"title": ""}, {"title": "a", "other": 1}):
+        with pytest.raises(ParseError):
+            serde.parse(Order, wrong)
+
+
+@pytest.mark.parametrize(
+    ("own", "listed"),
+    [
+        (ToolAnnotations(), {}),
+        (ToolAnnotations(read_only=True, destructive=False), {"readOnlyHint": True}),
+        (ToolAnnotations(read_only=False, destructive=True, open_world=True), {}),
+        (
+            ToolAnnotations(destructive=False, idempotent=True, open_world=False),
+            {"destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
+        ),
+    ],
+)
+def test_hint_that_a_client_assumes_is_left_out(
+    own: ToolAnnotations, listed: dict[str, bool]
+) -> None:
+    tool = Tool[Order, None](name="order", description="Order.", annotations=own)
+    hints = mcp_tool(tool, structured=False).annotations
+    assert hints is not None
+    assert hints.model_dump(by_alias=True, exclude_none=True) == listed
 
 
 def test_recursive_result_keeps_its_definition() -> None:

@@ -4,8 +4,11 @@ Rule 1: results are text for the model. Only a catalog with ``structured`` adds 
 that gets both shows the model the JSON, in which lines are escaped strings without numbers. A
 structured result is always an object, as the protocol's versions with sessions require. A value
 whose schema is not an object is the member ``result`` of one.
-Rule 2: hints are the tool's annotations. A client assumes the worst for a missing hint.
-Rule 3: text that UTF-8 cannot encode, such as undecodable file names, is sent with escapes.
+Rule 2: hints are the tool's annotations. A client assumes the worst for a missing hint, so a
+hint of the worst is left out.
+Rule 3: an input schema has what a model needs to write a call. Every word of it costs each user
+tokens in each conversation. The check of a call keeps the rest, and its errors say what is wrong.
+Rule 4: text that UTF-8 cannot encode, such as undecodable file names, is sent with escapes.
 ``server`` does this for all results and errors.
 """
 
@@ -36,24 +39,54 @@ from .hosting import Answer
 
 __all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_prompt"]
 
+_LENGTHS: Final = ("maxLength", "minLength", "maxItems", "minItems")
+"""Limits that a call rarely meets."""
+
 
 def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
     """*tool* with its hints and input schema; with its output schema if *structured*."""
     schema = _output(tool.result_type)[1] if structured else None
-    of_params = _without_classes(serde.schema(tool.params_type))
     return McpTool(
         name=tool.name,
-        title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
         description=tool.provider_description,
-        input_schema=of_params,
+        input_schema=_brief(_without_classes(serde.schema(tool.params_type))),
         output_schema=schema,
-        annotations=ToolAnnotations(
-            read_only_hint=tool.annotations.read_only,
-            destructive_hint=tool.annotations.destructive,
-            idempotent_hint=tool.annotations.idempotent,
-            open_world_hint=tool.annotations.open_world,
-        ),
+        annotations=_hints(tool),
     )
+
+
+def _hints(tool: Tool[Any, Any]) -> ToolAnnotations:
+    """The hints of *tool* that differ from the protocol's defaults."""
+    own = tool.annotations
+    changes = not own.read_only
+    return ToolAnnotations(
+        read_only_hint=own.read_only or None,
+        destructive_hint=False if changes and own.destructive is False else None,
+        idempotent_hint=True if changes and own.idempotent else None,
+        open_world_hint=False if own.open_world is False else None,
+    )
+
+
+def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """*schema* without limits of length, closed objects, and empty defaults (rule 3)."""
+    match schema:
+        case {"anyOf": [given, {"type": "null"}], "default": None}:
+            own = cast("dict[str, Any]", given)
+            return _brief({**own, **_without(schema, "anyOf", "default")})
+        case _:
+            brief = _without(schema, *_LENGTHS)
+    if brief.get("additionalProperties") is False:
+        del brief["additionalProperties"]
+    if not brief.get("default", True):
+        del brief["default"]
+    for key in ("properties", "$defs"):
+        if key in brief:
+            brief[key] = {name: _brief(each) for name, each in brief[key].items()}
+    return brief
+
+
+def _without(schema: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in keys}
 
 
 def call_result(tool: Tool[Any, Any] | None, answer: Answer, *, structured: bool) -> CallToolResult:
@@ -117,7 +150,7 @@ def _without_classes(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_no_class(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return _without(schema, "title", "description")
 
 
 def _replaced(node: Any, leaves: Mapping[str, dict[str, Any]]) -> Any:

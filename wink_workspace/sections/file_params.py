@@ -109,7 +109,7 @@ class EditFileParams:
     old_string: str = field(
         metadata={
             "description": "The text to replace, exactly as it is in the file, "
-            "without line numbers. It must occur once unless replace_all is true."
+            "without line numbers."
         }
     )
     new_string: str = field(metadata={"description": "The replacement; empty to delete the text."})
@@ -130,8 +130,8 @@ class ApplyPatchParams:
     patch: str = field(
         metadata={
             "description": "A unified diff (as from `git diff`), or the format that begins with "
-            "`*** Begin Patch`. It is applied to all of its files or to none. In context lines and "
-            "removed lines, U+FFFD matches a byte that is not UTF-8."
+            "`*** Begin Patch`. In context lines and removed lines, U+FFFD matches a byte that is "
+            "not UTF-8."
         }
     )
 
@@ -185,9 +185,7 @@ class RemoveParams:
 
     path_params: ClassVar[tuple[str, ...]] = ("path",)
 
-    path: str = field(
-        metadata=_path("The file, link or directory to delete; a directory with everything in it.")
-    )
+    path: str = field(metadata=_path("The file, link or directory to delete."))
 
     def __post_init__(self) -> None:
         self.file_use()

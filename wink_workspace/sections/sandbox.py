@@ -51,10 +51,7 @@ __all__ = [
 P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
 S = TypeVar("S", bound="ShellExecuteParams")
 
-_TIMEOUT: Final = (
-    "Time limit in seconds, after which it is killed with all its processes; the section's text "
-    "has the default and the maximum."
-)
+_TIMEOUT: Final = "Time limit in seconds, after which it is killed with all its processes."
 
 
 @dataclass(frozen=True, slots=True)
