@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -248,6 +249,35 @@ def test_attempts_of_an_agent_program_are_scored_each_in_a_fork_of_its_own(
         assert "+# two" in diff
         assert "+# one" not in diff
     assert "# two" not in (source / FILE).read_text()
+    assert KEY not in out + err
+    assert machine.holds_no_key()
+
+
+@pytest.mark.behaviour(211)
+def test_a_killed_worker_of_an_attempt_with_an_agent_program_loses_no_entry(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def kill() -> None:
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+
+    steps = (
+        Turn("", (edit("class Parse", "# one\nclass Parse"),)),
+        HangingTurn(Turn("Now"), n_events=1, then=kill),
+        Turn("", (edit("# one", "# one\n# two"),)),
+        Turn("Done."),
+    )
+    command = ["attempts", "Fix it.", "--repo", str(machine.root / "source"), "-n", "1", "--json"]
+    command += [*("--workers", "1", "--agent", "python3 agent.py", "--keep", "best")]
+    with machine.provider(*steps):
+        assert main([*command, "--score", f"grep -q '# two' {FILE}"]) == 0
+
+    out, err = capfd.readouterr()
+    (attempt,) = json.loads(out)["attempts"]
+    assert (attempt["passed"], attempt["epoch"], attempt["n_calls"]) == (True, 2, 3), err
+    with machine.opened() as workspace:
+        diff = workspace.diff()
+        assert "+# one\n+# two" in diff
     assert KEY not in out + err
     assert machine.holds_no_key()
 
