@@ -38,6 +38,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -51,7 +52,7 @@ from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.stored import IndexFile, status_of
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
@@ -72,7 +73,9 @@ from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 
 from .checkout import write_files
 from .contents import UNKNOWN_CONTENT, content_of, same_content
-from .importing import OWN_REPOSITORY, Imported, Progress, SourceCopy, no_progress, open_source
+from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
+from .path_rules import ImportConfig, PathRules
+from .source_survey import Survey, open_survey
 from .storage import delete_tree
 
 __all__ = [
@@ -87,6 +90,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
+_REMEMBERED_FORMAT: Final = 2
 _NEW, _OLD = "new-", "old-"
 _SAMPLE: Final = 64
 _MAX_CHANGED_FILES: Final = 1_000
@@ -187,13 +191,14 @@ class Base:
 class ImportedBase:
     """A source that was read, and a base that equals it or is near it.
 
-    ``tree`` is the source's tree. ``changed`` are the paths in which it differs from the base: the
-    caller writes them into the branch's own layer.
+    ``tree`` is the source's tree, and ``found`` what its walk found. ``changed`` are the paths in
+    which it differs from the base: the caller writes them into the branch's own layer.
     """
 
     base: Base
     tree: str
     report: Imported
+    found: Survey
     changed: tuple[WorkspacePath, ...] = ()
 
 
@@ -267,10 +272,8 @@ class BaseStore:
         source: Path,
         ledger_dir: Path,
         *,
+        config: ImportConfig | None = None,
         progress: Progress = no_progress,
-        hidden: HiddenPaths = OWN_REPOSITORY,
-        rules: str = "",
-        seen: FileIndex | None = None,
     ) -> ImportedBase:
         """A base for the directory *source*; its objects are in the ledger afterwards.
 
@@ -279,36 +282,40 @@ class BaseStore:
         Args:
             source: A directory.
             ledger_dir: The directory of a ledger that is not open.
+            config: What to import; the defaults when omitted.
             progress: Called with the number of files and bytes copied so far.
-            hidden: The paths that are not imported.
-            rules: Distinguishes the values of *hidden*.
-            seen: The statuses of the source's files as of a moment ago, if they are known.
 
         Raises:
+            SourceTooLargeError: If *source* exceeds a limit of *config*; nothing was copied.
             MountError: If *source* is not a readable directory.
             FilesystemError: If the base cannot be written; nothing is left then.
             LedgerError: If objects cannot be written; no base is left then.
         """
-        with open_source(source, hidden) as original:
-            remembered = _Remembered(self._root / "sources" / _key(source, rules))
-            known = remembered.load(self)
+        racy_ns = racy_from_ns(self._clock)
+        config = config or ImportConfig()
+        with open_source(source) as whole, open_survey(source, whole, config) as walk:
+            remembered = _Remembered(self._root / "sources" / _key(source, walk.first_rules))
+            found = walk.run(racy_ns=racy_ns, earlier=remembered.index)
+        with open_source(source, NotImported(found.rules.unrecorded())) as original:
+            known = remembered.known(self, found.rules)
             if known is not None:
-                changes = _SourceChanges(original, known, seen)
-                reused = self._reused(changes, known, remembered, ledger_dir)
+                reused = self._reused(original, known, found, remembered, ledger_dir)
                 if reused is not None:
                     return reused
                 known.base.release()
-            return self._copied(original, source, remembered, ledger_dir, progress)
+            return self._copied(original, source, found, remembered, ledger_dir, progress)
 
     def _reused(
         self,
-        changes: _SourceChanges,
+        original: DiskTree,
         known: _KnownSource,
+        found: Survey,
         remembered: _Remembered,
         ledger_dir: Path,
     ) -> ImportedBase | None:
         """The result for a source that was imported before; ``None`` if too much changed."""
-        if not changes.find(self._clock):
+        changes = _SourceChanges(original, known, found.index)
+        if not changes.find():
             return None
         link_objects(known.base.objects, ledger_dir, durable=self._durable)
         with Ledger(ledger_dir, durable=self._durable) as ledger:
@@ -317,13 +324,15 @@ class BaseStore:
             changed = tuple(diff(ledger.store, known.base.tree, tree))
             report = changes.report(changed, ledger.store)
         if changes.newer is not None:
-            remembered.save(changes.newer, known.base, known.report)
-        return ImportedBase(known.base, tree, report, tuple(change.path for change in changed))
+            remembered.save(changes.newer, known.base, known.report, found.rules)
+        paths = tuple(change.path for change in changed)
+        return ImportedBase(known.base, tree, report, found, paths)
 
     def _copied(
         self,
         original: DiskTree,
         source: Path,
+        found: Survey,
         remembered: _Remembered,
         ledger_dir: Path,
         progress: Progress,
@@ -338,8 +347,10 @@ class BaseStore:
             base = self._place(made)
         link_objects(base.objects, ledger_dir, durable=self._durable)
         report = copied.report(source)
-        remembered.save(copied.originals.since(racy_ns), base, report)
-        return ImportedBase(base, base.tree, report)
+        originals = copied.originals.since(racy_ns)
+        originals.keep_listed(found.index)
+        remembered.save(originals, base, report, found.rules)
+        return ImportedBase(base, base.tree, report, found)
 
     def build(self, store: ObjectStore, tree: str) -> Base:
         """The base of *tree*, written from the ledger unless there is one that is not damaged.
@@ -570,14 +581,14 @@ class _TreeHashes:
 class _SourceChanges:
     """The paths of a source that differ from the base that was made of it.
 
-    *seen* has the present statuses; without it, they are read.
+    *seen* has the statuses as of a moment ago.
 
     Attributes:
         found: The paths with their present entries; the ids are not in any ledger yet.
         newer: The statuses to remember, if some changed though the content did not.
     """
 
-    def __init__(self, original: DiskTree, known: _KnownSource, seen: FileIndex | None) -> None:
+    def __init__(self, original: DiskTree, known: _KnownSource, seen: FileIndex) -> None:
         self._original = original
         self._seen = seen
         self._known = known
@@ -585,16 +596,10 @@ class _SourceChanges:
         self.found: _Changes = {}
         self.newer: FileIndex | None = None
 
-    def find(self, clock: Clock) -> bool:
+    def find(self) -> bool:
         """Look for them; ``False`` if there are so many that a new base is better."""
         index = self._seen
-        if index is not None:
-            dirty = self._known.index.differences(index)
-        else:
-            indexed = IndexedTree(self._original, self._known.index, clock)
-            dirty, index = indexed.look_at_all(), indexed.index
-        if dirty.everything or index is None:
-            return False
+        dirty = self._known.index.differences(index)
         if not dirty:
             if index.n_listed > self._known.index.n_listed:
                 self.newer = index  # the next import lists fewer directories
@@ -707,21 +712,29 @@ class _Remembered:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self, bases: BaseStore) -> _KnownSource | None:
-        """What it says; ``None`` if there is none, or if its base is not usable."""
-        found = FileIndex.load_noted(self._path)
-        if found is None:
+    @cached_property
+    def _stored(self) -> tuple[FileIndex | None, dict[str, Any]]:
+        return FileIndex.load_noted(self._path) or (None, {})
+
+    @property
+    def index(self) -> FileIndex | None:
+        """The statuses; ``None`` if there are none."""
+        return self._stored[0]
+
+    def known(self, bases: BaseStore, rules: PathRules) -> _KnownSource | None:
+        """What it says; ``None`` if it had other rules, or if its base is not usable."""
+        index, note = self._stored
+        if index is None or note["rules"] != repr(rules):
             return None
-        index, note = found
         base = bases.named(note["base"])
         if base is None or not base.has_objects:
             return None
         report = Imported(note["source"], note["n_files"], note["n_bytes"])
         return _KnownSource(base, index, report)
 
-    def save(self, index: FileIndex, base: Base, report: Imported) -> None:
+    def save(self, index: FileIndex, base: Base, report: Imported, rules: PathRules) -> None:
         """Replace it; a failure is logged, as it costs only time."""
-        note = {"base": base.name, **asdict(report)}
+        note = {"base": base.name, "rules": repr(rules), **asdict(report)}
         try:
             self._path.parent.mkdir(exist_ok=True, mode=0o700)
             index.save(self._path, note=note)
@@ -739,9 +752,11 @@ class _Remembered:
             self._path.unlink(missing_ok=True)
 
 
-def _key(source: Path, rules: str) -> str:
+def _key(source: Path, first_rules: PathRules) -> str:
     """The name of the file with the statuses of *source*."""
-    about = "\0".join((str(source.absolute()), rules, str(host_owner()), str(_FORMAT)))
+    about = "\0".join(
+        (str(source.absolute()), repr(first_rules), str(host_owner()), str(_REMEMBERED_FORMAT))
+    )
     return hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
+from wink_workspace.filesystem.changes.stored import directory_status
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
@@ -52,7 +53,7 @@ class NewFileIndex:
         for parts, statuses in self._statuses.items():
             index.put(parts, statuses, racy_ns)
         for parts, status in self._listed.items():
-            index.set_listed(parts, status, racy_ns)
+            index.set_listed(parts, directory_status(status), racy_ns)
         return index
 
     def finished(self, directory: Path) -> FileIndex:

@@ -35,7 +35,6 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     FILES,
@@ -63,16 +62,13 @@ from .config import WorkspaceConfig
 from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
 from .importing import (
-    NotImported,
     Progress,
     begin_history,
     copy_derived_of,
     no_progress,
-    open_source,
 )
 from .last_seen import forget_last_seen, load_last_seen, save_last_seen
 from .path_rules import ImportConfig, PathRules, Unrecorded
-from .source_survey import survey
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
@@ -169,19 +165,10 @@ def import_overlay(
     that have other secrets. Raises as ``import_copy``.
     """
     wanted = config or ImportConfig()
-    racy_ns = racy_from_ns(clock)
-    with open_source(source) as whole:
-        found = survey(source, whole, wanted, racy_ns=racy_ns)
     bases = BaseStore(folder.state_dir, clock)
     Ledger.create(folder.ledger)
-    imported = bases.import_source(
-        source,
-        folder.ledger,
-        progress=progress,
-        hidden=NotImported(found.rules.unrecorded()),
-        rules=repr(found.rules),
-        seen=found.index,
-    )
+    imported = bases.import_source(source, folder.ledger, config=wanted, progress=progress)
+    found = imported.found
     try:
         with Ledger(folder.ledger, clock=clock) as ledger:
             entry = begin_history(ledger, imported.tree, imported.report, clock)

@@ -3,14 +3,20 @@
 The proposal of derived paths comes from three facts of the imported tree: names, a
 ``CACHEDIR.TAG`` [bford.info/cachedir], and git's ignore rules. A path that git tracks is never
 derived. Derived and excluded directories are not entered, so their size does not matter here.
+
+With the statuses of an earlier import, a directory that did not change is compared with them, and
+not listed. This holds only for directories in which all names are recorded; the others are listed
+each time, since a name in them may have become content meanwhile.
 """
 
 from __future__ import annotations
 
 import stat
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +24,8 @@ from wink_workspace._collector import CollectorPaused
 from wink_workspace.errors import FilesystemError, SourceTooLargeError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.changes.unchanged import open_unchanged
+from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import PathPatterns
 from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
@@ -32,11 +39,10 @@ from .path_rules import (
 )
 from .source_rules import GitView, open_git_view
 
-__all__ = ["Survey", "survey"]
+__all__ = ["SourceWalk", "Survey", "open_survey", "survey"]
 
 _TAG: Final = "CACHEDIR.TAG"
 _SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
-_GIT: Final = ".git"
 _ANYWHERE: Final = "any-directory"
 _MOST_SHOWN: Final = 5
 _DOMINANT: Final = 0.8
@@ -53,37 +59,44 @@ class Survey:
         derived: The topmost derived paths that exist.
         n_files: The number of recorded files.
         n_bytes: Their size.
-        index: The statuses of what is recorded, if they were asked for.
+        index: The statuses of what is recorded. A directory in which something is not recorded
+            must be listed again.
     """
 
     rules: PathRules
-    derived: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
-    n_files: int = 0
-    n_bytes: int = 0
-    index: FileIndex | None = None
+    derived: list[WorkspacePath]
+    n_files: int
+    n_bytes: int
+    index: FileIndex
 
 
-def survey(
-    source: Path, tree: DiskTree, config: ImportConfig, *, racy_ns: int | None = None
-) -> Survey:
+def survey(source: Path, tree: DiskTree, config: ImportConfig) -> Survey:
     """Walk *source*, which is open as *tree*.
-
-    With *racy_ns*, keep the statuses in an index: those that changed then or later are racily
-    clean.
 
     Raises:
         SourceTooLargeError: If it exceeds a limit of *config*.
         FilesystemError: If it cannot be read.
     """
+    with open_survey(source, tree, config) as walk:
+        return walk.run()
+
+
+@contextmanager
+def open_survey(source: Path, tree: DiskTree, config: ImportConfig) -> Generator[SourceWalk]:
+    """A walk of *source*, which is open as *tree*; valid inside the block."""
     with open_git_view(source) as git, CollectorPaused():
-        return _Walk(tree, git, config, racy_ns).run(source)
+        yield SourceWalk(source, tree, git, config)
 
 
-class _Walk:
-    def __init__(
-        self, tree: DiskTree, git: GitView, config: ImportConfig, racy_ns: int | None
-    ) -> None:
-        self._racy_ns = racy_ns
+class SourceWalk:
+    """One walk.
+
+    Attributes:
+        first_rules: The rules before the walk, which adds those for single paths.
+    """
+
+    def __init__(self, source: Path, tree: DiskTree, git: GitView, config: ImportConfig) -> None:
+        self._source = source
         self._index = FileIndex()
         self._tree = tree
         self._git = git
@@ -96,9 +109,11 @@ class _Walk:
         self._derived = PathPatterns(self._patterns)
         self._public = PathPatterns(PUBLIC_NAMES if config.propose_derived else ())
         self._content: list[str] = list(PUBLIC_NAMES if config.propose_derived else ())
+        self.first_rules = self._rules()
         self._tops: list[WorkspacePath] = []
         self._sizes: Counter[Parts] = Counter()
         self._counts: Counter[Parts] = Counter()
+        self._n_files = self._n_bytes = 0
 
     def _ignored_names(self) -> Iterator[str]:
         """The names that the rules ignore at any depth, or at the top."""
@@ -108,46 +123,81 @@ class _Walk:
             elif self._git.ignores((name,), is_directory=True):
                 yield f"/{name}"
 
-    def run(self, source: Path) -> Survey:
-        n_files = n_bytes = 0
-        for listing in self._tree.listings(unreadable=self._index.unreadable.add):
-            names = [name for name, _ in listing.entries]
-            if self._is_cache(listing.parts, names):
-                self._patterns.append(anchored(listing.parts))
-                self._tops.append(WorkspacePath(listing.parts))
-                self._index.forget(listing.parts[:-1], listing.parts[-1])
-                listing.entries.clear()
-                continue
-            hidden = self._unrecorded(listing.parts, names)
-            if hidden:
-                listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
-            if self._racy_ns is not None:
-                self._index.put_listing(listing.parts, listing.entries, self._racy_ns)
-            sizes = [st.st_size for _, st in listing.entries if stat.S_ISREG(st.st_mode)]
-            self._sizes[listing.parts] = sum(sizes)
-            self._counts[listing.parts] = len(sizes)
-            n_files += len(sizes)
-            n_bytes += self._sizes[listing.parts]
-            if n_files > _GIVE_UP * self._config.most_files:
-                break
-        self._check_size(source, n_files, n_bytes)
-        rules = PathRules(
+    def run(self, *, racy_ns: int = sys.maxsize, earlier: FileIndex | None = None) -> Survey:
+        """Walk the source; see ``survey``.
+
+        Args:
+            racy_ns: Statuses that changed then or later are racily clean; none when omitted.
+            earlier: The statuses of an earlier walk with the same ``first_rules``.
+        """
+        most_files = _GIVE_UP * self._config.most_files
+
+        def unchanged(parts: Parts, directory: int) -> list[str] | None:
+            found = known.find(parts, directory)
+            if found is None or self._may_hide(parts, found[1].names()):
+                return None
+            own, entries = found
+            self._index.put_packed(parts, entries, racy_ns, own=own)
+            self._count(parts, entries.file_sizes())
+            return entries.directories()
+
+        with open_unchanged(self._tree, earlier) as known:
+            for listing in self._tree.listings(
+                unreadable=self._index.unreadable.add, unchanged=unchanged
+            ):
+                self._look_at(listing, racy_ns)
+                if self._n_files > most_files:
+                    break
+        self._check_size()
+        tops = sorted(self._tops)
+        return Survey(self._rules(), tops, self._n_files, self._n_bytes, self._index)
+
+    def _look_at(self, listing: Listing, racy_ns: int) -> None:
+        """Remove from *listing* what is not recorded, and add the rest."""
+        names = [name for name, _ in listing.entries]
+        if self._is_cache(listing.parts, names):
+            self._patterns.append(anchored(listing.parts))
+            self._tops.append(WorkspacePath(listing.parts))
+            self._index.forget(listing.parts[:-1], listing.parts[-1])
+            listing.entries.clear()
+            return
+        hidden = self._unrecorded(listing.parts, names)
+        own = None if hidden else listing.status
+        if hidden:
+            listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
+        self._index.put_listing(listing.parts, listing.entries, racy_ns, own=own)
+        self._count(
+            listing.parts,
+            [status.st_size for _, status in listing.entries if stat.S_ISREG(status.st_mode)],
+        )
+
+    def _count(self, directory: Parts, sizes: Sequence[int]) -> None:
+        self._counts[directory] = len(sizes)
+        self._sizes[directory] = sum(sizes)
+        self._n_files += len(sizes)
+        self._n_bytes += self._sizes[directory]
+
+    def _rules(self) -> PathRules:
+        """The rules as far as they are known."""
+        return PathRules(
             excluded=self._config.exclude,
             derived=tuple(dict.fromkeys(self._patterns)),
-            content=tuple(self._content),
+            content=tuple(self._content) if self._patterns else (),
             on_rollback=self._config.on_rollback,
         )
-        if not rules.derived:
-            rules = replace(rules, content=())
-        index = None if self._racy_ns is None else self._index
-        return Survey(rules, sorted(self._tops), n_files, n_bytes, index)
+
+    def _may_hide(self, directory: Parts, names: Sequence[str]) -> bool:
+        """Whether one of the *names* may be excluded or derived, or make the directory derived."""
+        return (
+            _TAG in names
+            or bool(self._excluded.matching(directory, names))
+            or bool(self._derived.matching(directory, names))
+        )
 
     def _unrecorded(self, directory: Parts, names: Sequence[str]) -> set[str]:
-        """The names that are excluded or derived, or the repository at the top."""
+        """The names that are excluded or derived."""
         hidden = self._excluded.matching(directory, names)
         derived = self._derived.matching(directory, names) - hidden
-        if not directory:
-            hidden.add(_GIT)
         if derived:
             derived -= self._public.matching(directory, names)
         for name in sorted(derived):
@@ -176,7 +226,8 @@ class _Walk:
 
     # The size
 
-    def _check_size(self, source: Path, n_files: int, n_bytes: int) -> None:
+    def _check_size(self) -> None:
+        n_files, n_bytes = self._n_files, self._n_bytes
         most_files, most_bytes = self._config.most_files, self._config.most_bytes
         if n_files > most_files:
             shown = [f"{path} ({counted(n, 'file')})" for path, n in self._largest(self._counts)]
@@ -186,7 +237,7 @@ class _Walk:
             what = f"has {sized(n_bytes)}, and at most {sized(most_bytes)} are copied"
         else:
             return
-        raise SourceTooLargeError(f"{source} {what}; the largest paths: {', '.join(shown)}")
+        raise SourceTooLargeError(f"{self._source} {what}; the largest paths: {', '.join(shown)}")
 
     def _largest(self, own: Counter[Parts]) -> list[tuple[str, int]]:
         """The largest paths at the top, each narrowed down to the part that dominates it."""

@@ -42,6 +42,7 @@ __all__ = [
     "EntryKey",
     "FileIndex",
     "IndexedTree",
+    "KnownListing",
     "Leaving",
     "Status",
     "Watch",
@@ -57,6 +58,9 @@ _MANY_FILES: Final = 64
 
 EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
+
+KnownListing = tuple[DirectoryStatus, PackedEntries]
+"""The status of a directory before it was listed, and its entries."""
 
 Watch = Callable[[Parts, int], None]
 
@@ -130,10 +134,10 @@ class FileIndex:
         """The number of directories that need not be listed while their own status is the same."""
         return len(self._listed.keys() - self._just_listed)
 
-    def set_listed(self, directory: Parts, own: os.stat_result, racy_ns: int) -> None:
+    def set_listed(self, directory: Parts, own: DirectoryStatus, racy_ns: int) -> None:
         """Record the status of a directory before all its entries were listed."""
-        self._listed[directory] = directory_status(own)
-        if own.st_ctime_ns >= racy_ns:
+        self._listed[directory] = own
+        if own[2] >= racy_ns:
             self._just_listed.add(directory)
 
     def get(self, directory: Parts, name: str) -> Status | None:
@@ -177,6 +181,17 @@ class FileIndex:
         *own* is the status of the directory before it was listed.
         """
         packed = PackedEntries.of_listing(entries)
+        self.put_packed(directory, packed, racy_ns, own=own and directory_status(own))
+
+    def put_packed(
+        self,
+        directory: Parts,
+        packed: PackedEntries,
+        racy_ns: int,
+        *,
+        own: DirectoryStatus | None = None,
+    ) -> None:
+        """As ``put_listing``."""
         self._packed[directory] = packed
         self._decoded.pop(directory, None)
         if max(packed.column(5), default=0) > 1:
@@ -187,6 +202,21 @@ class FileIndex:
             self.racily_clean.update((directory, name) for name, ns in at if ns >= racy_ns)
         if own is not None:
             self.set_listed(directory, own, racy_ns)
+
+    def known_listings(self) -> dict[Parts, KnownListing]:
+        """The directories whose names are known by their own status; see ``names_in``.
+
+        Those with an entry that was put or forgotten after the listing are left out.
+        """
+        return {
+            parts: (own, self._packed[parts])
+            for parts, own in self._listed.items()
+            if parts in self._packed and parts not in self._just_listed
+        }
+
+    def keep_listed(self, other: FileIndex) -> None:
+        """Forget the own status of each directory whose own status *other* does not have."""
+        self._listed = {parts: at for parts, at in self._listed.items() if parts in other._listed}
 
     def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
         """The names in a directory that has the status *now*; ``None`` if they are not known.

@@ -25,12 +25,18 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from operator import attrgetter
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.status_filter import (
+    N_FIELDS,
+    fields_of,
+    packed,
+    packed_fields,
+    signed,
+)
 
 __all__ = [
     "DirectoryStatus",
@@ -44,8 +50,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = 3
-_N_FIELDS: Final = 6
-_ENTRY_BYTES: Final = 8 * _N_FIELDS
+_ENTRY_BYTES: Final = 8 * N_FIELDS
 _N_COLUMNS: Final = 11
 _FIRST: Final = 4
 _MAX_NAME_BYTES: Final = 255
@@ -53,7 +58,6 @@ _BLOCK: Final = 8 * _MAX_NAME_BYTES
 _UNREADABLE, _IS_LISTED = 1, 2
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _INODES: Final = 1 << 64
-_fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
 
 
 class Status(NamedTuple):
@@ -76,15 +80,8 @@ class Status(NamedTuple):
 
 
 def status_of(found: os.stat_result) -> Status:
-    """The part of a status that shows changes.
-
-    In an upper layer of an overlay, a character device 0:0 marks a deleted name. All of them may be
-    hard links of one device, whose times then change with every deletion.
-    """
-    is_mark = stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
-    if is_mark or stat.S_ISDIR(found.st_mode):
-        return Status(found.st_mode)
-    return Status(*_fields(found))
+    """The part of a status that shows changes."""
+    return Status(*fields_of(found))
 
 
 DirectoryStatus = tuple[int, int, int]
@@ -94,10 +91,6 @@ DirectoryStatus = tuple[int, int, int]
 def directory_status(found: os.stat_result) -> DirectoryStatus:
     """The part of a directory's status that shows whether its names changed."""
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-_KIND: Final = 0o170000
-_CHECKED: Final = frozenset((stat.S_IFDIR, stat.S_IFCHR))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,17 +103,14 @@ class PackedEntries:
     @classmethod
     def of_listing(cls, entries: Sequence[tuple[str, os.stat_result]]) -> PackedEntries:
         """Pack a listing, which is sorted by name."""
-        rows: list[tuple[int, ...]] = [_fields(found) for _, found in entries]
-        unusual = [n for n, row in enumerate(rows) if row[0] & _KIND in _CHECKED]
-        for n in unusual:
-            rows[n] = status_of(entries[n][1])
-        return cls(_joined([name for name, _ in entries]), _packed(rows))
+        names = _joined(name for name, _ in entries)
+        return cls(names, packed([found for _, found in entries]))
 
     @classmethod
     def of(cls, entries: Mapping[str, Status]) -> PackedEntries:
         """Pack entries in any order."""
         names = sorted(entries)
-        return cls(_joined(names), _packed([entries[name] for name in names]))
+        return cls(_joined(names), packed_fields([entries[name] for name in names]))
 
     def __len__(self) -> int:
         return len(self.statuses) // _ENTRY_BYTES
@@ -128,8 +118,9 @@ class PackedEntries:
     def equals(self, other: PackedEntries) -> bool:
         """Whether names and statuses are the same."""
         # Comparing the bytes of memoryviews takes many times as long as copying them
-        return bytes(self.statuses) == bytes(other.statuses) and bytes(self.joined_names) == bytes(
-            other.joined_names
+        return self is other or (
+            bytes(self.statuses) == bytes(other.statuses)
+            and bytes(self.joined_names) == bytes(other.joined_names)
         )
 
     def names(self) -> list[str]:
@@ -164,28 +155,31 @@ class PackedEntries:
 
     def column(self, n: int) -> array[int]:
         """A field of all statuses."""
-        return array("q", bytes(self.statuses))[n::_N_FIELDS]
+        return array("q", bytes(self.statuses))[n::N_FIELDS]
+
+    def directories(self) -> list[str]:
+        """The names of the directories among them."""
+        modes = self.column(0)
+        if not any(map(stat.S_ISDIR, set(modes))):
+            return []
+        return [name for name, mode in zip(self.names(), modes, strict=True) if stat.S_ISDIR(mode)]
+
+    def file_sizes(self) -> array[int]:
+        """The sizes in bytes of the regular files among them."""
+        modes, sizes = self.column(0), self.column(2)
+        if all(map(stat.S_ISREG, set(modes))):
+            return sizes
+        return array("q", compress(sizes, map(stat.S_ISREG, modes)))
 
 
 def _joined(names: Iterable[str]) -> bytes:
     return "\0".join(names).encode(_ENCODING, _ENCODING_ERRORS)
 
 
-def _packed(rows: Sequence[tuple[int, ...]]) -> bytes:
-    try:
-        return array("q", chain.from_iterable(rows)).tobytes()
-    except OverflowError:  # some filesystems use all 64 bits of an inode number
-        return array("q", (_signed(value) for row in rows for value in row)).tobytes()
-
-
-def _signed(value: int) -> int:
-    return value - _INODES if value >= _INODES // 2 else value
-
-
 def _decoded(statuses: bytes | memoryview) -> list[Status]:
     values = array("q", bytes(statuses))
-    found = list(map(Status._make, zip(*[iter(values)] * _N_FIELDS, strict=True)))
-    if any(inode < 0 for inode in values[1::_N_FIELDS]):
+    found = list(map(Status._make, zip(*[iter(values)] * N_FIELDS, strict=True)))
+    if any(inode < 0 for inode in values[1::N_FIELDS]):
         found = [at._replace(inode=at.inode % _INODES) for at in found]
     return found
 
@@ -228,7 +222,7 @@ def write_index(path: Path, content: IndexContent) -> None:
         names += entries.joined_names
         parent = numbers[parts[:-1]]
         sizes = (*place, len(entries.joined_names))
-        directories.extend((parent, flags, *sizes, *map(_signed, own or (0, 0, 0))))
+        directories.extend((parent, flags, *sizes, *map(signed, own or (0, 0, 0))))
         statuses.append(entries.statuses)
         n_entries += len(entries)
     pairs = [_pairs(content, numbers, keys) for keys in (content.racily_clean, content.linked)]

@@ -111,9 +111,7 @@ class TreeCopy(Generic[_KeptT]):
         running: deque[Future[CopiedPart[_KeptT]]] = deque()
         unreadable: list[Parts] = []
         with ThreadPoolExecutor(_WORKERS, "wink-copy") as workers:
-            for listing in self._original.listings(
-                unreadable=unreadable.append, known_names=_no_names
-            ):
+            for listing in self._original.listings(unreadable=unreadable.append):
                 large, batches = _batches_of(listing)
                 yield self._create_directories_and_links(listing)
                 for names in batches:
@@ -192,11 +190,6 @@ class TreeCopy(Generic[_KeptT]):
             os.lseek(file, 0, os.SEEK_SET)
             part.entries.append(CopiedEntry(name, status, seen, self._store.keep_large(file)))
         return part
-
-
-def _no_names(parts: Parts, status: os.stat_result) -> None:
-    """List every directory, and know its status before."""
-    del parts, status
 
 
 def _batches_of(listing: Listing) -> tuple[list[str], list[list[str]]]:

@@ -48,6 +48,7 @@ __all__ = [
     "READ",
     "TEMPORARY_PREFIX",
     "Descriptor",
+    "KnownDirectories",
     "KnownNames",
     "Listing",
     "NameListing",
@@ -658,17 +659,22 @@ def _identity(directory: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One directory of a walk: its path, a descriptor until the next step, and its entries."""
+    """One directory of a walk: its path, a descriptor until the next step, and its entries.
+
+    ``status`` is that of the directory before it was listed; every walk sets it.
+    """
 
     parts: Parts
     fd: int
     entries: list[tuple[str, os.stat_result]]
     status: os.stat_result | None = None
-    """The status of the directory before it was listed, if it was needed."""
 
 
 KnownNames = Callable[[Parts, os.stat_result], list[str] | None]
 """The names in a directory that has this status, sorted; ``None`` if it must be listed."""
+
+KnownDirectories = Callable[[Parts, int], list[str] | None]
+"""The names of the directories in an open directory, sorted; ``None`` if it must be listed."""
 
 
 def listings(
@@ -678,6 +684,7 @@ def listings(
     before: Callable[[Parts, int], None] | None = None,
     unreadable: Callable[[Parts], None] | None = None,
     known_names: KnownNames | None = None,
+    unchanged: KnownDirectories | None = None,
 ) -> Iterator[Listing]:
     """Every directory from *top* down, parents first, sorted by name; links are not followed.
 
@@ -688,6 +695,8 @@ def listings(
         unreadable: Called for each directory that cannot be read, instead of raising.
         known_names: Called with each directory; where it returns names, only their statuses are
             read.
+        unchanged: Called with each directory and its descriptor; where it returns the sorted names
+            of the directories in it, these are entered, and nothing is read.
 
     Raises:
         OSError: With ``EBUSY`` if another process moved a directory during the walk.
@@ -705,16 +714,15 @@ def listings(
             parts = tuple(position.names)
             if before is not None:
                 before(parts, position.fd)
-            status, names = None, None
-            if known_names is not None:
+            inner = None if unchanged is None else unchanged(parts, position.fd)
+            if inner is None:
                 status = os.fstat(position.fd)
-                names = known_names(parts, status)
-            entries = entries_of(position.fd) if names is None else _statuses(position.fd, names)
-            listing = Listing(parts, position.fd, entries, status)
-            yield listing
-            pending.append(
-                [name for name, st in reversed(listing.entries) if st.st_mode & _KIND == _DIRECTORY]
-            )
+                names = None if known_names is None else known_names(parts, status)
+                found = entries_of(position.fd) if names is None else _statuses(position.fd, names)
+                listing = Listing(parts, position.fd, found, status)
+                yield listing
+                inner = [name for name, st in listing.entries if st.st_mode & _KIND == _DIRECTORY]
+            pending.append(inner[::-1])
             if not _advance(position, pending, unreadable):
                 return
     finally:

@@ -1,7 +1,10 @@
-"""Processes that say which files cannot match a search; see ``filesystem/search_filter.py``.
+"""Processes that look at files beside this one, as the interpreter runs one thread at a time.
 
-Rule 1: a filter is only an optimization. If one ends or cannot start, its files are searched here.
-Rule 2: filters live as long as one search, and end with this process, also if it is killed.
+``filesystem/search_filter.py`` says which files cannot match a search, and
+``filesystem/status_filter.py`` in which directories nothing changed.
+
+Rule 1: a filter is only an optimization. If one ends or cannot start, this process does its work.
+Rule 2: a filter lives as long as one search or walk, and ends if this process is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from wink_workspace.filesystem.search import Expression, SearchTimer
 
 from .descriptors import READ
 
-__all__ = ["Filter", "n_useful_filters", "started_filters"]
+__all__ = ["Filter", "n_useful_filters", "running", "started_filters"]
 
 _MOST_FILTERS: Final = 3
 _MOST_REQUESTS: Final = 3
@@ -121,21 +124,33 @@ def started_filters(
 
 @contextmanager
 def _started(settings: str) -> Generator[socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours:
+    with ExitStack() as stack:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.enter_context(ours)
         with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-                [sys.executable, "-I", "-S", search_filter.__file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C in a terminal is not for it
-                cwd="/",
-            )
-        try:
-            ours.send(settings.encode())
-            yield ours
-        finally:
-            process.kill()  # it has no state
-            process.wait()
+            stack.enter_context(running(search_filter.__file__, theirs.fileno()))
+        ours.send(settings.encode())
+        yield ours
+
+
+@contextmanager
+def running(program: str, *descriptors: int) -> Generator[None]:
+    """Run a program of ours beside the block; its arguments are *descriptors*, which it inherits.
+
+    Raises:
+        OSError: If the system does not start it.
+    """
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-I", "-S", program, *map(str, descriptors)],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal is not for it
+        cwd="/",
+    )
+    try:
+        yield
+    finally:
+        process.kill()  # it has no state
+        process.wait()

@@ -41,6 +41,7 @@ from .descriptors import (
     PATH_ONLY,
     READ,
     Descriptor,
+    KnownDirectories,
     KnownNames,
     Listing,
     NameListing,
@@ -299,6 +300,7 @@ class DiskTree:
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
         known_names: KnownNames | None = None,
+        unchanged: KnownDirectories | None = None,
     ) -> Iterator[Listing]:
         """Every directory from *path* down, parents first, sorted by name; links are not followed.
 
@@ -308,6 +310,7 @@ class DiskTree:
             unreadable: Called with each directory that cannot be read, instead of raising.
             known_names: Called with each directory; where it returns names, only their statuses
                 are read.
+            unchanged: See ``descriptors.listings``; only for trees whose hidden paths are fixed.
         """
 
         def names(parts: Parts, status: os.stat_result) -> list[str] | None:
@@ -322,6 +325,7 @@ class DiskTree:
                 before=before,
                 unreadable=unreadable,
                 known_names=None if known_names is None else names,
+                unchanged=unchanged,
             ):
                 self._hide(path.parts + listing.parts, listing)
                 yield listing

@@ -34,6 +34,7 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.descriptors import (
     TEMPORARY_PREFIX,
+    KnownDirectories,
     KnownNames,
     Listing,
     Parts,
@@ -117,10 +118,15 @@ class InPlaceTree(DiskTree):
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
         known_names: KnownNames | None = None,
+        unchanged: KnownDirectories | None = None,
     ) -> Iterator[Listing]:
         """As ``DiskTree.listings``, but unreadable directories are skipped."""
         return super().listings(
-            path, before=before, unreadable=unreadable or _skip, known_names=known_names
+            path,
+            before=before,
+            unreadable=unreadable or _skip,
+            known_names=known_names,
+            unchanged=unchanged,
         )
 
     def content(self, path: WorkspacePath) -> TreeEntry | None:

@@ -1,0 +1,161 @@
+"""Directories that are compared with an earlier index, by this process and by a filter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.filesystem import status_filter
+from wink_workspace.filesystem.changes import FileIndex, unchanged
+from wink_workspace.filesystem.changes.unchanged import open_unchanged
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.filters import running
+from wink_workspace.filesystem.disk.tree import DiskTree
+
+FILES = ("top.txt", "a/one", "a/two", "a/b/deep", "c/\udcff odd")
+
+
+def files_in(top: Path) -> Path:
+    for name in FILES:
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(name[:1])
+    (top / "a/link").symlink_to("one")
+    (top / "empty").mkdir()
+    return top
+
+
+def indexed(tree: DiskTree) -> FileIndex:
+    """The index of a walk that listed everything, long after the last change."""
+    index = FileIndex()
+    for listing in tree.listings():
+        index.put_listing(listing.parts, listing.entries, sys.maxsize, own=listing.status)
+    return index
+
+
+def unchanged_in(tree: DiskTree, earlier: FileIndex) -> set[Parts]:
+    """The directories that are found unchanged in a walk of them all."""
+    found: set[Parts] = set()
+    with open_unchanged(tree, earlier) as known:
+        for listing in tree.listings():
+            if known.find(listing.parts, listing.fd) is not None:
+                found.add(listing.parts)
+    return found
+
+
+@contextmanager
+def answered_at_once(program: str, *descriptors: int) -> Generator[None]:
+    """The filter in this process, which has ended when the walk begins."""
+    arguments = [program, *map(str, descriptors)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", arguments)
+        status_filter.main()
+    yield
+
+
+@contextmanager
+def not_started(program: str, *descriptors: int) -> Generator[None]:
+    raise OSError("no more processes")
+    yield
+
+
+@pytest.fixture(params=["alone", "answers", "beside", "fails"])
+def filtering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who compares: this process alone, only a filter, both, or a filter that cannot start."""
+    by = {"answers": answered_at_once, "beside": running, "fails": not_started}
+    if request.param in by:
+        # A filter for a few files in place of 10,000
+        monkeypatch.setattr(unchanged, "_ENTRIES_WITHOUT_FILTER", 0)
+        monkeypatch.setattr(unchanged, "n_useful_filters", lambda: 1)
+        monkeypatch.setattr(unchanged, "running", by[request.param])
+    return request.param
+
+
+def replaced(path: Path) -> None:
+    """Another directory with the same files in the place of *path*."""
+    path.rename(path.with_name("moved"))
+    path.mkdir()
+    for file in path.with_name("moved").iterdir():
+        file.rename(path / file.name)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], set[Parts]]] = {
+    "nothing": (lambda _: None, set()),
+    "content": (lambda top: (top / "a/one").write_text("9"), {("a",)}),
+    "mode of a file": (lambda top: (top / "a/b/deep").chmod(0o755), {("a", "b")}),
+    "mode of a directory": (lambda top: (top / "a/b").chmod(0o700), {("a",), ("a", "b")}),
+    "time": (lambda top: os.utime(top / "a/two", (1, 1)), {("a",)}),
+    "new name": (lambda top: (top / "c/new").touch(), {("c",)}),
+    "deleted name": (lambda top: (top / "a/link").unlink(), {("a",)}),
+    "new directory": (lambda top: (top / "empty/new").mkdir(), {("empty",), ("empty", "new")}),
+    "hard link elsewhere": (lambda top: os.link(top / "a/one", top / "c/x"), {("a",), ("c",)}),
+    "file for a link": (
+        lambda top: ((top / "a/link").unlink(), (top / "a/link").write_text("one")),
+        {("a",)},
+    ),
+    "replaced directory": (lambda top: replaced(top / "c"), {(), ("c",), ("moved",)}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_only_directories_in_which_something_changed_are_listed_again(
+    tmp_path: Path, filtering: str, name: str
+) -> None:
+    change, expected = CHANGES[name]
+    top = files_in(tmp_path / "top")
+    with DiskTree(top) as tree:
+        earlier = indexed(tree)
+        everything = {listing.parts for listing in tree.listings()}
+        assert unchanged_in(tree, earlier) == everything
+        change(top)
+        now = {listing.parts for listing in tree.listings()}
+        assert now - unchanged_in(tree, earlier) == expected
+
+
+def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(
+    tmp_path: Path, filtering: str
+) -> None:
+    with DiskTree(files_in(tmp_path / "top")) as tree:
+        earlier = indexed(tree)
+        other = indexed(tree)
+        earlier.forget(("a",), "two")
+        assert unchanged_in(tree, earlier) == {(), ("a", "b"), ("c",), ("empty",)}
+        other.keep_listed(earlier)
+        assert unchanged_in(tree, other) == {(), ("a", "b"), ("c",), ("empty",)}
+
+
+def test_a_directory_that_had_just_changed_when_it_was_listed_is_listed_again(
+    tmp_path: Path, filtering: str
+) -> None:
+    with DiskTree(files_in(tmp_path / "top")) as tree:
+        earlier = FileIndex()
+        for listing in tree.listings():
+            earlier.put_listing(listing.parts, listing.entries, 0, own=listing.status)
+        assert unchanged_in(tree, earlier) == set()
+
+
+def test_a_filter_begins_with_the_last_directory_of_the_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[bytes] = []
+
+    def noting(_: int, table: memoryview, row: list[int]) -> bool:
+        order.append(bytes(table[row[status_filter.PATH] : row[status_filter.NAMES]]))
+        return True
+
+    # A filter for a few files in place of 10,000
+    monkeypatch.setattr(unchanged, "_ENTRIES_WITHOUT_FILTER", 0)
+    monkeypatch.setattr(unchanged, "n_useful_filters", lambda: 1)
+    monkeypatch.setattr(unchanged, "running", answered_at_once)
+    # The order has no effect that could be seen, other than on the time
+    monkeypatch.setattr(status_filter, "_is_same", noting)
+    with DiskTree(files_in(tmp_path / "top")) as tree:
+        walked = [os.fsencode("/".join(each.parts) or ".") for each in tree.listings()]
+        with open_unchanged(tree, indexed(tree)):
+            pass
+    walked.remove(b"empty")  # nothing to compare
+    assert order == walked[::-1]

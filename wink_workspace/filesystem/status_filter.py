@@ -1,0 +1,109 @@
+"""Says which directories still have the statuses of an earlier walk.
+
+A program of its own, like ``search_filter``, so that a walk uses more than one processor. It is
+started as ``python -I -S status_filter.py TABLE TOP``. TABLE is shared memory, TOP the directory of
+the walk. It answers for the directories of the table from the last one to the first, while the walk
+begins with the first one. The answer is ``SAME``, or ``LOOK`` for all others, also for those that
+cannot be read. The walk never waits for an answer.
+
+The table has the number of directories, then a row of ``N_COLUMNS`` integers of 64 bits for each,
+then paths, names and statuses. Names are separated by NUL, in the order of their statuses.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+from array import array
+from itertools import chain
+from operator import attrgetter
+
+ANSWER, INODE, MODIFIED, CHANGED, PATH, NAMES, STATUSES, END = range(8)
+"""The columns: the answer, the directory's own status, and places in the table."""
+N_COLUMNS = 8
+NO_ANSWER, SAME, LOOK = range(3)
+
+N_FIELDS = 6
+"""The number of integers in a packed status."""
+_fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
+_KIND = 0o170000
+_MAY_BE_BARE = (stat.S_IFDIR, stat.S_IFCHR)
+_INODES = 1 << 64
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def is_bare(found: os.stat_result) -> bool:
+    """Whether only the mode of an entry counts, because the rest changes without it.
+
+    In an upper layer of an overlay, a character device 0:0 marks a deleted name. All of them may be
+    hard links of one device, whose times then change with every deletion.
+    """
+    return stat.S_ISDIR(found.st_mode) or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0)
+
+
+def fields_of(found: os.stat_result) -> tuple[int, ...]:
+    """The integers of a status."""
+    return (found.st_mode, 0, 0, 0, 0, 0) if is_bare(found) else _fields(found)
+
+
+def packed(found: list[os.stat_result]) -> bytes:
+    """Statuses in the form in which they are stored and compared."""
+    rows: list[tuple[int, ...]] = [_fields(each) for each in found]
+    if any(mode & _KIND in _MAY_BE_BARE for mode in {row[0] for row in rows}):
+        rows = [fields_of(each) for each in found]
+    return packed_fields(rows)
+
+
+def packed_fields(rows: list[tuple[int, ...]]) -> bytes:
+    """As ``packed``, for the integers of each status."""
+    try:
+        return array("q", chain.from_iterable(rows)).tobytes()
+    except OverflowError:  # some filesystems use all 64 bits of an inode number
+        return array("q", (signed(value) for row in rows for value in row)).tobytes()
+
+
+def signed(value: int) -> int:
+    """An inode number in the form in which it is stored."""
+    return value - _INODES if value >= _INODES // 2 else value
+
+
+def have_statuses(directory: int, names: list[str] | list[bytes], statuses: bytes) -> bool:
+    """Whether the entries *names* of an open directory have these packed statuses."""
+    status = os.stat
+    try:
+        found = [status(name, dir_fd=directory, follow_symlinks=False) for name in names]
+    except OSError:
+        return False
+    return packed(found) == statuses
+
+
+def _is_same(top: int, table: memoryview, row: list[int]) -> bool:
+    directory = os.open(bytes(table[row[PATH] : row[NAMES]]), _LIST, dir_fd=top)
+    try:
+        own = os.fstat(directory)
+        if [signed(own.st_ino), own.st_mtime_ns, own.st_ctime_ns] != row[INODE : CHANGED + 1]:
+            return False
+        names = bytes(table[row[NAMES] : row[STATUSES]]).split(b"\0")
+        return have_statuses(directory, names, bytes(table[row[STATUSES] : row[END]]))
+    finally:
+        os.close(directory)
+
+
+def main() -> None:
+    """Answer for all directories."""
+    table = memoryview(mmap.mmap(int(sys.argv[1]), 0))
+    top = int(sys.argv[2])
+    n_rows: int = table[:8].cast("q")[0]
+    rows = table[8 : 8 + 8 * N_COLUMNS * n_rows].cast("q")
+    for start in range(N_COLUMNS * (n_rows - 1), -1, -N_COLUMNS):
+        try:
+            is_same = _is_same(top, table, rows[start : start + N_COLUMNS].tolist())
+        except OSError:
+            is_same = False
+        rows[start + ANSWER] = SAME if is_same else LOOK
+
+
+if __name__ == "__main__":
+    main()
