@@ -18,7 +18,9 @@ PAGE = re.compile(r"\b[A-Z][A-Z_]*\.md\b")
 
 def files() -> Iterator[Path]:
     """Every text file of the repository but this one."""
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in SUFFIXES)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.suffix in SUFFIXES and not path.name.startswith(".coverage"):
+            yield path
     for top in TOPS:
         for path in (ROOT / top).rglob("*"):
             if path.is_file() and path.suffix in SUFFIXES and path != Path(__file__):

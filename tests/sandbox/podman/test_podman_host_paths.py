@@ -35,6 +35,7 @@ from wink_workspace.sandbox.podman.containers import (
     sweep,
 )
 from wink_workspace.sandbox.podman.leftovers import _wait_for_end
+from wink_workspace.sandbox.podman.waiting import WaitingContainers
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
@@ -47,6 +48,7 @@ def folder(tmp_path: Path, environment: Environment) -> Path:
     support = overlay_support(tmp_path)
     if not support.available:
         pytest.skip(support.reason)
+    WaitingContainers.shared().close()  # one of an earlier test would not be as this test asks
     return tmp_path
 
 
