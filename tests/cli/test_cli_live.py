@@ -22,7 +22,7 @@ from wink_workspace import (
     ToolContext,
     ToolResult,
 )
-from wink_workspace.cli.display import SafeConsole
+from wink_workspace.cli.console import SafeConsole
 from wink_workspace.cli.live_area import LiveArea, elapsed, plain_lines
 from wink_workspace.cli.run_display import RunDisplay, RunFeed
 from wink_workspace.clock import ManualClock

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from wink_workspace.environment import Environment
 
-from .display import SafeConsole
-
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wink_workspace.ledger import LogEntry
     from wink_workspace.project import Settings
     from wink_workspace.workspace import (
@@ -93,6 +92,8 @@ class CommandContext:
     @cached_property
     def out(self) -> Console:
         """The console for results."""
+        from .console import SafeConsole
+
         return SafeConsole(
             no_color=not self.environment.stdout_color, highlight=False, soft_wrap=True
         )
@@ -100,6 +101,8 @@ class CommandContext:
     @cached_property
     def err(self) -> Console:
         """The console for progress and errors."""
+        from .console import SafeConsole
+
         return SafeConsole(
             stderr=True,
             no_color=not self.environment.stderr_color,

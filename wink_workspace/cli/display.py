@@ -1,35 +1,30 @@
 """Output for people: calls as they happen, histories as tables, coloured diffs, progress.
 
 A terminal gets tables that fit, colours, progress bars, and no control character of a file or a
-model. Anything else gets plain text, and every byte of a diff.
+model. Anything else gets plain text, and every byte of a diff. Rich is imported on use: many
+commands print nothing.
 """
 
 from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-from rich.cells import cell_len
-from rich.color import ColorSystem
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
 
 from wink_workspace.wording import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import ProgressColumn
+    from rich.table import Table
+    from rich.text import Text
 
     from wink_workspace.filesystem import Diff
 
 __all__ = [
     "MARKS",
-    "SafeConsole",
     "diff_line",
     "diff_text",
     "print_diff",
@@ -45,31 +40,16 @@ _MIN_LAST_COLUMN_CELLS = 8
 _MAX_PATHS = 5
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 _COLOUR_SYSTEMS = {
-    "standard": ColorSystem.STANDARD,
-    "256": ColorSystem.EIGHT_BIT,
-    "truecolor": ColorSystem.TRUECOLOR,
-    "windows": ColorSystem.WINDOWS,
+    "standard": "STANDARD",
+    "256": "EIGHT_BIT",
+    "truecolor": "TRUECOLOR",
+    "windows": "WINDOWS",
 }
+"""The name of each colour system of a console in ``rich.color.ColorSystem``."""
 MARKS = {"committed": "✓", "rolled_back": "↩", "unknown": "✗"}
 """By the value of an ``Outcome``, which is not imported: most commands do without sessions."""
 
 _T = TypeVar("_T")
-
-
-class SafeConsole(Console):
-    """Prints no control characters except those of its own styles.
-
-    Names of tools, paths and the words of a model may hold escape sequences. All printed text
-    passes ``render``, so no call of ``print`` can forget to filter it.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        """The segments of *renderable* with control characters replaced."""
-        for segment in super().render(renderable, options):
-            text, style, control = segment
-            yield segment if control else Segment(printable(text), style)
 
 
 class ProgressUpdate(Protocol):
@@ -150,6 +130,10 @@ def table_of(
     below: Sequence[Sequence[str]] = (),
 ) -> Table | None:
     """The table of ``print_table``; ``None`` if the terminal is too narrow for it."""
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
     shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     widths = [max(cell_len(row[n]) for row in [heads, *shown]) for n in range(len(heads))]
     # A gap of two cells between columns. The last column gets the rest: if the table were wider,
@@ -213,9 +197,12 @@ class _DiffLines:
     """
 
     def __init__(self, console: Console) -> None:
+        from rich.color import ColorSystem
+        from rich.style import Style
+
         self._console = console
         name = console.color_system
-        self._colours = None if name is None else _COLOUR_SYSTEMS[name]
+        self._colours = None if name is None else ColorSystem[_COLOUR_SYSTEMS[name]]
         self._styles = {mark: Style.parse(style) for mark, style in _DIFF_STYLES.items()}
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._partial: list[str] = []
@@ -246,4 +233,6 @@ class _DiffLines:
 
 def diff_line(line: str) -> Text:
     """A line of a diff, in its colour."""
+    from rich.text import Text
+
     return Text(printable(line), style=_DIFF_STYLES.get(line[:1], ""))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
-from rich.text import Text
 
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
@@ -95,6 +94,8 @@ def doctor(
 
     It also shows the settings for a project, first of all its network list, and where each is from.
     """
+    from rich.text import Text
+
     findings: list[Finding] = [*settings_findings(context, directory), _form(context)]
     for name in SANDBOXES.names():
         try:

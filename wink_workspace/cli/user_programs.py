@@ -22,7 +22,7 @@ from rich.console import Console
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-from .display import SafeConsole
+from .console import SafeConsole
 
 __all__ = ["PAGER_VARIABLE", "edit", "paged"]
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         repositories_in,
     )
     from .history import (
-        MAIN_BRANCH,
         Branch,
         EntryKind,
         LogEntry,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
     from .pending import CallTimes, PendingMark
     from .records import LoggedEvent, Record
+    from .refs import MAIN_BRANCH
     from .retention import Forgotten, Maintenance, Retention
     from .reviewing import GitComparer, tree_diff
     from .session_store import SessionStore

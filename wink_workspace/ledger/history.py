@@ -33,7 +33,6 @@ from .records import Record, parse_record
 
 __all__ = [
     "BRANCH_FILES",
-    "MAIN_BRANCH",
     "Branch",
     "EntryKind",
     "LogEntry",
@@ -47,7 +46,6 @@ __all__ = [
     "skip_of",
 ]
 
-MAIN_BRANCH: Final = "main"
 BRANCH_FILES: Final = "wink/lines"
 """The directory, in the ledger, with a directory for the files of each branch."""
 _SHORTEST_PREFIX: Final = 4

@@ -51,12 +51,12 @@ from .collection import (
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import is_disk_full, ledger_failures
 from .documents import Documents
-from .history import BRANCH_FILES, MAIN_BRANCH, Branch, LogEntry
+from .history import BRANCH_FILES, Branch, LogEntry
 from .leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .lock import SharedLock, WriterLock
 from .loose import run_steps
 from .objects import ObjectStore
-from .refs import RefMover, delete_stale_locks
+from .refs import MAIN_BRANCH, RefMover, delete_stale_locks
 from .retention import (
     Forgotten,
     Maintenance,

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError, LedgerMovedError
@@ -27,7 +27,9 @@ from .leases import DeletionLock
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["RefMover", "SpareFiles", "delete_stale_locks"]
+__all__ = ["MAIN_BRANCH", "RefMover", "SpareFiles", "delete_stale_locks"]
+
+MAIN_BRANCH: Final = "main"
 
 _log = logging.getLogger(__name__)
 

@@ -47,9 +47,10 @@ from .commits import parse_commit
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
 from .documents import DOCUMENT_REFS
-from .history import MAIN_BRANCH, Branch, LogEntry, lost_ref, read_entry
+from .history import Branch, LogEntry, lost_ref, read_entry
 from .leases import DeletionLock
 from .objects import ObjectStore
+from .refs import MAIN_BRANCH
 
 __all__ = [
     "Forgotten",
