@@ -320,10 +320,15 @@ class WorkspaceStorage:
 
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""
+        return self._beginning_with("")
+
+    def _beginning_with(self, which: str) -> Iterator[WorkspaceInfo]:
+        """The workspaces whose ids begin with *which*, newest first; others are not read."""
         found: list[WorkspaceInfo] = []
         for path in self._root.iterdir() if self._root.is_dir() else ():
             try:
-                found.append(WorkspaceFolder(path).info())
+                if path.name.startswith(which):
+                    found.append(WorkspaceFolder(path).info())
             except UsageError:
                 continue  # its creation was interrupted
         return iter(sorted(found, key=lambda info: info.created_at, reverse=True))
@@ -334,12 +339,12 @@ class WorkspaceStorage:
         Raises:
             UsageError: If there is none, or more than one.
         """
-        known = [info.id for info in self.all()]
-        ids = [id_ for id_ in known if which and id_.startswith(which)]
+        ids = [info.id for info in self._beginning_with(which)] if which else []
         if which in ids:
             ids = [which]
         if len(ids) != 1:
             self._refuse_damaged(which)
+            known = [info.id for info in self.all()]
             found = f"{len(ids)} workspaces are" if ids else "no workspace is"
             id_, slash, _ = which.partition("/")
             if slash and id_ and any(each.startswith(id_) for each in known):
