@@ -103,10 +103,10 @@ class InterruptedRun:
         assert not self.left_running(), (details, self.left_running())
 
     def interrupt_at_random(self, number: int, n_moments: int) -> None:
-        """Interrupt at random moments, every sixth of them before the evaluation."""
+        """Interrupt at random moments, every third of them before the evaluation."""
         chance = random.Random(n_moments if Environment.from_os().is_ci else None)
         for n in range(n_moments):
-            moments = range(1, self.begun) if n % 6 == 5 else range(self.begun, self.calls)
+            moments = range(1, self.begun) if n % 3 == 2 else range(self.begun, self.calls)
             self.interrupt(number, chance.choice(moments))
 
     def record_states(self) -> None:

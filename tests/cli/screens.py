@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +16,18 @@ import pyte
 from wink_workspace.workspace import WorkspaceStorage
 
 RUN = """
-import sys
+import json, sys
 sys.path.insert(0, {tests!r})
 from screen_sandbox import registered
 from wink_workspace.cli import main
 with registered():
-    sys.exit(main(sys.argv[1:]))
+    for arguments in json.loads(sys.argv[1]):
+        print({mark!r}, end="", flush=True)
+        if code := main(arguments):
+            sys.exit(code)
 """
+"""Runs several commands, because a new process takes longer than any of them."""
+MARK = "\x1b]2;next\x07"  # sets the title of the terminal
 TASK = "Say hello to the world, politely, in the greeting of the program, and test it"
 _TESTS = Path(__file__).parent
 _TIMEOUT_S = 120
@@ -30,15 +35,18 @@ _ROWS = 60
 
 
 class Screen:
-    """One command in a terminal of *columns* columns."""
+    """Commands, one after the other, in a terminal of *columns* columns."""
 
-    def __init__(self, *arguments: str, columns: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, commands: Sequence[Sequence[str]], *, columns: int, environment: Mapping[str, str]
+    ) -> None:
+        self._columns = columns
         self._screen = pyte.Screen(columns, _ROWS)
         self._stream = pyte.Stream(self._screen)
         self.received = ""
         self._child = pexpect.spawn(
             sys.executable,
-            ["-c", RUN.format(tests=str(_TESTS)), *arguments],
+            ["-c", RUN.format(tests=str(_TESTS), mark=MARK), json.dumps(commands)],
             env={**os.environ, **environment, "TERM": "xterm-256color", "COLUMNS": str(columns)},
             dimensions=(_ROWS, columns),
             encoding="utf-8",
@@ -64,6 +72,16 @@ class Screen:
         self._child.close()
         assert self._child.exitstatus == 0, self.text
         return self.text
+
+    def end_each(self) -> list[str]:
+        """Wait for the end of the commands; returns the screen of each, which begins empty."""
+        self.end()
+        shown: list[str] = []
+        for part in self.received.split(MARK)[1:]:
+            self._screen = pyte.Screen(self._columns, _ROWS)
+            pyte.Stream(self._screen).feed(part)
+            shown.append(self.text)
+        return shown
 
     def close(self) -> None:
         self._child.close(force=True)
@@ -132,9 +150,18 @@ class Project:
 
     @contextmanager
     def screen(self, *arguments: object, columns: int) -> Iterator[Screen]:
-        screen = Screen(*map(str, arguments), columns=columns, environment=self.environment)
+        command = list(map(str, arguments))
+        screen = Screen([command], columns=columns, environment=self.environment)
         try:
             yield screen
+        finally:
+            screen.close()
+
+    def screens(self, commands: Mapping[str, Sequence[str]], columns: int) -> dict[str, str]:
+        """The screen after each of these commands, which ask nothing."""
+        screen = Screen([*commands.values()], columns=columns, environment=self.environment)
+        try:
+            return dict(zip(commands, screen.end_each(), strict=True))
         finally:
             screen.close()
 

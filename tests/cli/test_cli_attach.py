@@ -91,18 +91,18 @@ def project_id(screen: str) -> str:
 
 
 @pytest.mark.behaviour(178)
-@pytest.mark.parametrize(
-    ("place", "where"),
-    [((), ""), (("--repo", "SOURCE"), " over "), (("--workspace", "ID"), " in ")],
-)
-def test_attaching_to_nothing_says_so(user: CliUser, place: tuple[str, ...], where: str) -> None:
+def test_attaching_to_nothing_says_so(user: CliUser) -> None:
     user.serve(*SHORT_RUN)
     user.run("--yes")
-    (which,) = user.workspaces
-    named = {"SOURCE": str(user.source), "ID": which}
-    user("run", "--attach", *(named.get(each, each) for each in place), fails=2)
-    assert f"no run is in progress{where}" in user.err
-    assert "--resume" in user.err
+    places = {
+        "": (),
+        " over ": ("--repo", user.source),
+        " in ": ("--workspace", user.workspaces[0]),
+    }
+    for where, place in places.items():
+        user("run", "--attach", *place, fails=2)
+        assert f"no run is in progress{where}" in user.err
+        assert "--resume" in user.err
 
 
 def test_attaching_with_other_options_is_refused(user: CliUser) -> None:

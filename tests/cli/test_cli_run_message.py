@@ -204,9 +204,8 @@ def test_a_run_in_the_background_takes_its_message_and_ends(user: CliUser) -> No
     server = user.serve(DONE)
     assert background(user).ending() == ""
     assert blocks(server.requests[0])[-1] == ("user text", MESSAGE)
-    problem = background(user, "").ending()
-    assert problem is not None
-    assert problem.startswith("the run is finished. Continue it with --message")
+    user("run", "--workspace", user.workspaces[0], "--resume", fails=2)
+    assert "the run is finished. Continue it with --message" in user.err
 
 
 def test_the_last_error_of_a_run_in_the_background_is_kept(

@@ -146,12 +146,10 @@ def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
     assert "+all of it" in user("diff", user.workspaces[0])
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_killed_run_is_resumed_to_the_same_tree(user: CliUser, number: int) -> None:
+def test_run_killed_while_the_model_answers_is_resumed_to_the_same_tree(user: CliUser) -> None:
     expected = uninterrupted(user, *SHORT_RUN)
-    steps: list[Step] = list(SHORT_RUN)
-    asked = HangingTurn(SHORT_RUN[number], 3, lambda: process.kill())
-    user.serve(*steps[:number], asked, *steps[number:])
+    asked = HangingTurn(SHORT_RUN[1], 3, lambda: process.kill())
+    user.serve(SHORT_RUN[0], asked, *SHORT_RUN[1:])
     process = subprocess.Popen(
         [sys.executable, "-c", RUNNER, "run", "Fix.", "--repo", str(user.source), "--model", ANTHROPIC],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -552,15 +550,3 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
     assert "No space left on device" in user.err.splitlines()[-1]
     assert patch.read_text() == "an earlier one\n"
     assert [path.name for path in user.tmp_path.glob("*out.patch*")] == ["out.patch"]
-
-
-def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: CliUser) -> None:
-    user.serve(*SHORT_RUN)
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(user.source), "--model", ANTHROPIC],
-        env={**os.environ, "OTEL_TRACES_EXPORTER": "console"},
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    for name in ("invoke_agent run", "chat claude-sonnet-5", "execute_tool edit_file"):
-        assert f'"name": "{name}"' in done.stderr
-    assert '"name"' not in done.stdout

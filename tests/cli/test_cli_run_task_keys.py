@@ -52,8 +52,11 @@ def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: CliUser)
     assert done.returncode == 1, done.stderr
     assert len(server.requests) == 5
     assert all(KEY in "".join(headers.values()) for headers in server.headers)
-    for expected in ('"level": "info"', "is not welcome", '"name": "execute_tool edit_file"'):
+    for expected in ('"level": "info"', "is not welcome"):
         assert expected in done.stderr, expected
+    for span in ("invoke_agent run", "chat claude-sonnet-5", "execute_tool edit_file"):
+        assert f'"name": "{span}"' in done.stderr, "spans go to the exporter of the environment"
+    assert '"name"' not in done.stdout
     assert KEY not in done.stdout + done.stderr
     left = everything_in(user.tmp_path / "state")
     assert any(b"lineno + 1" in content for content in left.values()), "the run left its changes"

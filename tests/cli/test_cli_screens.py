@@ -35,14 +35,12 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
     assert after.count("The greeting is polite now.") == 1
     head = next(line for line in during.splitlines() if "shell_execute: wait" in line)
     assert head.endswith(" s")
-    shown = {"run": after}
     workspace = project.workspace
-    for name, arguments in {
+    commands = {
         "log": ("log", workspace), "diff": ("diff", workspace), "list": ("list",),
         "log-stat": ("log", workspace, "--stat"), "log-graph": ("log", workspace, "--graph"),
-    }.items():  # fmt: skip
-        with project.screen(*arguments, columns=columns) as screen:
-            shown[name] = screen.end()
+    }  # fmt: skip
+    shown = {"run": after, **project.screens(commands, columns)}
     compare(shown, {workspace: "0123456789ab", str(project.folder): "/home/me/programs"}, columns)
 
 
@@ -51,15 +49,16 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
 @pytest.mark.parametrize("columns", [80, 120])
 def test_screens_of_attempts_are_those_of_the_golden_files(project: Project, columns: int) -> None:
     during, after = project.attempts(columns)
-    shown = {"attempts-live": during, "attempts": after}
     workspace = project.workspace
     with WorkspaceReader(project.storage.folder(workspace)) as reader:
         (run,) = read_runs(reader)
-    for name, arguments in {
-        "attempts-list": ("list",), "attempts-show": ("show", "--workspace", workspace),
-    }.items():  # fmt: skip
-        with project.screen("attempts", *arguments, columns=columns) as screen:
-            shown[name] = screen.end()
+    commands = {
+        "attempts-list": ("attempts", "list"),
+        "attempts-show": ("attempts", "show", "--workspace", workspace),
+    }
+    shown = {
+        "attempts-live": during, "attempts": after, **project.screens(commands, columns)
+    }  # fmt: skip
     names = {workspace: "0123456789ab", run.run_id: "01234567"}
     compare(shown, {**names, str(project.folder): "/home/me/programs"}, columns)
 

@@ -48,31 +48,39 @@ def test_client_edits_a_repository_breaks_it_and_undoes_it_over_stdio(
     run(test)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_client_edits_a_repository_breaks_it_and_undoes_it_over_http(
-    harness: Harness, mode: str
-) -> None:
+def test_clients_edit_a_repository_break_it_and_undo_it_over_http(harness: Harness) -> None:
     async def test(url: str) -> None:
-        async with http_client(url, TOKEN, mode) as client:
-            await edit_break_undo_and_apply(client, harness)
+        for mode in ("auto", "legacy"):
+            (harness.source / "app.py").write_text("print('helo')\n")
+            async with http_client(url, TOKEN, mode) as client:
+                await edit_break_undo_and_apply(client, harness)
 
     with harness.over_http("--workspace-tools", WINK_WORKSPACE_TOKEN=TOKEN) as server:
         run(lambda: test(server.url))
 
 
-def test_changed_workspace_is_kept_and_one_that_was_only_read_is_deleted(harness: Harness) -> None:
-    async def test(*, write: bool) -> None:
-        async with Client(harness.over_stdio()) as client:
-            await client.call_tool("ls", {})
-            if write:
-                await client.call_tool("write_file", {"file_path": "new", "content": "x"})
+def test_only_a_changed_workspace_is_kept_and_it_can_be_served_again(harness: Harness) -> None:
+    async def call(name: str, which: str = "", **arguments: object) -> str:
+        server = harness.over_stdio()
+        if which:
+            server.args = [*COMMAND[1:], "mcp", "--workspace", which]
+        async with Client(server) as client:
+            return text_of(await client.call_tool(name, arguments))
 
-    run(lambda: test(write=False))
+    run(lambda: call("ls"))
     assert harness.workspaces() == []
-    run(lambda: test(write=True))
+    run(lambda: call("write_file", file_path="new", content="mine\n"))
     (stayed,) = harness.workspaces()
     with WorkspaceReader(harness.storage.folder(stayed)) as reader:
         assert [str(change.path) for change in reader.changes()] == ["new"]
+    answers: list[str] = []
+
+    async def again() -> None:
+        answers.append(await call("read_file", stayed, file_path="new"))
+
+    run(again)
+    assert "mine" in answers[0]
+    assert harness.workspaces() == [stayed]
 
 
 def test_temporary_workspaces_are_deleted(harness: Harness) -> None:
@@ -82,23 +90,6 @@ def test_temporary_workspaces_are_deleted(harness: Harness) -> None:
 
     run(test)
     assert harness.workspaces() == []
-
-
-def test_a_workspace_can_be_served_again(harness: Harness) -> None:
-    async def first() -> None:
-        async with Client(harness.over_stdio()) as client:
-            await client.call_tool("write_file", {"file_path": "new", "content": "mine\n"})
-
-    async def second(which: str) -> None:
-        server = harness.over_stdio()
-        server.args = [*COMMAND[1:], "mcp", "--workspace", which]
-        async with Client(server) as client:
-            assert "mine" in text_of(await client.call_tool("read_file", {"file_path": "new"}))
-
-    run(first)
-    (which,) = harness.workspaces()
-    run(lambda: second(which))
-    assert harness.workspaces() == [which]
 
 
 @pytest.mark.parametrize(

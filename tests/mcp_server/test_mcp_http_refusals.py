@@ -60,7 +60,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def short_timeouts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with short timeouts; on a busy machine other tests could exceed them."""
-    with serving(tmp_path_factory.mktemp("short_timeouts"), body_timeout_s=1.0) as served:
+    with serving(tmp_path_factory.mktemp("short_timeouts"), body_timeout_s=0.4) as served:
         yield served
 
 
