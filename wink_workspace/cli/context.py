@@ -7,6 +7,7 @@ names a workspace by its id or the beginning of it, and a fork by ``WORKSPACE/FO
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from wink_workspace.ledger import LogEntry
     from wink_workspace.project import Settings
+    from wink_workspace.sandbox import SandboxConfig
     from wink_workspace.workspace import (
         Workspace,
         WorkspaceConfig,
@@ -50,6 +52,8 @@ __all__ = [
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
 TOKEN_VARIABLE: Final = "WINK_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
 LOG_VARIABLE: Final = "WINK_WORKSPACE_LOG"
+_SWITCH_INTERVAL_S: Final = 0.000_5
+"""How long a thread that got an answer waits for one that loads modules; by default 5 ms."""
 _CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 FullOption = Annotated[
@@ -203,6 +207,20 @@ class CommandContext:
             source = Path(self.storage.folder(workspace).info().source)
             config = self.config(self.settings_for(source))
         return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+
+    def prepare_sandbox(self, name: str, config: SandboxConfig) -> None:
+        """Start what the first command in *name* needs while this process opens the workspace.
+
+        Raises:
+            UsageError: If there is no such workspace.
+        """
+        from wink_workspace.sandbox import SANDBOXES
+
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        folder = self.storage.folder(split_name(name)[0])
+        if folder.info().mode == "overlay":
+            prepare = SANDBOXES.of_config(config).prepare
+            prepare(config, self.environment, folder.git_copy)
 
     def temporary(self, source: Path) -> Workspace:
         """A new workspace of the directory *source*, which is deleted when it is closed.

@@ -179,6 +179,8 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     else:
         context = for_project(context, source, given, asks=not options.stdin)
     config = running_config(context, options.sandbox, image=options.image)
+    if source is None:
+        context.prepare_sandbox(options.workspace, config)
     request = ExecRequest(
         argv=tuple(options.command),
         stdin=_standard_input() if options.stdin else b"",
@@ -300,6 +302,7 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=True)
     config = running_config(context, options.sandbox, image=options.image)
+    context.prepare_sandbox(options.workspace, config)
     argv = tuple(options.command or ())
     terminal = {"TERM": context.environment.variables.get("TERM", "dumb")}
     code = 1

@@ -85,6 +85,10 @@ def _no_derived(path: str) -> None:
     raise UsageError(f"{path!r} is not a derived path", hint="Leave it out of the paths to write.")
 
 
+def _prepare_nothing(config: object, environment: Environment, git_history: Path | None) -> None:
+    """Start nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxContext:
     """What a sandbox gets from its workspace.
@@ -152,6 +156,10 @@ class SandboxBackend(Generic[C]):
         connect: Connects to what runs its sandboxes, and starts it if necessary, without waiting
             for it. A caller that will run a command calls this first, and keeps the result until
             then. It raises nothing: the command raises what is wrong.
+        prepare: Starts what the first command with a configuration needs, on another thread, while
+            the caller opens a workspace whose files are an overlay. The arguments are the
+            configuration, the environment, and the ``git_history`` of the workspace. What is not
+            used ends with the process. It raises nothing: the command raises what is wrong.
         end_leftover: Ends what a killed process left running, which it finds by the files in
             *notes*. Runs before the workspace reads its files. Returns the last output of what
             it ended. Raises ``SandboxError`` if it cannot end it.
@@ -168,6 +176,7 @@ class SandboxBackend(Generic[C]):
     images: Callable[[Environment], SandboxImages] | None = None
     sweep: Callable[[Environment], tuple[str, ...]] = lambda _: ()
     connect: Callable[[Environment], object] = lambda _: None
+    prepare: Callable[[C, Environment, Path | None], None] = _prepare_nothing
     end_leftover: Callable[[Path], str] = lambda _: ""
 
     def __post_init__(self) -> None:

@@ -68,11 +68,20 @@ def _sweep(environment: Environment) -> tuple[str, ...]:
 
 
 def _connect(environment: Environment) -> object:
+    from wink_workspace.filesystem.overlay.mounting import Mounter
     from wink_workspace.sandbox.podman.service import shared_service
 
     with suppress(SandboxError):
-        return shared_service(environment, waits=False)
+        service = shared_service(environment, waits=False)
+        Mounter.start_early()
+        return service
     return None
+
+
+def _prepare(config: PodmanConfig, environment: Environment, git_history: Path | None) -> None:
+    from wink_workspace.sandbox.podman.waiting import prepare_container
+
+    prepare_container(config, environment, git_history)
 
 
 def _end_leftover(notes: Path) -> str:
@@ -97,6 +106,7 @@ PODMAN: Final = SandboxBackend(
     images=_images,
     sweep=_sweep,
     connect=_connect,
+    prepare=_prepare,
     end_leftover=_end_leftover,
 )
 """The backend for the registry."""

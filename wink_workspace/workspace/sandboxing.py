@@ -119,10 +119,8 @@ class WorkspaceSandbox:
 
     def _git(self) -> dict[str, Any]:  # Any: each argument has its own type
         """The arguments for the history of the source, if the workspace has a copy of it."""
-        if not self._folder.git.is_file():
-            return {}
-        name = self._folder.git.read_text(encoding="ascii").strip()
-        history = GitCopies(self._folder.state_dir).find(name)
+        copy = self._folder.git_copy
+        history = copy and GitCopies(self._folder.state_dir).find(copy.name)
         if history is None:
             return {}
         files = self._tree.root

@@ -143,6 +143,15 @@ class WorkspaceFolder:
         return self.path / "git"
 
     @property
+    def git_copy(self) -> Path | None:
+        """The copy of the source's history that ``git`` names; ``None`` without one."""
+        try:
+            name = self.git.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return None
+        return self.state_dir / "git" / name
+
+    @property
     def upper(self) -> Path:
         """The branch's own layer, if it is on an overlay."""
         return self.branch_dir / "upper"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pwd
 import shutil
@@ -10,10 +11,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loopback import package_registries
 
@@ -23,12 +26,14 @@ from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.ownership import give_to_sandbox
+from wink_workspace.sandbox.podman import PodmanService
 from wink_workspace.sandbox.podman.images import USUAL_RECIPES, ImageStore, recipe
 
 TREE = Path(__file__).parents[3]
 USER = "wink-tests"
 HOME = Path("/var/lib/wink-tests")
 WATCHDOG_S = 1_200
+REMOVAL_S = 60
 _IDS = "300000-365535"  # useradd assigns none of these
 _MARKER = "made-by-tests"
 _LOCKS = Path("/run/lock")
@@ -241,6 +246,27 @@ class HeldClock(SystemClock):
         if self._held_s is not None:
             return self._held_s
         return super().monotonic_s() - self._lag_s
+
+
+def listed_containers(service: PodmanService, label: str) -> list[dict[str, Any]]:
+    """Return the containers with *label*, when each one that has ended has been removed."""
+    filters = json.dumps({"label": [label]})
+    params = {"all": "true", "filters": filters}
+    until_s = time.monotonic() + REMOVAL_S
+    while True:
+        listed = service.request("GET", "/containers/json", params=params) or []
+        if not any(map(_has_ended, listed)) or time.monotonic() > until_s:
+            return listed
+
+
+def _has_ended(container: dict[str, Any]) -> bool:
+    if container["State"] in ("created", "initialized"):
+        return False
+    try:
+        status = Path(f"/proc/{container['Pid'] or '-'}/stat").read_text("ascii", "replace")
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] in "ZX"  # its monitor has not noticed it yet
 
 
 def children_of(pid: int) -> list[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from podman_machine import listed_containers
 from workspace.workspace_rig import assert_same, picture
 
 from wink_workspace import (
@@ -137,10 +138,7 @@ def commands(tmp_path: Path, environment: Environment) -> Iterator[CommandWorksp
 def containers_of(workspace: Workspace) -> list[str]:
     service = PodmanService(Environment.from_os())
     try:
-        filters = f'{{"label": ["{WORKSPACE_LABEL}={workspace._folder.files}"]}}'
-        listed = service.request(
-            "GET", "/containers/json", params={"all": "true", "filters": filters}
-        )
+        listed = listed_containers(service, f"{WORKSPACE_LABEL}={workspace._folder.files}")
         return [found["Id"] for found in listed]
     finally:
         service.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -110,6 +111,34 @@ def test_exec_passes_on_output_and_exit_code_and_keeps_effects(
     assert "err\n" in output
     assert "+b" in shell("diff", workspace)
     assert entries(shell, workspace) == [("exec: Exit code 7", "committed")]
+
+
+COUNTED = """
+import atexit, json, sys
+started = []
+
+def note(event, arguments):
+    if event == "subprocess.Popen":
+        started.append(arguments[0].replace(sys.executable, "python"))
+
+sys.addaudithook(note)
+from wink_workspace.cli import main
+code = main(["exec", sys.argv[1], "--", "true"])
+print(json.dumps([code, started, sorted(sys.modules)]))
+"""
+
+
+def test_exec_starts_one_engine_and_loads_what_it_needs(workspace: str) -> None:
+    """Counts, because times differ: each process takes 5 to 100 ms, and 10 modules about 5."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, workspace], check=True, capture_output=True, text=True
+    )
+    code, started, modules = json.loads(done.stdout)
+    assert (code, done.stderr) == (0, "")
+    names = sorted(Path(each).name for each in started)
+    assert names == ["ldconfig", "nsenter", "podman", "python"], "ldconfig is of inotify_simple"
+    own = [name for name in modules if name.startswith("wink_workspace.")]
+    assert len(own) <= 265, own
 
 
 @pytest.mark.behaviour(109)

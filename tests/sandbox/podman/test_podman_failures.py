@@ -32,6 +32,7 @@ from wink_workspace.sandbox.podman import (
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
 from wink_workspace.sandbox.podman.direct import CommandStreams
+from wink_workspace.sandbox.podman.owners import started_ticks
 from wink_workspace.sandbox.podman.runner_container import _end_container
 from wink_workspace.sandbox.podman.sandbox import _change_owner
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
@@ -239,14 +240,35 @@ def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
     with theirs:
-        _end_container(service, "abc", [ours], [], os.getpid(), None)
+        _end_container(service, "abc", [], [ours], [], os.getpid(), None)
         assert theirs.recv(1) == b""
     assert "The container abc could not be removed" in caplog.text
 
 
 def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
-    _end_container(service, "abc", [], [], os.getpid() + 1, None)
+    _end_container(service, "abc", [], [], [], os.getpid() + 1, None)
     assert engine.asked == []
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_container_is_killed_and_removed_by_the_engine_only_if_its_monitor_cannot(
+    engine: FakeEngine,
+    service: PodmanService,
+    lasting: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PodmanService, "has_lasting_settings", lasting)
+    engine.answers["abc"] = (200, "{}")
+    with subprocess.Popen(["sleep", "600"]) as first:
+        try:
+            started = started_ticks(first.pid)
+            assert started is not None
+            live = LiveContainer("abc", first.pid, started)
+            _end_container(service, "abc", [live], [], [], os.getpid(), None)
+            assert live.ends_within(0) == lasting
+        finally:
+            first.kill()
+    assert engine.asked == ([] if lasting else ["DELETE abc"])
 
 
 def test_the_engine_of_another_user_is_refused(

@@ -34,7 +34,6 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
     sweep,
 )
-from wink_workspace.sandbox.podman.leftovers import _wait_for_end
 from wink_workspace.sandbox.podman.waiting import WaitingContainers
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
@@ -350,7 +349,7 @@ def test_a_container_whose_owner_is_killed_with_its_root_replaced_leaves_no_moun
     assert shown is None
     merged = service.request("GET", f"/containers/{container.name}/json")["GraphDriver"]["Data"]
     sweep(service)
-    assert _wait_for_end(container, 60)
+    assert container.ends_within(60)
     assert merged["MergedDir"] not in Path("/proc/self/mountinfo").read_text()
     assert not Path(merged["MergedDir"]).is_dir()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from podman_machine import REMOVAL_S, listed_containers
 
 from wink_workspace import Prompt, ScriptedAdapter, ToolCall, ToolExecutor, Workspace
 from wink_workspace.environment import Environment
@@ -68,19 +70,20 @@ def names_in(folder: Path) -> list[str]:
 
 
 def processes_of(names: list[str]) -> list[str]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            line = (folder / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        found += [line for name in names if name in line]
-    return found
+    """Return the command lines with one of *names*, when the monitors of containers have ended."""
+    until_s = time.monotonic() + REMOVAL_S
+    while True:
+        found: list[str] = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):
+                line = (folder / "cmdline").read_bytes().decode(errors="replace")
+                found += [line for name in names if name in line]
+        if not found or time.monotonic() > until_s:
+            return found
 
 
 def containers_below(service: PodmanService, folder: Path) -> list[str]:
-    filters = json.dumps({"label": [WORKSPACE_LABEL]})
-    listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
+    listed = listed_containers(service, WORKSPACE_LABEL)
     return [
         found["Id"] for found in listed if found["Labels"][WORKSPACE_LABEL].startswith(str(folder))
     ]

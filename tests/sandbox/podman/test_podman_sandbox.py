@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from podman_machine import HeldClock, sandbox_place
+from podman_machine import HeldClock, listed_containers, sandbox_place
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
@@ -67,8 +67,7 @@ def stdout_of(result: ExecResult) -> str:
 def containers_of(sandbox: PodmanSandbox) -> list[str]:
     """Return the engine's containers of the sandbox's directory."""
     service = sandbox._service or PodmanService(Environment.from_os())
-    filters = f'{{"label": ["{WORKSPACE_LABEL}={sandbox._context.files}"]}}'
-    listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
+    listed = listed_containers(service, f"{WORKSPACE_LABEL}={sandbox._context.files}")
     return [found["Id"] for found in listed]
 
 
@@ -595,11 +594,11 @@ def test_a_container_ends_when_its_owner_process_is_killed(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, _wait_for_end
+    from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded
 
     leftover = _recorded(place.notes / COMMANDS)
     assert leftover is not None
-    assert _wait_for_end(leftover, 60), "the container must end by itself"
+    assert leftover.ends_within(60), "the container must end by itself"
 
 
 def test_a_killed_container_breaks_the_command_and_is_replaced(fresh) -> None:

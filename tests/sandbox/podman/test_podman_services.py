@@ -5,7 +5,6 @@ Run by root and, in ``test_podman_rootless``, by an ordinary user.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from podman_machine import children_of
+from podman_machine import children_of, listed_containers
 
 from wink_workspace import PodmanSandboxSection, Prompt, Workspace, WorkspaceStorage
 from wink_workspace.clock import Cancellation
@@ -148,10 +147,7 @@ def fetched(url: str) -> bytes:
 def containers() -> set[str]:
     """The names of the containers of this process, running or not."""
     with closing(PodmanService(Environment.from_os())) as service:
-        filters = json.dumps({"label": ["io.wink-workspace.owner"]})
-        listed = service.request(
-            "GET", "/containers/json", params={"all": "true", "filters": filters}
-        )
+        listed = listed_containers(service, "io.wink-workspace.owner")
     return {
         name
         for found in listed
@@ -569,7 +565,7 @@ def test_no_service_survives_a_killed_process(
         assert services_of(workspace).listed() == ()
         assert shell(workspace, "cat build/mine") == "kept\n"  # sweeps what the engine still knows
         with closing(PodmanService(environment)) as service:
-            listed = service.request("GET", "/containers/json", params={"all": "true"})
+            listed = listed_containers(service, "io.wink-workspace.owner")
         assert name not in {each for found in listed for each in found["Names"]}
     WaitingContainers.shared().close()
 

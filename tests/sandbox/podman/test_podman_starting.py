@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from podman_machine import sandbox_place
+from podman_machine import listed_containers, sandbox_place
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.environment import Environment
@@ -28,8 +27,7 @@ def sandbox(tmp_path: Path, environment: Environment, python_image: str) -> Iter
 
 
 def containers_of(directory: Path, service: PodmanService) -> list[str]:
-    filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={directory}"]})
-    listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
+    listed = listed_containers(service, f"{WORKSPACE_LABEL}={directory}")
     return [found["Id"] for found in listed]
 
 

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from podman_machine import mounted_place
+from podman_machine import listed_containers, mounted_place
 
 from wink_workspace.clock import Cancellation, SystemClock
 from wink_workspace.environment import Environment
@@ -33,9 +33,10 @@ from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, ov
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.containers import OWNER_LABEL, WORKSPACE_PATH, LiveContainer
-from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, _wait_for_end, end_leftover
+from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, end_leftover
+from wink_workspace.sandbox.podman.owners import Owner
 from wink_workspace.sandbox.podman.runner_container import RunnerContainer
-from wink_workspace.sandbox.podman.waiting import WaitingContainers
+from wink_workspace.sandbox.podman.waiting import WaitingContainers, prepare_container
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
@@ -300,7 +301,7 @@ def test_a_waiting_container_with_other_limits_is_not_used_and_makes_room(opened
     assert container_of(smaller) != container.live
     shell(smaller, "true")
     assert waiting() == 1
-    assert _wait_for_end(container.live, 30)
+    assert container.live.ends_within(30)
 
 
 def test_a_waiting_container_that_died_is_replaced(opened: Open) -> None:
@@ -333,6 +334,66 @@ def test_a_wait_for_a_container_that_is_being_started_can_be_cancelled() -> None
     assert shared.take(kind, Cancellation()) is None, "what failed is not tried again"
 
 
+# A container that is prepared for a first command
+
+
+def containers_of_this_process(service: PodmanService) -> set[str]:
+    owner = f"{OWNER_LABEL}={Owner.this_process()}"
+    return {found["Id"] for found in listed_containers(service, owner)}
+
+
+@pytest.mark.behaviour(60)
+def test_a_first_command_gets_the_container_that_is_being_prepared(
+    opened: Open, environment: Environment, service: PodmanService
+) -> None:
+    before = containers_of_this_process(service)
+    prepare_container(PodmanConfig(), environment, None)
+    sandbox = opened()
+    assert shell(sandbox, "echo works") == "works\n"
+    assert len(containers_of_this_process(service) - before) == 1
+    assert WaitingContainers.shared().n_waiting == 0
+    assert {"write outside the workspace", "leave the workspace"} <= {
+        probe.name for probe in sandbox.report.probes
+    }
+
+
+def test_a_container_that_was_prepared_with_another_configuration_is_not_used(
+    opened: Open, environment: Environment
+) -> None:
+    prepare_container(PodmanConfig(n_processes=64), environment, None)
+    sandbox = opened()
+    shell(sandbox, "true")
+    assert waiting() == 1
+
+
+def test_a_first_command_in_an_image_without_python_or_without_an_image_fails_as_ever(
+    opened: Open, environment: Environment, minimal_image: str
+) -> None:
+    minimal = PodmanConfig(image=minimal_image)
+    prepare_container(minimal, environment, None)
+    assert shell(opened("minimal", minimal), "echo works") == "works\n"
+    missing = PodmanConfig(image="localhost/wink-workspace/none:1")
+    prepare_container(missing, environment, None)
+    with pytest.raises(SandboxUnavailableError, match="there is no image"):
+        shell(opened("missing", missing), "true")
+    prepare_container(PodmanConfig(n_waiting=0), environment, None)
+    assert waiting() == 0
+
+
+def test_a_refusal_to_start_is_raised_for_its_own_kind_and_once() -> None:
+    """The engine is not needed: the start is a function that raises."""
+    shared, kind = WaitingContainers(), object()
+
+    def start(_: Cancellation) -> None:
+        raise IsolationError("not isolated")
+
+    shared.prepare(lambda _: (kind, start))
+    assert shared.take(object(), Cancellation()) is None
+    with pytest.raises(IsolationError):
+        shared.take(kind, Cancellation())
+    assert shared.take(kind, Cancellation()) is None
+
+
 # The end of the process
 
 SCRIPT = """
@@ -341,14 +402,19 @@ from pathlib import Path
 from podman_machine import mounted_place
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.sandbox import ExecRequest
-from wink_workspace.sandbox.podman import PodmanSandbox
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.owners import Owner
-from wink_workspace.sandbox.podman.waiting import WaitingContainers
+from wink_workspace.sandbox.podman.waiting import WaitingContainers, prepare_container
 
 def kill(point):
     if point == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
+if sys.argv[2] == "only prepares":
+    prepare_container(PodmanConfig(), Environment.from_os(), None)
+    (Path(sys.argv[1]) / "owner").write_text(str(Owner.this_process()))
+    sys.exit()
 with calling(kill):
     first = PodmanSandbox(mounted_place(Path(sys.argv[1])))
     first.run(ExecRequest(argv=("true",)))
@@ -384,17 +450,16 @@ def run_script(folder: Path, how: str) -> tuple[int, list[LiveContainer]]:
 def test_waiting_containers_end_with_their_process(folder: Path, how: str) -> None:
     code, (container,) = run_script(folder, how)
     assert code == (0 if how == "returns" else -signal.SIGKILL)
-    assert _wait_for_end(container, 60)
+    assert container.ends_within(60)
 
 
+@pytest.mark.parametrize("how", ["ends at once", "only prepares"])
 def test_a_process_that_ends_while_it_starts_a_container_leaves_none(
-    folder: Path, service: PodmanService
+    folder: Path, service: PodmanService, how: str
 ) -> None:
-    assert run_script(folder, "ends at once") == (0, [])
+    assert run_script(folder, how) == (0, [])
     owner = (folder / "owner").read_text()  # other processes start containers meanwhile
-    owners = [
-        found["Labels"].get(OWNER_LABEL) for found in service.request("GET", "/containers/json")
-    ]
+    owners = [found["Labels"][OWNER_LABEL] for found in listed_containers(service, OWNER_LABEL)]
     assert owner not in owners
 
 

@@ -152,6 +152,16 @@ class Mounter:
                 _shared = cls()
             return _shared
 
+    @classmethod
+    def start_early(cls) -> None:
+        """Begin to start ``shared`` on another thread; its first user gets the errors."""
+
+        def start() -> None:
+            with suppress(MountError, OSError):
+                cls.shared()
+
+        threading.Thread(target=start, name="wink-mounter").start()
+
     def abandon(self) -> None:
         """Close the connection and leave the program to its owner: for a forked child."""
         if self._running is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import select
 import shutil
 import signal
 import subprocess  # noqa: TID251 - enters the namespace of a container
@@ -48,6 +49,7 @@ __all__ = [
     "new_name",
     "remove",
     "sweep",
+    "sweep_quietly",
 ]
 
 OWNER_LABEL: Final = "io.wink-workspace.owner"
@@ -296,6 +298,21 @@ class LiveContainer:
         """Whether its first process is running; the others end with it."""
         return started_ticks(self.pid) == self.started
 
+    def ends_within(self, timeout_s: float) -> bool:
+        """Whether it has ended, or ends within *timeout_s*."""
+        if not self.is_running:
+            return True
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            return bool(poll.poll(timeout_s * 1_000)) or not self.is_running
+        finally:
+            os.close(fd)
+
 
 class Container:
     """Creates a container; later starts and ends it.
@@ -304,6 +321,9 @@ class Container:
         service: The engine.
         spec: From ``container_spec``, with a name that no container has.
         timeout_s: How long each step may take.
+
+    Attributes:
+        shares_kernel: Whether its processes are processes of this machine.
 
     Raises:
         SandboxUnavailableError: If the image is missing, or the engine cannot create it.
@@ -316,7 +336,7 @@ class Container:
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
         self._spec = spec
-        self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
+        self.shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
             with narrowed() as seccomp:
                 body = spec if seccomp is None else {**spec, "seccomp_profile_path": str(seccomp)}
@@ -352,7 +372,7 @@ class Container:
             self._request("init")
             live = self._live()
             shown: str | None = _OTHER_KERNEL
-            if self._shares_kernel:
+            if self.shares_kernel:
                 _limit_namespace(live.pid)
                 shown = hide_host_paths(live.pid, self._spec, WORKSPACE_PATH)
             live = replace(live, shown=shown)
@@ -480,6 +500,12 @@ def sweep(service: PodmanService) -> tuple[str, ...]:
             remove(service, str(found["Id"]))
             removed.extend(str(name) for name in found["Names"])
     return tuple(removed)
+
+
+def sweep_quietly(service: PodmanService) -> None:
+    """As ``sweep``; an engine that refuses it does not prevent the start of a container."""
+    with suppress(SandboxError):
+        sweep(service)
 
 
 def kill_first_process(container: LiveContainer) -> None:

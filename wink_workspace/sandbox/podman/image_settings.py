@@ -8,7 +8,7 @@ runner, which protects itself from commands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final
@@ -44,10 +44,12 @@ class ImageSettings:
         env: Its variables, without the reserved ones.
         directory: Its ``WORKDIR`` relative to the workspace's root; ``.`` for the root, and for a
             directory outside of the workspace, in which the workspace's files are not found.
+        id: The id of the image; empty if the engine does not have it.
     """
 
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     directory: str = "."
+    id: str = ""
 
     @classmethod
     def of(cls, service: PodmanService, image: str) -> ImageSettings:
@@ -59,7 +61,8 @@ class ImageSettings:
         except EngineError:
             return cls()  # creating a container of it fails with the reason
         config: Mapping[str, Any] = found.get("Config") or {}
-        return cls.parse(config.get("Env") or (), config.get("WorkingDir") or "/")
+        parsed = cls.parse(config.get("Env") or (), config.get("WorkingDir") or "/")
+        return replace(parsed, id=str(found["Id"]))
 
     @classmethod
     def parse(cls, variables: list[str] | tuple[str, ...], directory: str) -> ImageSettings:

@@ -9,8 +9,6 @@ with its owner; so this module does not load the engine's library.
 from __future__ import annotations
 
 import json
-import os
-import select
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -77,11 +75,11 @@ def end_leftover(folder: Path, remove: Callable[[str], None], *, with_services: 
 
 
 def _end(container: LiveContainer, remove: Callable[[str], None]) -> None:
-    if not _wait_for_end(container, 0.0):
+    if not container.ends_within(0.0):
         kill_first_process(container)
-        if not _wait_for_end(container, _END_TIMEOUT_S):
+        if not container.ends_within(_END_TIMEOUT_S):
             remove(container.name)
-            if not _wait_for_end(container, _END_TIMEOUT_S):
+            if not container.ends_within(_END_TIMEOUT_S):
                 raise SandboxError(
                     f"the container {container.name} is still running",
                     hint=f"End it with `podman rm --force {container.name}`, then open the"
@@ -94,19 +92,3 @@ def _recorded(file: Path) -> LiveContainer | None:
         fields: dict[str, Any] = json.loads(file.read_bytes())
         return LiveContainer(str(fields["name"]), int(fields["pid"]), int(fields["started"]))
     return None
-
-
-def _wait_for_end(container: LiveContainer, timeout_s: float) -> bool:
-    """Whether it has ended, or ends within *timeout_s*."""
-    if not container.is_running:
-        return True
-    try:
-        fd = os.pidfd_open(container.pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1_000)) or not container.is_running
-    finally:
-        os.close(fd)

@@ -6,6 +6,9 @@ Rule 2: the note that names the container is on the disk before the workspace is
 next process that opens the workspace knows which container may hold its files.
 Rule 3: a container gets one workspace, once. There is no way to take it out again.
 
+Rule 4: a container has ended when all of its processes have. Podman's monitor of the container then
+removes it, in about 0.1 s, for which no caller waits. ``sweep`` removes it if the monitor is dead.
+
 States: STARTED -> (WAITING ->) ATTACHED -> ENDED. A workspace that is a plain copy is bound by the
 engine at the start, so such a container never waits.
 """
@@ -25,28 +28,45 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
+from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
+from wink_workspace.sandbox.git_directory import HISTORY_PATH
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.protocol import ExecRequest, PythonRequest, StreamName
 from wink_workspace.system_packages import install_hint
 
 from . import leftovers
 from .commands import payload_of, probe_run
-from .config import PodmanConfig
-from .containers import WORKSPACE_PATH, Container, Host, container_spec, new_name, remove
+from .config import PodmanConfig, ReadOnlyMount
+from .containers import (
+    WORKSPACE_PATH,
+    Container,
+    Host,
+    LiveContainer,
+    container_spec,
+    kill_first_process,
+    new_name,
+    remove,
+)
 from .frames import Kind
 from .proof import prove, prove_network, prove_workspace, refuse_holes
-from .service import EngineError, PodmanService
+from .service import PodmanService
 from .stream import Ending, Limits, RunnerStream
 
 if TYPE_CHECKING:
     from .network.link import NetworkLink
 
-__all__ = ["ContainerKind", "NoPythonError", "RunnerContainer", "mount_workspace"]
+__all__ = [
+    "ContainerKind",
+    "NoPythonError",
+    "RunnerContainer",
+    "link_of",
+    "mount_workspace",
+    "with_history",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +85,7 @@ _BOOT: Final = (
 """Reads the runner's source from the stream. Process listings would show it as an argument."""
 _INTERACTIVE_WATCH_S: Final = 0.1
 _LAST_TIMEOUT_S: Final = 60.0
+_END_TIMEOUT_S: Final = 2.0
 
 
 class NoPythonError(Exception):
@@ -84,12 +105,10 @@ class ContainerKind:
 
     @classmethod
     def of(
-        cls, service: PodmanService, clock: Clock, config: PodmanConfig, host: Host
+        cls, service: PodmanService, clock: Clock, config: PodmanConfig, host: Host, image: str
     ) -> ContainerKind | None:
-        """The kind of this configuration; ``None`` if the engine does not have its image."""
-        try:
-            image = service.request("GET", f"/images/{quote(config.image, safe='/')}/json")["Id"]
-        except EngineError:
+        """The kind of this configuration; ``None`` if *image*, the id of its image, is empty."""
+        if not image:
             return None
         spec = container_spec(config, host=host, name="", workspace=None, command=_BOOT)
         rules = config.network
@@ -110,6 +129,7 @@ class RunnerContainer:
         clock: Measures time limits.
         cancellation: Is checked before each request to the engine, and in waits.
         network: The connections of commands; the container closes it. ``None`` for none.
+        meanwhile: Is called while the runner starts.
 
     Attributes:
         live: The running container.
@@ -136,6 +156,7 @@ class RunnerContainer:
         clock: Clock,
         cancellation: Cancellation,
         network: NetworkLink | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         name, source = new_name(), _runner_source()
         command = (*_BOOT, str(config.user_id), str(len(source)))
@@ -146,11 +167,12 @@ class RunnerContainer:
         spec = container_spec(config, host=host, name=name, workspace=workspace, command=command)
         streams: list[socket] = []
         self._notes: list[Path] = []
+        running: list[LiveContainer] = []
         self._has_workspace = workspace is not None
         self._service = service
         self._network = network
         self.end = weakref.finalize(
-            self, _end_container, service, name, streams, self._notes, os.getpid(), network
+            self, _end_container, service, name, running, streams, self._notes, os.getpid(), network
         )
         try:
             cancellation.check()
@@ -159,8 +181,11 @@ class RunnerContainer:
             streams.append(container.attach())
             self._stream = RunnerStream(streams[0], clock=clock)
             self.live = container.start()
+            if container.shares_kernel:
+                running.append(self.live)
             if note is not None:
                 self._note(note)
+            meanwhile()
             ready = self._stream.ready(source, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
             run = probe_run(self, cancellation)
@@ -302,6 +327,22 @@ class RunnerContainer:
         leftovers.note(note, self.live)
 
 
+def link_of(config: PodmanConfig, environment: Environment | None) -> NetworkLink | None:
+    """The proxy of a container with *config*; ``None`` without a network list."""
+    if not config.network:
+        return None
+    from .network.link import NetworkLink  # on use: most sandboxes have no network
+
+    return NetworkLink.of(config.network, environment or Environment.from_os())
+
+
+def with_history(config: PodmanConfig, directory: Path | None) -> PodmanConfig:
+    """*config* with the history of the source, for git, as one more mount."""
+    if directory is None:
+        return config
+    return replace(config, mounts=(*config.mounts, ReadOnlyMount(str(directory), HISTORY_PATH)))
+
+
 def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
     """Mount a workspace in the container of process *pid*; its note must have been written.
 
@@ -321,6 +362,7 @@ def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
 def _end_container(
     service: PodmanService,
     name: str,
+    running: list[LiveContainer],
     streams: list[socket],
     notes: list[Path],
     owner: int,
@@ -331,7 +373,8 @@ def _end_container(
             return  # a forked child leaves it to its parent
         if network is not None:
             network.close()
-        remove(service, name)
+        if not (running and service.has_lasting_settings and _killed(running[0])):
+            remove(service, name)
     except SandboxError as error:
         _log.warning("The container %s could not be removed: %s", name, error)
     else:
@@ -340,6 +383,12 @@ def _end_container(
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
+
+
+def _killed(container: LiveContainer) -> bool:
+    """Kill it; whether every process in it has ended. Otherwise the engine has to do it."""
+    kill_first_process(container)
+    return container.ends_within(_END_TIMEOUT_S)
 
 
 def _discard(stream: StreamName, data: bytes) -> None:

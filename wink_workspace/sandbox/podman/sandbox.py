@@ -20,7 +20,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
-from wink_workspace.sandbox.git_directory import HISTORY_PATH
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
@@ -62,18 +61,25 @@ from .commands import (
     payload_of,
     probe_run,
 )
-from .config import PodmanConfig, ReadOnlyMount
-from .containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep
+from .config import PodmanConfig
+from .containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep_quietly
 from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
 from .freezer import freeze, thaw
 from .image_settings import ImageSettings
 from .proof import prove, refuse_holes
-from .runner_container import ContainerKind, NoPythonError, RunnerContainer, mount_workspace
+from .runner_container import (
+    ContainerKind,
+    NoPythonError,
+    RunnerContainer,
+    link_of,
+    mount_workspace,
+    with_history,
+)
 from .service import PodmanService, shared_service
 from .services import PodmanServices
 from .stream import Ending, Limits
-from .waiting import WaitingContainers
+from .waiting import WaitingContainers, start_container
 
 if TYPE_CHECKING:
     from .network.link import NetworkLink
@@ -111,7 +117,7 @@ class PodmanSandbox(Sandbox):
         service: PodmanService | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.config = _with_history(config or PodmanConfig(), context.git_history)
+        self.config = with_history(config or PodmanConfig(), context.git_history)
         self._context = context
         self._environment = environment
         self._service = service
@@ -452,8 +458,6 @@ class PodmanSandbox(Sandbox):
         """A container with the runner and the workspace; raises ``NoPythonError``."""
         context, mount = self._context, self._context.mount
         if mount is None:
-            with suppress(SandboxError):  # leftovers of other processes do not prevent the start
-                sweep(service)
             container = RunnerContainer(
                 service,
                 self.config,
@@ -463,6 +467,7 @@ class PodmanSandbox(Sandbox):
                 clock=self._clock,
                 cancellation=cancellation,
                 network=self._network_link(),
+                meanwhile=partial(sweep_quietly, service),
             )
         else:
             container = self._waiting_or_new(service, host, cancellation)
@@ -474,13 +479,11 @@ class PodmanSandbox(Sandbox):
     def _waiting_or_new(
         self, service: PodmanService, host: Host, cancellation: Cancellation
     ) -> RunnerContainer:
-        self._kind = ContainerKind.of(service, self._clock, self.config, host)
+        self._kind = ContainerKind.of(service, self._clock, self.config, host, self._image.id)
         if self._kind is not None and self.config.n_waiting:
             container = WaitingContainers.shared().take(self._kind, cancellation)
             if container is not None:
                 return container
-        with suppress(SandboxError):  # leftovers of other processes do not prevent the start
-            sweep(service)
         return RunnerContainer(
             service,
             self.config,
@@ -488,26 +491,19 @@ class PodmanSandbox(Sandbox):
             clock=self._clock,
             cancellation=cancellation,
             network=self._network_link(),
+            meanwhile=partial(sweep_quietly, service),
         )
 
     def _network_link(self) -> NetworkLink | None:
-        return _link_of(self.config, self._environment)
+        return link_of(self.config, self._environment)
 
     def _keep_waiting(self) -> None:
         """Start a container for the next branch, unless this is the first use."""
-        service, config, clock, kind = self._service, self.config, self._clock, self._kind
-        given = self._environment
-        if kind is None or service is None or not config.n_waiting:
+        service, kind = self._service, self._kind
+        if kind is None or service is None or not self.config.n_waiting:
             return
-
-        def start(cancellation: Cancellation) -> RunnerContainer:
-            host = Host.of(service)
-            network = _link_of(config, given)
-            return RunnerContainer(
-                service, config, host, clock=clock, cancellation=cancellation, network=network
-            )
-
-        WaitingContainers.shared().keep(kind, config.n_waiting, start)
+        start = partial(start_container, service, self.config, self._environment, clock=self._clock)
+        WaitingContainers.shared().keep(kind, self.config.n_waiting, start)
 
     def _direct_commands(
         self, service: PodmanService, host: Host, cancellation: Cancellation
@@ -567,22 +563,6 @@ class PodmanSandbox(Sandbox):
         commands, self._commands = self._commands, None
         if commands is not None:
             commands.end()
-
-
-def _link_of(config: PodmanConfig, environment: Environment | None) -> NetworkLink | None:
-    """The proxy of a container; ``None`` without a network list."""
-    if not config.network:
-        return None
-    from .network.link import NetworkLink  # on use: most sandboxes have no network
-
-    return NetworkLink.of(config.network, environment or Environment.from_os())
-
-
-def _with_history(config: PodmanConfig, history: Path | None) -> PodmanConfig:
-    """*config* with the history of the source, for git, as one more mount."""
-    if history is None:
-        return config
-    return replace(config, mounts=(*config.mounts, ReadOnlyMount(str(history), HISTORY_PATH)))
 
 
 def _check_variables(env: Mapping[str, str]) -> None:

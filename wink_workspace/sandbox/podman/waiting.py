@@ -1,8 +1,9 @@
 """Containers that wait for a workspace: started and probed before one needs them.
 
-To start and probe a container takes most of a second, and to attach a workspace takes milliseconds.
-So a process keeps a few containers waiting, by default one, after its second command: a process
-that runs one command starts no container that it does not need.
+To start and probe a container takes a fifth of a second, and to attach a workspace milliseconds. So
+a process keeps a few containers waiting, by default one, after its second command: a process that
+runs one command starts no container that it does not need. A caller that knows that a command will
+run prepares its container, and opens the workspace meanwhile.
 
 Rule 1: a container is taken from here once, and never comes back.
 Rule 2: a container takes the place only of one of the same ``ContainerKind``.
@@ -19,19 +20,72 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import ClassVar, Final
 
-from wink_workspace.clock import Cancellation
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
+from wink_workspace.environment import Environment
 from wink_workspace.errors import CallCancelledError, WinkError
 
-from .runner_container import ContainerKind, NoPythonError, RunnerContainer
+from .config import PodmanConfig
+from .containers import Host, sweep_quietly
+from .image_settings import ImageSettings
+from .runner_container import ContainerKind, NoPythonError, RunnerContainer, link_of, with_history
+from .service import PodmanService, shared_service
 
-__all__ = ["WaitingContainers"]
+__all__ = ["WaitingContainers", "prepare_container", "start_container"]
 
 _log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.02
 Start = Callable[[Cancellation], RunnerContainer]
+Find = Callable[[Cancellation], tuple[ContainerKind, Start] | None]
+
+
+def start_container(
+    service: PodmanService,
+    config: PodmanConfig,
+    environment: Environment | None,
+    cancellation: Cancellation,
+    *,
+    clock: Clock,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> RunnerContainer:
+    """Start a container without a workspace; arguments and errors are those of its class."""
+    return RunnerContainer(
+        service,
+        config,
+        Host.of(service),
+        clock=clock,
+        cancellation=cancellation,
+        network=link_of(config, environment),
+        meanwhile=meanwhile,
+    )
+
+
+def prepare_container(
+    config: PodmanConfig, environment: Environment, git_history: Path | None
+) -> None:
+    """Start the container of a first command on another thread; see ``SandboxBackend.prepare``."""
+    config = with_history(config, git_history)
+
+    def find(cancellation: Cancellation) -> tuple[ContainerKind, Start] | None:
+        service = shared_service(environment, cancellation=cancellation)
+        image = ImageSettings.of(service, config.image).id
+        kind = ContainerKind.of(service, SYSTEM_CLOCK, config, Host.of(service), image)
+        start = partial(
+            start_container,
+            service,
+            config,
+            environment,
+            clock=SYSTEM_CLOCK,
+            meanwhile=partial(sweep_quietly, service),
+        )
+        return None if kind is None else (kind, start)
+
+    if config.n_waiting:
+        WaitingContainers.shared().prepare(find)
 
 
 class _UntilExit(Cancellation):
@@ -59,7 +113,8 @@ class WaitingContainers:
         self._used: set[ContainerKind] = set()
         self._failed: set[ContainerKind] = set()
         self._thread: threading.Thread | None = None
-        self._starting: ContainerKind | None = None
+        self._starting: ContainerKind | None = None  # None while a thread runs: not known yet
+        self._refusal: tuple[ContainerKind, Exception] | None = None
         self._cancellation = _UntilExit()
 
     @classmethod
@@ -79,11 +134,17 @@ class WaitingContainers:
 
         Raises:
             CallCancelledError: If *cancellation* is cancelled meanwhile.
+            WinkError: Why ``prepare`` could not start one; raised once.
+            NoPythonError: The same, if the image has no Python.
         """
         while True:
+            is_starting = self._is_starting(kind)  # asked first: it may end at any moment
             container = self._pop(kind)
-            if container is not None or not self._is_starting(kind):
+            if container is not None:
                 return container
+            if not is_starting:
+                self._raise_refusal(kind)
+                return None
             cancellation.check()
             self.wait(_STEP_S)
 
@@ -113,10 +174,19 @@ class WaitingContainers:
                 self._waiting.remove(oldest := others.pop(0))
                 surplus.append(oldest[1])
             self._starting = kind
-            self._thread = threading.Thread(
-                target=self._start, args=(kind, start, surplus), name="wink-waiting-container"
-            )
-            self._thread.start()
+            self._run(self._start, kind, start, surplus)
+
+    def prepare(self, find: Find) -> None:
+        """Start one container for a first command; returns at once. Does nothing if one starts.
+
+        Args:
+            find: Finds out the kind, and what starts one. It is called on another thread. ``None``
+                if the command itself will find out why there is no container.
+        """
+        with self._lock:
+            if self._thread is None:
+                self._starting = None
+                self._run(self._prepare, find)
 
     def fill(self, kind: ContainerKind, number: int, start: Start) -> None:
         """As ``keep``, also for a first use; waits until *number* containers wait."""
@@ -158,7 +228,38 @@ class WaitingContainers:
 
     def _is_starting(self, kind: ContainerKind) -> bool:
         with self._lock:
-            return self._starting == kind
+            return self._thread is not None and self._starting in (kind, None)
+
+    def _raise_refusal(self, kind: ContainerKind) -> None:
+        with self._lock:
+            refusal = self._refusal
+            if refusal is None or refusal[0] != kind:
+                return
+            self._refusal = None
+        raise refusal[1]
+
+    def _run(self, target: Callable[..., None], *arguments: object) -> None:
+        self._thread = threading.Thread(
+            target=target, args=arguments, name="wink-waiting-container"
+        )
+        self._thread.start()
+
+    def _prepare(self, find: Find) -> None:
+        kind = container = None
+        try:
+            found = find(self._cancellation)
+            if found is not None:
+                kind, start = found
+                self._starting = kind
+                if not any(each == kind for each, _ in self._waiting):
+                    container = start(self._cancellation)
+        except CallCancelledError:
+            pass
+        except (WinkError, NoPythonError, OSError) as error:
+            if kind is not None:  # otherwise the command meets the same error
+                self._refusal = (kind, error)
+        finally:
+            self._finished(kind, container)
 
     def _start(self, kind: ContainerKind, start: Start, surplus: list[RunnerContainer]) -> None:
         container: RunnerContainer | None = None
@@ -172,7 +273,10 @@ class WaitingContainers:
             _log.warning("No container is kept waiting: %s", error)
             self._failed.add(kind)
         finally:
-            with self._lock:
-                if container is not None:
-                    self._waiting.append((kind, container))
-                self._thread = self._starting = None
+            self._finished(kind, container)
+
+    def _finished(self, kind: ContainerKind | None, container: RunnerContainer | None) -> None:
+        with self._lock:
+            if kind is not None and container is not None:
+                self._waiting.append((kind, container))
+            self._thread = self._starting = None
