@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import socket
@@ -30,9 +31,16 @@ from wink_workspace.sandbox.podman import (
     proof,
 )
 from wink_workspace.sandbox.podman import service as service_module
-from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
+from wink_workspace.sandbox.podman.containers import (
+    OWNER_LABEL,
+    Container,
+    Host,
+    LiveContainer,
+    remove,
+    sweep,
+)
 from wink_workspace.sandbox.podman.direct import CommandStreams
-from wink_workspace.sandbox.podman.owners import started_ticks
+from wink_workspace.sandbox.podman.owners import Owner, started_ticks
 from wink_workspace.sandbox.podman.runner_container import _end_container
 from wink_workspace.sandbox.podman.sandbox import _change_owner
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
@@ -42,7 +50,7 @@ ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 
 
 class FakeEngine(socketserver.ThreadingUnixStreamServer):
-    """Answers each request with the entry of ``answers`` for the last part of its path."""
+    """Answers each request with the entry of ``answers`` for the last part of its path, or two."""
 
     daemon_threads = True
 
@@ -64,6 +72,8 @@ class _Answering(socketserver.StreamRequestHandler):
             return
         method, path, _ = request.split(" ")
         key = path.split("?")[0].rpartition("/")[2]
+        named = "/".join(path.split("?")[0].split("/")[-2:])
+        key = named if named in self.server.answers else key
         self.server.asked.append(f"{method} {key}")
         status, body = self.server.answers.get(key, (500, '{"message": "no answer"}'))
         if status:
@@ -232,6 +242,23 @@ def test_a_failed_removal_is_reported_only_if_the_container_still_exists(
     engine.answers.update(exists=(204, ""))
     with pytest.raises(EngineError):
         remove(service, "abc")
+
+
+@pytest.mark.parametrize(("pid", "monitor"), [(0, 0), (0, 1), (1, 1)])
+def test_sweep_leaves_a_container_to_the_monitor_that_removes_it(
+    engine: FakeEngine, service: PodmanService, pid: int, monitor: int
+) -> None:
+    owner = replace(Owner.this_process(), boot="another one")
+    listed = [{"Id": "abc", "Pid": pid, "Names": ["n"], "Labels": {OWNER_LABEL: str(owner)}}]
+    state = {"State": {"Pid": pid, "ConmonPid": monitor}}
+    engine.answers |= {
+        "containers/json": (200, json.dumps(listed)),
+        "abc/json": (200, json.dumps(state)),
+        "abc": (200, "[]"),
+    }
+    is_left = (pid, monitor) == (0, 1)
+    assert sweep(service) == (() if is_left else ("n",))
+    assert ("DELETE abc" in engine.asked) != is_left
 
 
 def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(

@@ -495,11 +495,21 @@ def sweep(service: PodmanService) -> tuple[str, ...]:
     removed: list[str] = []
     for found in cast("list[dict[str, Any]]", listed or []):
         owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
-        if owner is not None and owner.is_dead:
+        if owner is not None and owner.is_dead and not _is_being_removed(service, found["Id"]):
             thaw(int(found.get("Pid") or 0))
             remove(service, str(found["Id"]))
             removed.extend(str(name) for name in found["Names"])
     return tuple(removed)
+
+
+def _is_being_removed(service: PodmanService, which: str) -> bool:
+    """Whether it has ended and its monitor runs, which removes it."""
+    try:
+        state = service.request("GET", f"/containers/{which}/json")["State"]
+    except EngineError:
+        return not _exists(service, which)
+    monitor = int(state.get("ConmonPid") or 0)
+    return started_ticks(int(state["Pid"])) is None and started_ticks(monitor) is not None
 
 
 def sweep_quietly(service: PodmanService) -> None:

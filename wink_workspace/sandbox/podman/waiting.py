@@ -185,7 +185,7 @@ class WaitingContainers:
         """
         with self._lock:
             if self._thread is None:
-                self._starting = None
+                self._starting = self._refusal = None
                 self._run(self._prepare, find)
 
     def fill(self, kind: ContainerKind, number: int, start: Start) -> None:
