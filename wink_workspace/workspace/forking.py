@@ -30,6 +30,7 @@ __all__ = [
     "copy_runs",
     "delete_fork",
     "forks_of",
+    "head_of",
     "imported_entry",
     "require_branch",
 ]
@@ -58,6 +59,19 @@ def require_branch(ledger: Ledger, name: str) -> None:
     if name != MAIN_BRANCH and (name == IMPORTED_BRANCH or not ledger.has_fork(name)):
         forks = ", ".join(forks_of(ledger)) or "none"
         raise EntryMissingError(f"there is no fork {name!r}", hint=f"The forks are: {forks}.")
+
+
+def head_of(ledger: Ledger, branch: str) -> LogEntry:
+    """The newest entry of a branch.
+
+    Raises:
+        EntryMissingError: If there is no such fork, or it has no entry.
+    """
+    require_branch(ledger, branch)
+    head = ledger.branch(branch).head
+    if head is None:
+        raise EntryMissingError(f"the branch {branch!r} has no entry")
+    return head
 
 
 def delete_fork(

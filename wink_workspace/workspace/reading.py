@@ -47,19 +47,17 @@ from wink_workspace.ledger import (
     entry_at,
     file_changes,
     find_discarded,
-    lost_ref,
     names_in,
     read_entry,
     tree_diff,
 )
-from wink_workspace.session import ToolInvoked
 
 from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
 from .changeset import ChangeSet
 from .entry_files import files_after
-from .forking import forks_of, imported_entry, require_branch
-from .source_rules import open_source_filter, rules_in
+from .forking import forks_of, head_of, require_branch
+from .recorded_branch import RecordedBranch
 from .storage import WorkspaceFolder, WorkspaceInfo
 from .timeline import TimelineRow, timeline
 
@@ -82,9 +80,9 @@ class ReadableHistory:
         self, info: WorkspaceInfo, ledger: Ledger, branch: Branch, *, applied: Path
     ) -> None:
         self.info = info
-        self._applied = applied
         self._ledger = ledger
         self._branch = branch
+        self._recorded = RecordedBranch(info, ledger, branch, applied)
 
     def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
         """The entries, newest first, each read on demand; at most *limit* of them."""
@@ -110,13 +108,7 @@ class ReadableHistory:
 
     def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
         """The effects outside of the workspace that the entry of an undo did not take back."""
-        return self._effects_outside(undo.target)
-
-    def _effects_outside(self, number: int | None) -> tuple[str, ...]:
-        if number is None:
-            return ()
-        event = self.record(self.entry(number)).event
-        return event.outside_effects if isinstance(event, ToolInvoked) else ()
+        return self._recorded.outside_effects(undo.target)
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
         """What one entry changed in files, with contents; for the first entry, all files.
@@ -222,8 +214,10 @@ class ReadableHistory:
             since: Compare with the files after this entry instead of the base.
             include_ignored: Include created files that the source's rules ignore.
         """
-        base = self._base_files() if since is None else since.files
-        found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        base = self._recorded.base_files() if since is None else since.files
+        found = self._recorded.changeset(
+            base, self._present_root(), include_ignored=include_ignored
+        )
         return replace(found, derived=self.derived_changes())
 
     def unapplied(self, *, limit: int | None = None) -> ChangeSet:
@@ -232,26 +226,30 @@ class ReadableHistory:
         The source is not compared, so what it lost since is not included. With *limit*, only that
         many are looked at, to count them; it cannot be applied.
         """
-        base = self._base_files()
+        base = self._recorded.base_files()
         with suppress(LedgerDamagedError):
-            for applied in AppliedTrees(self._applied).applied_changes(self.branch_name, base):
+            for applied in AppliedTrees(self._recorded.applied).applied_changes(
+                self.branch_name, base
+            ):
                 if applied.tree in self._ledger.store.repository:
                     base = applied.tree
                     break
-        return self._changeset(base, self._present_root(), include_ignored=False, limit=limit)
+        return self._recorded.changeset(
+            base, self._present_root(), include_ignored=False, limit=limit
+        )
 
     @property
     def was_applied(self) -> bool:
         """Whether something of this branch was applied since its base."""
         with suppress(LedgerDamagedError):
-            applied = AppliedTrees(self._applied)
-            return bool(applied.applied_changes(self.branch_name, self._base_files()))
+            applied = AppliedTrees(self._recorded.applied)
+            return bool(applied.applied_changes(self.branch_name, self._recorded.base_files()))
         return False
 
     @property
     def branch_name(self) -> str:
         """The name of the branch."""
-        return self._branch.ref.rpartition("/")[2]
+        return self._recorded.name
 
     def derived_changes(self) -> tuple[WorkspacePath, ...]:
         """The derived paths that changed since the import; unknown unless the workspace is open.
@@ -273,10 +271,7 @@ class ReadableHistory:
     @property
     def head(self) -> LogEntry:
         """The newest entry; ``LedgerDamagedError`` if there is none."""
-        head = self._branch.head
-        if head is None:
-            raise lost_ref(MAIN_BRANCH, f"the workspace {self.info.id} has no history")
-        return head
+        return self._recorded.head
 
     def forgotten(self) -> Forgotten | None:
         """What retention removed last from this branch; ``None`` if nothing."""
@@ -349,11 +344,7 @@ class ReadableHistory:
         Raises:
             EntryMissingError: If there is no such fork, or it has no entry.
         """
-        require_branch(self._ledger, branch)
-        head = self._ledger.branch(branch).head
-        if head is None:
-            raise EntryMissingError(f"the branch {branch!r} has no entry")
-        return head
+        return head_of(self._ledger, branch)
 
     def log_of(self, branch: str) -> Iterator[LogEntry]:
         """The entries of a branch, newest first; raises as ``head_of``."""
@@ -385,43 +376,9 @@ class ReadableHistory:
                 return name
         raise EntryMissingError(f"no branch has entry {entry.number}, {entry.id}")
 
-    def _imported(self) -> LogEntry:
-        return imported_entry(self._ledger)
-
     def _present_root(self) -> str:
         """The root of the present files."""
         return self.head.files
-
-    def _changeset(
-        self, base: str, wanted: str, *, include_ignored: bool, limit: int | None = None
-    ) -> ChangeSet:
-        store, imported = self._ledger.store, self._imported().files
-        applied = AppliedTrees(self._applied).referenced
-        with open_source_filter(
-            Path(self.info.source),
-            rules_in(store, wanted),
-            imported=(store, imported),
-            known=[imported, *(root for root in applied if root in store.repository)],
-            include_ignored=include_ignored,
-        ) as source_filter:
-            return ChangeSet.between(store, base, wanted, source_filter, limit=limit)
-
-    def _base_files(self) -> str:
-        """The root that the changes of this branch are relative to.
-
-        That is the last synced state, or else the import. For a fork of a workspace in place,
-        whose source keeps changing, it is the entry at which the fork left the main branch.
-        """
-        if self.head.base:
-            return self.head.base
-        main = self._ledger.branch(MAIN_BRANCH)
-        if self.info.mode != "in_place" or self._branch.ref == main.ref:
-            return self._imported().files
-        for entry in self.log():
-            common = main.at(entry.number)
-            if common is not None and common.id == entry.id:
-                return common.files
-        return self._imported().files
 
     def _root_before(self, entry: LogEntry) -> str:
         return EMPTY_TREE_ID if entry.parent is None else self._branch.before(entry).files

@@ -180,7 +180,7 @@ class Workspace(ReadableHistory):
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.files.known_as = (*self.files.known_as, *_names_of(self.info.source))
-            self.files.output_folder = None if self._is_in_place else OUTPUT_FOLDER
+            self.files.output_folder = None if self._recorded.is_in_place else OUTPUT_FOLDER
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
             self._discards = Discards(self._writer, clock, self._opened.pending_discards)
@@ -215,7 +215,7 @@ class Workspace(ReadableHistory):
 
     def _opened_files(self, opened: ExitStack) -> OpenedFiles:
         """Open the files, and for a copy the sandbox over them."""
-        if self._is_in_place:
+        if self._recorded.is_in_place:
             files = open_in_place(
                 self._folder,
                 self._writer,
@@ -255,10 +255,6 @@ class Workspace(ReadableHistory):
             files.derived.left_alone = self._sandbox.paths_of_services
         opened.callback(self._sandbox.close)
         return files
-
-    @property
-    def _is_in_place(self) -> bool:
-        return self._folder.in_place is not None and self._folder.branch == MAIN_BRANCH
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
@@ -449,7 +445,7 @@ class Workspace(ReadableHistory):
 
         In place there is no sandbox: its changes could not be distinguished from the user's.
         """
-        if self._is_in_place:
+        if self._recorded.is_in_place:
             return {Filesystem: self.files}
         return {Filesystem: self.files, Sandbox: self._sandbox.binding}
 
@@ -484,7 +480,7 @@ class Workspace(ReadableHistory):
         Raises:
             UsageError: If the workspace is in place, or the sandbox cannot run commands.
         """
-        if self._is_in_place:
+        if self._recorded.is_in_place:
             raise UsageError(
                 f"the workspace {self.info.id} is in place, where commands cannot run",
                 hint="Fork it: the files of a fork are a copy.",
@@ -741,7 +737,7 @@ class Workspace(ReadableHistory):
             UsageError: If a call is running, or the workspace is closed or in place.
             FilesystemError: If it cannot be written; the checkpoint before stays.
         """
-        self._refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
+        self._recorded.refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
         with self._turn(needs_room=False):
             return () if self._opened.derived is None else self._opened.derived.checkpoint()
 
@@ -820,7 +816,7 @@ class Workspace(ReadableHistory):
         store, head = self._ledger.store, self.head
         changes = tree_diff(store, diff(store, head.files, draft.files))
         is_undo = draft.kind is EntryKind.UNDO
-        stays = self._effects_outside(draft.target) if is_undo else ()
+        stays = self._recorded.outside_effects(draft.target) if is_undo else ()
         return MovePreview(head.id, draft.files, draft.subject, changes, stays)
 
     def _check_previewed(self, draft: Draft | None, previewed: MovePreview | None) -> None:
@@ -1139,7 +1135,9 @@ class Workspace(ReadableHistory):
         shown: ChangeSet | None = None,
     ) -> Draft | None:
         """The entry that merges *branch*; ``None`` if there is nothing to merge."""
-        self._refuse_in_place("merged into", f"Apply the fork instead, with branch={branch!r}.")
+        self._recorded.refuse_in_place(
+            "merged into", f"Apply the fork instead, with branch={branch!r}."
+        )
         sides = self._sides_of_merge(branch)
         if sides is None:
             return None
@@ -1165,7 +1163,7 @@ class Workspace(ReadableHistory):
         """
         sides = self._sides_of_merge(branch)
         base, theirs = (self.head.files,) * 2 if sides is None else (sides[0].files, sides[2])
-        return self._changeset(base, theirs, include_ignored=True)
+        return self._recorded.changeset(base, theirs, include_ignored=True)
 
     def _sides_of_merge(self, branch: str) -> tuple[LogEntry, LogEntry, str] | None:
         """The common entry, the other branch's newest one, and its files; ``None`` if merged."""
@@ -1177,7 +1175,7 @@ class Workspace(ReadableHistory):
         base = other and merge_base(store, self.head, other)
         if other is None or (base is not None and base.id == other.id):
             return None
-        base = base or self._imported()
+        base = base or self._recorded.imported()
         return base, other, with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
 
     def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
@@ -1201,8 +1199,8 @@ class Workspace(ReadableHistory):
         for branch in (one, other):
             require_branch(self._ledger, branch)
             head = self._ledger.branch(branch).head
-            heads.append(head or self._imported())
-        return self._changeset(heads[0].files, heads[1].files, include_ignored=True)
+            heads.append(head or self._recorded.imported())
+        return self._recorded.changeset(heads[0].files, heads[1].files, include_ignored=True)
 
     def documents(self, kind: str) -> Documents:
         """As in ``ReadableHistory``; they can be written here."""
@@ -1256,7 +1254,7 @@ class Workspace(ReadableHistory):
             return ours
         if common.base == ours:
             return theirs
-        imported = self._imported().files
+        imported = self._recorded.imported().files
         base, ours, theirs = (root or imported for root in (common.base, ours, theirs))
         merged = merge_trees(self._ledger.store, base=base, ours=ours, theirs=theirs)
         return merged.tree or ours
@@ -1274,13 +1272,15 @@ class Workspace(ReadableHistory):
             UsageError: If the source is missing, or the workspace is in place.
             LedgerBusyError: If another process is applying to the source.
         """
-        self._refuse_in_place("synced with", "External edits are committed before each call.")
+        self._recorded.refuse_in_place(
+            "synced with", "External edits are committed before each call."
+        )
         with self._turn() as move:
             head = self.head
             update = self._source_update()
             note, branch = self._folder.applied, self._folder.branch
             source = update.read_source(note, branch=branch, at=self._clock.now())
-            if source.foreign == self._base_files():
+            if source.foreign == self._recorded.base_files():
                 return None
             merged = merge_trees(
                 self._ledger.store, base=source.base, ours=head.files, theirs=source.files
@@ -1291,14 +1291,6 @@ class Workspace(ReadableHistory):
             draft = self._draft(EntryKind.SYNC, reason, merged.tree, self._present_state())
             move.make(replace(draft, base=source.foreign))
         return move.entry
-
-    def _refuse_in_place(self, what: str, hint: str) -> None:
-        if self._is_in_place:
-            raise UsageError(
-                f"the files of workspace {self.info.id} are those of {self.info.source} itself, "
-                f"and cannot be {what} anything",
-                hint=hint,
-            )
 
     def delete_fork(self, name: str) -> None:
         """Delete a fork and its files.
@@ -1321,12 +1313,14 @@ class Workspace(ReadableHistory):
         source still has. A path that was undone here since then appears as a removal.
         """
         self._check_target(to)
-        base = self._base_files()
+        base = self._recorded.base_files()
         if to == "worktree":
             with suppress(UsageError):  # the source is missing; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
                 base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
-        found = self._changeset(base, self._present_root(), include_ignored=include_ignored)
+        found = self._recorded.changeset(
+            base, self._present_root(), include_ignored=include_ignored
+        )
         return replace(found, derived=self.derived_changes())
 
     def apply(
@@ -1426,7 +1420,7 @@ class Workspace(ReadableHistory):
                 hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone, and "
                 "conflict markers go with 'worktree' alone.",
             )
-        if to == "worktree" and self._is_in_place:
+        if to == "worktree" and self._recorded.is_in_place:
             raise UsageError(
                 f"the files of workspace {self.info.id} are those of {self.info.source} itself",
                 hint="There is nothing to apply; take the changes as a patch or as a branch.",
@@ -1465,7 +1459,7 @@ class Workspace(ReadableHistory):
             )
 
         def choose(base: str) -> ChangeSet:
-            return self._changeset(base, head, include_ignored=include_ignored)
+            return self._recorded.changeset(base, head, include_ignored=include_ignored)
 
         if selected is not None:
             if previewed is None:
@@ -1478,7 +1472,7 @@ class Workspace(ReadableHistory):
         return SourceUpdate(
             self._ledger.store,
             Path(self.info.source),
-            base=self._base_files(),
+            base=self._recorded.base_files(),
             head=head,
             choose=choose,
             hidden=self.info.rules.unrecorded(),
