@@ -24,6 +24,7 @@ from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
 from .derived_paths import DerivedPaths, RecordedChanges
+from .forking import check_out
 from .git_copies import hides_git
 from .histories import CopyHistory, FilesHistory
 from .importing import OWN_REPOSITORY
@@ -37,10 +38,11 @@ from .mode_store import ModeStore
 from .overlay_branches import MountedBranch, mount_branch
 from .path_rules import Unrecorded
 from .pending_discards import PendingDiscards
+from .recorded_branch import RecordedBranch
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
-__all__ = ["OpenedFiles", "check_owner", "open_copy", "open_in_place", "open_overlay"]
+__all__ = ["OpenedFiles", "check_owner", "open_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,44 @@ class OpenedFiles:
             self.branch.close()
 
 
-def open_copy(
+def open_files(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    recorded: RecordedBranch,
+    *,
+    config: WorkspaceConfig,
+    clock: Clock,
+) -> OpenedFiles:
+    """Open the files of a branch in their form; those of a copy are written if they are missing.
+
+    Args:
+        folder: Where they are.
+        writer: The branch.
+        recorded: The same branch.
+        config: The limits.
+        clock: The time.
+
+    Raises:
+        UsageError: If the directory of a workspace in place is missing or another one, or a link is
+            in the place of a copy.
+        LedgerError: If the history cannot be read.
+        FilesystemError: If a copy cannot be written, or an overlay cannot be mounted.
+    """
+    if recorded.is_in_place:
+        return _open_in_place(folder, writer, config=config, clock=clock)
+    if recorded.info.mode == "overlay":
+        return _open_overlay(folder, writer, config=config, clock=clock)
+    check_out(recorded.store, recorded.head, folder)
+    return _open_copy(folder, writer, config=config, clock=clock)
+
+
+def _open_copy(
     folder: WorkspaceFolder,
     writer: BranchWriter,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """Open the files of a copy, which only the workspace changes."""
     unrecorded = folder.info().rules.unrecorded()
     last_seen = load_last_seen(folder.index, writer, unrecorded)
     index, root = last_seen or (None, _head(writer).files)
@@ -109,14 +141,13 @@ def open_copy(
     )
 
 
-def open_overlay(
+def _open_overlay(
     folder: WorkspaceFolder,
     writer: BranchWriter,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """Mount a branch on an overlay and open its files; raises as ``mount_branch``."""
     unrecorded = folder.info().rules.unrecorded()
     branch = mount_branch(folder, writer, unrecorded=unrecorded, config=config, clock=clock)
     try:
@@ -202,19 +233,14 @@ def _recorded(
     )
 
 
-def open_in_place(
+def _open_in_place(
     folder: WorkspaceFolder,
     writer: BranchWriter,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """Open the files of the user's own directory.
-
-    Raises:
-        UsageError: If the directory is missing, or is not the one of the import.
-    """
-    check_directory(folder.info())
+    _check_directory(folder.info())
     git = UserRepository(folder.files)
     head = _head(writer)
     index, root = load_last_seen(folder.index, writer) or (None, head.files)
@@ -261,7 +287,7 @@ def open_in_place(
     )
 
 
-def check_directory(info: WorkspaceInfo) -> None:
+def _check_directory(info: WorkspaceInfo) -> None:
     """Raise ``UsageError`` if the directory of a workspace in place was removed or replaced."""
     directory = Path(info.source)
     hint = (

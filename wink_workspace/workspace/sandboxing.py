@@ -12,7 +12,6 @@ it. It does not belong to the work, so a ``ChangeSet`` leaves that folder out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +20,7 @@ from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
-from wink_workspace.filesystem.changes import Dirty
-from wink_workspace.filesystem.disk import DiskEntry, DiskTree
-from wink_workspace.filesystem.overlay.mounting import OverlayMount
+from wink_workspace.filesystem.disk import DiskEntry
 from wink_workspace.resources import Binding
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
@@ -37,7 +34,8 @@ from wink_workspace.sandbox import (
 
 from .changeset import OUTPUT_FOLDER
 from .git_copies import GitCopies, write_git_file
-from .path_rules import Unrecorded
+from .histories import CopyHistory
+from .opened_files import OpenedFiles
 from .storage import WorkspaceFolder
 
 __all__ = ["WorkspaceSandbox", "end_interrupted"]
@@ -53,33 +51,20 @@ class WorkspaceSandbox:
 
     Args:
         folder: The workspace.
-        tree: Its files.
-        changed_paths: Returns what may have changed in them since their last snapshot.
+        opened: Its files.
         clock: The time.
-        mount: The mount of the files, if the branch is an overlay.
-        unrecorded: The paths that services may change, if there are any.
-
-    Attributes:
-        on_open: Called before a sandbox can run a command.
     """
 
-    def __init__(
-        self,
-        folder: WorkspaceFolder,
-        tree: DiskTree,
-        changed_paths: Callable[[], Dirty],
-        clock: Clock,
-        mount: OverlayMount | None = None,
-        unrecorded: Unrecorded | None = None,
-    ) -> None:
+    def __init__(self, folder: WorkspaceFolder, opened: OpenedFiles, clock: Clock) -> None:
         self._folder = folder
-        self._unrecorded = unrecorded
+        self._derived = opened.derived
         self._remembered = RememberedServices(folder.services)
-        self._mount = mount
-        self._tree = tree
-        self._changed_paths = changed_paths
+        self._mount = opened.mount
+        self._tree = opened.tree
+        self._history = opened.history
         self._clock = clock
-        self.on_open: Callable[[], None] = lambda: None
+        if opened.derived is not None:
+            opened.derived.left_alone = self.paths_of_services
         self._sandbox: Sandbox | None = None
         self._config: SandboxConfig | None = None
         self.binding: Binding[Sandbox] = Binding(
@@ -113,7 +98,8 @@ class WorkspaceSandbox:
                 **self._git(),
             )
             self._config = wanted
-            self.on_open()
+            if self._derived is not None:
+                self._derived.changes.sandbox_opened()
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
         return self._sandbox
 
@@ -150,7 +136,8 @@ class WorkspaceSandbox:
 
     def _make_derived(self, path: str) -> None:
         parsed = parse_path(path)
-        if self._unrecorded is None or not self._unrecorded.hides(parsed.parts):
+        unrecorded = None if self._derived is None else self._derived.unrecorded
+        if unrecorded is None or not unrecorded.hides(parsed.parts):
             raise UsageError(
                 f"a service cannot write to {path!r}: it is not a derived path",
                 hint="Services write to derived paths only, such as caches and build directories;"
@@ -158,7 +145,7 @@ class WorkspaceSandbox:
             )
         for each in (*parsed.ancestors(), parsed):
             entry = self._tree.entry(each)
-            if entry is None and self._unrecorded.hides(each.parts):
+            if entry is None and unrecorded.hides(each.parts):
                 self._tree.make_directory(each)
             elif entry is None or entry.kind is not FileKind.DIRECTORY:
                 raise UsageError(
@@ -186,7 +173,9 @@ class WorkspaceSandbox:
 
     def _changed(self) -> tuple[int, int]:
         """How many bytes and entries there are at paths that may have changed."""
-        dirty = self._changed_paths()
+        if not isinstance(self._history, CopyHistory):
+            return 0, 0  # in place no commands run
+        dirty = self._history.changed_paths()
         n_bytes = n_entries = 0
         for path in dirty.paths:
             n_bytes += _size(self._tree.entry(path))

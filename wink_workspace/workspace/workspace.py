@@ -37,7 +37,6 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     parse_path,
 )
-from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
@@ -78,32 +77,28 @@ from wink_workspace.session import Outcome, Session, WorkspaceRestored
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
-from .bases import collect_bases
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .contents import without_contents
+from .creating import create_workspace, delete_workspace, storage_or_default
 from .discards import Discards
-from .forking import check_out, copy_runs, delete_fork, require_branch
-from .git_copies import GitCopies, copy_git
+from .forking import copy_runs, delete_fork, require_branch
 from .histories import CopyHistory, present_root
-from .importing import Progress, import_copy, no_progress
-from .in_place.importing import import_in_place
+from .importing import Progress, no_progress
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
 from .moves import HistoryMove, MovePreview
-from .opened_files import OpenedFiles, check_owner, open_copy, open_in_place, open_overlay
-from .overlay_branches import import_overlay, trees_of_bases
-from .path_rules import ImportConfig
+from .opened_files import check_owner, open_files
+from .overlay_branches import trees_of_bases
 from .reading import ReadableHistory
 from .recovery import recover
-from .reserve import Reserve, is_full
+from .reserve import is_full
 from .sandboxing import WorkspaceSandbox, end_interrupted
 from .selecting import Selection, selected_changes
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
-    WorkspaceInfo,
     WorkspaceMode,
     WorkspaceStorage,
 )
@@ -116,7 +111,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_MODES: Final = get_args(WorkspaceMode)
 _TARGETS: Final = get_args(ApplyTarget)
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
@@ -177,7 +171,12 @@ class Workspace(ReadableHistory):
             self._writer = opened.enter_context(ledger.write(branch))
             super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
             last_output = end_interrupted(self._folder)
-            self._opened = self._opened_files(opened)
+            self._opened = open_files(
+                self._folder, self._writer, self._recorded, config=self.config, clock=clock
+            )
+            opened.callback(self._opened.close)
+            self._sandbox = WorkspaceSandbox(self._folder, self._opened, clock)
+            opened.callback(self._sandbox.close)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.files.known_as = (*self.files.known_as, *_names_of(self.info.source))
             self.files.output_folder = None if self._recorded.is_in_place else OUTPUT_FOLDER
@@ -212,49 +211,6 @@ class Workspace(ReadableHistory):
             if self.has_unfinished_apply:
                 _log.warning("An apply to %s was interrupted; apply again.", self.info.source)
             self._close = opened.pop_all().close
-
-    def _opened_files(self, opened: ExitStack) -> OpenedFiles:
-        """Open the files, and for a copy the sandbox over them."""
-        if self._recorded.is_in_place:
-            files = open_in_place(
-                self._folder,
-                self._writer,
-                config=self.config,
-                clock=self._clock,
-            )
-        elif self.info.mode == "overlay":
-            files = open_overlay(
-                self._folder,
-                self._writer,
-                config=self.config,
-                clock=self._clock,
-            )
-        else:
-            check_out(self._ledger.store, self.head, self._folder)
-            files = open_copy(
-                self._folder,
-                self._writer,
-                config=self.config,
-                clock=self._clock,
-            )
-        opened.callback(files.close)
-        # In place no commands run, so the sandbox has no changes to measure.
-        changed_paths = (
-            files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
-        )
-        self._sandbox = WorkspaceSandbox(
-            self._folder,
-            files.tree,
-            changed_paths,
-            self._clock,
-            files.mount,
-            None if files.derived is None else files.derived.unrecorded,
-        )
-        if files.derived is not None:
-            self._sandbox.on_open = files.derived.changes.sandbox_opened
-            files.derived.left_alone = self._sandbox.paths_of_services
-        opened.callback(self._sandbox.close)
-        return files
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
@@ -303,18 +259,11 @@ class Workspace(ReadableHistory):
                 Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
-        storage = _storage_or_default(storage)
-        if mode == "auto":
-            mode = storage.default_mode()
-        if mode not in _MODES:
-            raise UsageError(
-                f"{mode!r} is not a mode of a workspace", hint=f"Use auto, {' or '.join(_MODES)}."
-            )
-        if mode == "in_place":
-            info = _create_in_place(Path(source).resolve(), storage, clock)
-        else:
-            imported = (config or WorkspaceConfig()).imported
-            info = _create(Path(source).absolute(), mode, storage, imported, clock, progress)
+        storage = storage_or_default(storage)
+        config = config or WorkspaceConfig()
+        info = create_workspace(
+            source, storage, mode=mode, config=config.imported, clock=clock, progress=progress
+        )
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -345,7 +294,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message names it.
         """
-        folder = _storage_or_default(storage).folder(which)
+        folder = storage_or_default(storage).folder(which)
         return cls(folder, config=config, branch=branch, slices=slices, clock=clock)
 
     @classmethod
@@ -381,19 +330,7 @@ class Workspace(ReadableHistory):
             FilesystemError: If something cannot be deleted; it is no longer a workspace all the
                 same.
         """
-        storage = _storage_or_default(storage)
-        folder = storage.folder(which)
-        try:
-            _delete(folder, storage)
-        except LedgerError as error:
-            if not (is_full([error]) and Reserve(folder.reserve).release()):
-                raise
-            _delete(folder, storage)  # the first attempt had no space for the locks of forks
-        try:
-            collect_bases(storage.state_dir, checks_statuses=False)
-            GitCopies(storage.state_dir).collect()
-        except FilesystemError as error:
-            _log.warning("Bases that no workspace uses are not deleted: %s", error)
+        delete_workspace(which, storage_or_default(storage))
 
     def __enter__(self) -> Self:
         return self
@@ -1593,54 +1530,6 @@ def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
     )
 
 
-def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
-    with Ledger(folder.ledger) as ledger:
-        for branch in (MAIN_BRANCH, *ledger.forks()):
-            ledger.write(branch)
-        storage.remove(folder)
-
-
 def _names_of(source: str) -> tuple[str, ...]:
     """The absolute paths of the source, as it was given and without links."""
     return tuple(dict.fromkeys((source, os.path.realpath(source))))  # keeps the first of equals
-
-
-def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
-    """*storage*, or the default one for ``None``."""
-    if storage is None:
-        return WorkspaceStorage.default()
-    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is a common mistake
-        raise UsageError(
-            f"{storage!r} is not a storage of workspaces", hint="Use WorkspaceStorage(directory)."
-        )
-    return storage
-
-
-def _create(
-    source: Path,
-    mode: WorkspaceMode,
-    storage: WorkspaceStorage,
-    config: ImportConfig,
-    clock: Clock,
-    progress: Progress,
-) -> WorkspaceInfo:
-    storage.check_outside(source)
-    if mode == "overlay":
-        storage.require_overlays()
-
-    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        import_files = import_overlay if mode == "overlay" else import_copy
-        rules = import_files(source, folder, clock, config=config, progress=progress)
-        rules = copy_git(source, folder, rules, depth=config.git_depth, clock=clock)
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), mode, rules=rules)
-
-    return storage.add(fill)
-
-
-def _create_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
-    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        import_in_place(source, folder, clock)
-        inode = source.stat().st_ino
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode)
-
-    return storage.add(fill, in_place=source)

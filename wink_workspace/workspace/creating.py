@@ -1,0 +1,102 @@
+"""The creation of a workspace on disk, in one of its forms, and its deletion."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import FilesystemError, LedgerError, UsageError
+from wink_workspace.ledger import MAIN_BRANCH, Ledger
+
+from .bases import collect_bases
+from .git_copies import GitCopies, copy_git
+from .importing import Progress, import_copy
+from .in_place.importing import import_in_place
+from .overlay_branches import import_overlay
+from .path_rules import ImportConfig
+from .reserve import Reserve, is_full
+from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+
+__all__ = ["create_workspace", "delete_workspace", "storage_or_default"]
+
+_log = logging.getLogger(__name__)
+
+_MODES: Final = get_args(WorkspaceMode)
+
+
+def storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
+    """*storage*, or the default one for ``None``."""
+    if storage is None:
+        return WorkspaceStorage.default()
+    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is a common mistake
+        raise UsageError(
+            f"{storage!r} is not a storage of workspaces", hint="Use WorkspaceStorage(directory)."
+        )
+    return storage
+
+
+def create_workspace(
+    source: str | os.PathLike[str],
+    storage: WorkspaceStorage,
+    *,
+    mode: WorkspaceMode | Literal["auto"],
+    config: ImportConfig,
+    clock: Clock,
+    progress: Progress,
+) -> WorkspaceInfo:
+    """Import *source* into a new workspace; see ``Workspace.create``."""
+    if mode == "auto":
+        mode = storage.default_mode()
+    if mode not in _MODES:
+        raise UsageError(
+            f"{mode!r} is not a mode of a workspace", hint=f"Use auto, {' or '.join(_MODES)}."
+        )
+    if mode == "in_place":
+        return _create_in_place(Path(source).resolve(), storage, clock)
+    directory = Path(source).absolute()
+    storage.check_outside(directory)
+    if mode == "overlay":
+        storage.require_overlays()
+    import_files = import_overlay if mode == "overlay" else import_copy
+
+    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+        rules = import_files(directory, folder, clock, config=config, progress=progress)
+        rules = copy_git(directory, folder, rules, depth=config.git_depth, clock=clock)
+        return WorkspaceInfo(folder.path.name, str(directory), clock.now(), mode, rules=rules)
+
+    return storage.add(fill)
+
+
+def _create_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+        import_in_place(source, folder, clock)
+        inode = source.stat().st_ino
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode)
+
+    return storage.add(fill, in_place=source)
+
+
+def delete_workspace(which: str, storage: WorkspaceStorage) -> None:
+    """See ``Workspace.delete``."""
+    folder = storage.folder(which)
+    try:
+        _delete(folder, storage)
+    except LedgerError as error:
+        if not (is_full([error]) and Reserve(folder.reserve).release()):
+            raise
+        _delete(folder, storage)  # the first attempt had no space for the locks of forks
+    try:
+        collect_bases(storage.state_dir, checks_statuses=False)
+        GitCopies(storage.state_dir).collect()
+    except FilesystemError as error:
+        _log.warning("Bases that no workspace uses are not deleted: %s", error)
+
+
+def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
+    with Ledger(folder.ledger) as ledger:
+        for branch in (MAIN_BRANCH, *ledger.forks()):
+            ledger.write(branch)
+        storage.remove(folder)
