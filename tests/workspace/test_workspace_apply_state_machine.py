@@ -212,8 +212,7 @@ class Run:
 
     def merge(self) -> None:
         into, of = self.chosen.sample(list(self.branches), 2)
-        with self.branches[of]._turn():  # commits the external edits there
-            pass
+        self.branches[of].commit_edits()
         branch = self.branches[into]
         before = tokens_of(branch._folder.files)
         try:

@@ -30,8 +30,7 @@ def put(workspace: Workspace, **contents: str) -> None:
     """Edit files outside of any call, and commit them as an external entry."""
     for path, text in contents.items():
         workspace.files.write_text(path, text)
-    with workspace._turn():
-        pass
+    workspace.commit_edits()
 
 
 def files_of(workspace: Workspace) -> dict[str, object]:

@@ -92,7 +92,7 @@ class AttemptWorkspace(Workspace):
 
     def commit_edits(self) -> None:
         """Commit what was edited outside of calls."""
-        with self._turn(needs_room=False):
+        with self._moves.block(needs_room=False):
             pass
 
 

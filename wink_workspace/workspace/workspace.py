@@ -30,7 +30,6 @@ from wink_workspace.errors import (
     LedgerBusyError,
     LedgerError,
     UsageError,
-    WinkError,
 )
 from wink_workspace.filesystem import (
     Filesystem,
@@ -47,19 +46,12 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
-    Merge,
-    Revertible,
     SessionStore,
     Steps,
-    TreeChange,
-    TreeEntry,
-    build,
     diff,
-    entry_at,
     merge_base,
     merge_trees,
     no_steps,
-    tree_diff,
     with_paths_from,
 )
 from wink_workspace.processes import OwnProcess
@@ -73,27 +65,26 @@ from wink_workspace.prompt import (
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
-from wink_workspace.session import Outcome, Session, WorkspaceRestored
+from wink_workspace.session import Session
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
-from .contents import without_contents
 from .creating import create_workspace, delete_workspace, storage_or_default
 from .discards import Discards
 from .forking import copy_runs, delete_fork, require_branch
-from .histories import CopyHistory, present_root
+from .histories import CopyHistory
 from .importing import Progress, no_progress
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
-from .moves import HistoryMove, MovePreview
+from .moves import MovePreview, Moves, merge_conflict
 from .opened_files import check_owner, open_files
 from .overlay_branches import trees_of_bases
 from .reading import ReadableHistory
 from .recovery import recover
-from .reserve import is_full
+from .reverting import Reverts
 from .sandboxing import WorkspaceSandbox, end_interrupted
 from .selecting import Selection, selected_changes
 from .storage import (
@@ -113,10 +104,6 @@ _log = logging.getLogger(__name__)
 
 _TARGETS: Final = get_args(ApplyTarget)
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
-_KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
-    f"{slice_type.__module__}:{slice_type.__qualname__}"
-    for slice_type in (KnownFiles, CompletedTools)
-)
 
 
 class Workspace(ReadableHistory):
@@ -193,9 +180,7 @@ class Workspace(ReadableHistory):
                 derived=self._opened.derived,
                 run_maintenance=self._run_maintenance,
             )
-            transactions = transactions_of(self.session)
-            transactions.journal, transactions.process = self._journal, self._process
-            transactions.frozen = self._sandbox.frozen
+            self._compose()
             recover(
                 self._writer,
                 self._history,
@@ -211,6 +196,22 @@ class Workspace(ReadableHistory):
             if self.has_unfinished_apply:
                 _log.warning("An apply to %s was interrupted; apply again.", self.info.source)
             self._close = opened.pop_all().close
+
+    def _compose(self) -> None:
+        """Join the parts that make calls and moves."""
+        transactions = transactions_of(self.session)
+        transactions.journal, transactions.process = self._journal, self._process
+        transactions.frozen = self._sandbox.frozen
+        self._moves = Moves(
+            self._recorded,
+            self.session,
+            self._opened,
+            sessions=self._sessions,
+            journal=self._journal,
+            clock=self._clock,
+            check_open=self._check_open,
+        )
+        self._reverts = Reverts(self._recorded, self._writer, self._moves)
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
@@ -646,13 +647,7 @@ class Workspace(ReadableHistory):
     # Differences
 
     def _present_root(self) -> str:
-        self._check_open()
-        try:
-            store, committed = self._writer.store, self.head.files
-            return self._with_reserve(lambda: present_root(self._history, store, committed))
-        except (LedgerError, FilesystemError) as error:
-            self._ignore_edits_on_full_disk(error)
-            return self.head.files
+        return self._moves.present_root()
 
     def derived_paths(self) -> tuple[WorkspacePath, ...]:
         """The derived paths that exist, each without what is below it, sorted."""
@@ -675,7 +670,7 @@ class Workspace(ReadableHistory):
             FilesystemError: If it cannot be written; the checkpoint before stays.
         """
         self._recorded.refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
-        with self._turn(needs_room=False):
+        with self._moves.block(needs_room=False):
             return () if self._opened.derived is None else self._opened.derived.checkpoint()
 
     def diff(self) -> str:
@@ -698,11 +693,11 @@ class Workspace(ReadableHistory):
             ConflictError: If a later edit overlaps, or the workspace changed since the preview;
                 nothing was changed.
         """
-        return self._move(self._undo, previewed)
+        return self._moves.make(self._reverts.undo, previewed)
 
     def redo(self, *, previewed: MovePreview | None = None) -> LogEntry:
         """Undo the newest undo; takes and raises as ``undo``."""
-        return self._move(self._redo, previewed)
+        return self._moves.make(self._reverts.redo, previewed)
 
     def restore(
         self,
@@ -722,70 +717,21 @@ class Workspace(ReadableHistory):
             FileMissingError: If one of *paths* is neither in the workspace nor in that entry.
             ConflictError: If the workspace changed since *previewed*.
         """
-        return self._move(partial(self._restored, which, paths), previewed)
+        return self._moves.make(partial(self._reverts.restore, which, paths), previewed)
 
     def preview_undo(self) -> MovePreview:
         """What ``undo`` would change; raises as it does. Read it before the workspace is closed."""
-        return self._previewed(self._undo)
+        return self._moves.preview(self._reverts.undo)
 
     def preview_redo(self) -> MovePreview:
         """What ``redo`` would change; as ``preview_undo``."""
-        return self._previewed(self._redo)
+        return self._moves.preview(self._reverts.redo)
 
     def preview_restore(
         self, which: int | str, *, paths: Sequence[str] | None = None
     ) -> MovePreview:
         """What ``restore`` of *which* and *paths* would change; as ``preview_undo``."""
-        return self._previewed(partial(self._restored, which, paths))
-
-    def _move(self, plan: Callable[[], Draft], previewed: MovePreview | None) -> LogEntry:
-        with self._turn() as move:
-            draft = plan()
-            self._check_previewed(draft, previewed)
-            move.make(draft)
-        return move.entry
-
-    def _previewed(self, plan: Callable[[], Draft]) -> MovePreview:
-        with self._turn():
-            return self._preview_of(plan())
-
-    def _preview_of(self, draft: Draft) -> MovePreview:
-        store, head = self._ledger.store, self.head
-        changes = tree_diff(store, diff(store, head.files, draft.files))
-        is_undo = draft.kind is EntryKind.UNDO
-        stays = self._recorded.outside_effects(draft.target) if is_undo else ()
-        return MovePreview(head.id, draft.files, draft.subject, changes, stays)
-
-    def _check_previewed(self, draft: Draft | None, previewed: MovePreview | None) -> None:
-        if previewed is not None and (
-            draft is None or (self.head.id, draft.files) != (previewed.after, previewed.files)
-        ):
-            raise ConflictError(
-                f"the workspace {self.info.id} changed since its changes were shown",
-                hint="Look at them again, then continue.",
-            )
-
-    def _undo(self) -> Draft:
-        return self._reverting(EntryKind.UNDO, self._writer.to_undo(self._changed_something))
-
-    def _redo(self) -> Draft:
-        return self._reverting(EntryKind.REDO, self._writer.to_redo())
-
-    def _restored(self, which: int | str, paths: Sequence[str] | None) -> Draft:
-        entry, head = self._writer.find(which), self.head
-        root, session, base = entry.files, entry.session, entry.base
-        if paths is not None:
-            store = self._ledger.store
-            wanted = [parse_path(path) for path in paths]
-            for path in wanted:
-                if not any(entry_at(store, files, path) for files in (root, head.files)):
-                    raise FileMissingError(
-                        f"{path} is neither in the workspace nor in entry {entry.number}"
-                    )
-            root = with_paths_from(store, head.files, entry.files, wanted)
-            session, base = self._present_state(), head.base
-        draft = self._draft(EntryKind.RESTORE, f"restore of entry {entry.number}", root, session)
-        return replace(draft, base=base, target=entry.number)
+        return self._moves.preview(partial(self._reverts.restore, which, paths))
 
     def discarded(self) -> tuple[Discarded, ...]:
         """What rollbacks, recoveries and undos discarded in this workspace, newest first.
@@ -818,123 +764,13 @@ class Workspace(ReadableHistory):
         """
         self._check_open()
         self.discarded()  # records what is not in the history yet, which a move cannot
-        with self._turn() as move:
-            found, head = self.find_discarded(which), self.head
-            wanted = [parse_path(path) for path in paths or ()]
-            chosen = _chosen(found, list(self._discarded_tree_changes(found)), wanted)
-            root = build(self._ledger.store, head.files, chosen)
-            name = str(found.discard or found.id[:12])
-            state = self._present_state()
-            draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, state)
-            move.make(replace(draft, outcome=Outcome.COMMITTED))
-        return move.entry
 
-    def _changed_something(self, entry: LogEntry) -> bool:
-        """Whether *entry* changed a file, or STATE other than what policies know."""
-        before = self._writer.before(entry)
-        slices = {
-            change.path.parts[0]
-            for change in diff(self._ledger.store, before.session, entry.session)
-        }
-        return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
+        def plan() -> Draft:
+            found = self.find_discarded(which)
+            changes = self._discarded_tree_changes(found)
+            return self._reverts.restore_discarded(found, changes, paths)
 
-    def _reverting(self, kind: EntryKind, chosen: Revertible | None) -> Draft:
-        """The entry that reverts *chosen*; raises as ``undo``."""
-        if chosen is None:
-            raise EntryMissingError(
-                f"there is nothing to {kind}", hint="List the history to see its entries."
-            )
-        entry = chosen.entry
-        reverted = self._writer.reverted(entry, session=self._present_state())
-        if reverted.files.tree is None:
-            raise ConflictError(
-                f"the {kind} of entry {entry.number} conflicts with later edits: "
-                + "; ".join(str(conflict) for conflict in reverted.files.conflicts),
-                conflicts=reverted.files.conflicts,
-                sides=("now", f"after the {kind}"),
-            )
-        target = entry.number if kind is EntryKind.UNDO else entry.target
-        what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
-        reason = f"{kind} of entry {target}: {what}"
-        before = self._writer.before(entry)
-        return replace(
-            self._draft(kind, reason, reverted.files.tree, reverted.session.tree),
-            target=target,
-            continue_at=chosen.continue_at,
-            base=None if entry.base == before.base else before.base,
-        )
-
-    def _turn(self, *, needs_room: bool = True) -> HistoryMove:
-        """The boundary of a move; without a move, it commits external edits and locks the session.
-
-        Without *needs_room*, these edits may be left out if the disk is full.
-
-        Raises:
-            UsageError: If a call is running, whose effects must not be committed yet, or if the
-                workspace is closed.
-        """
-        self._check_open()
-
-        def absorb() -> tuple[str, ...]:
-            try:
-                return self._with_reserve(lambda: self._journal.absorb_external(()))
-            except (LedgerError, FilesystemError) as error:
-                if needs_room:
-                    raise
-                self._ignore_edits_on_full_disk(error)
-                return ()
-
-        return HistoryMove(
-            self.session,
-            self.files,
-            history=self._history,
-            sessions=self._sessions,
-            journal=self._journal,
-            absorb=absorb,
-            head=lambda: self.head,
-        )
-
-    def _present_state(self) -> str:
-        """The root of STATE as it is, with what changed outside of calls."""
-        return self._sessions.write(self.session)
-
-    def _ignore_edits_on_full_disk(self, error: WinkError) -> None:
-        """Continue with the newest entry if *error* says that the disk is full."""
-        if not is_full([error]):
-            raise error
-        what = "The disk is full: edits made since entry %d are not included. Free some space."
-        _log.warning(what, self.head.number)
-
-    def _with_reserve(self, act: Callable[[], T]) -> T:
-        """The result of *act*; if the disk is full, of a second try with the reserve released."""
-        try:
-            return act()
-        except (LedgerError, FilesystemError) as error:
-            reserve = self._opened.reserve
-            if reserve is None or not is_full([error]) or not reserve.release():
-                raise
-            return act()
-
-    def _draft(self, kind: EntryKind, reason: str, root: str, session: str) -> Draft:
-        """An entry that sets files and STATE to those of two trees.
-
-        Raises:
-            ConflictError: If the files of *root* have no place for a derived path.
-        """
-        head = self.head
-        if self._opened.derived is not None:
-            root = self._opened.derived.with_directories(self._ledger.store, root)
-        at = self._clock.now()
-        paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
-        return Draft(
-            kind=kind,
-            subject=reason,
-            files=root,
-            session=session,
-            record=WorkspaceRestored(reason=reason, paths=paths, at=at),
-            at=at,
-            call_id=f"{kind}-{head.number + 1}",
-        )
+        return self._moves.make(plan)
 
     # Forks, merges and apply
 
@@ -944,7 +780,7 @@ class Workspace(ReadableHistory):
         Raises:
             UsageError: If a call is running, or the workspace is closed.
         """
-        with self._turn():
+        with self._moves.block():
             pass
 
     def fork(
@@ -969,7 +805,7 @@ class Workspace(ReadableHistory):
             UsageError: If *name* is taken, or is not a valid name.
             EntryMissingError: If there is no such entry or branch.
         """
-        with self._turn():
+        with self._moves.block():
             self._ledger.check_new_fork(name)
             branch = self._ledger.branch(of) if of else self._branch
             entry = branch.head if at is None else branch.find(at)
@@ -1045,13 +881,7 @@ class Workspace(ReadableHistory):
                 the preview; nothing was changed.
             UsageError: If it is this branch itself, or the workspace is in place.
         """
-        with self._turn() as move:
-            draft = self._merged(branch, paths, selected, shown)
-            self._check_previewed(draft, previewed)
-            if draft is None:
-                return None
-            move.make(draft)
-        return move.entry
+        return self._moves.make(partial(self._merged, branch, paths, selected, shown), previewed)
 
     def preview_merge(
         self, branch: str, *, paths: Sequence[str] | None = None
@@ -1060,9 +890,7 @@ class Workspace(ReadableHistory):
 
         Raises as ``merge``. Read it before the workspace is closed.
         """
-        with self._turn():
-            draft = self._merged(branch, paths)
-            return None if draft is None else self._preview_of(draft)
+        return self._moves.preview(partial(self._merged, branch, paths))
 
     def _merged(
         self,
@@ -1087,8 +915,8 @@ class Workspace(ReadableHistory):
         merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
         reason = f"merge of {branch}, entry {other.number}"
         if merged.tree is None:
-            raise _merge_conflict(reason, merged, ("this branch", branch))
-        draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
+            raise merge_conflict(reason, merged, ("this branch", branch))
+        draft = self._moves.draft(EntryKind.MERGE, reason, merged.tree)
         if paths is None and selected is None:  # otherwise the rest of the branch is not merged
             return replace(draft, merged=other, base=self._merged_base(base, other))
         return None if merged.tree == head.files else draft
@@ -1212,22 +1040,22 @@ class Workspace(ReadableHistory):
         self._recorded.refuse_in_place(
             "synced with", "External edits are committed before each call."
         )
-        with self._turn() as move:
-            head = self.head
-            update = self._source_update()
-            note, branch = self._folder.applied, self._folder.branch
-            source = update.read_source(note, branch=branch, at=self._clock.now())
-            if source.foreign == self._recorded.base_files():
-                return None
-            merged = merge_trees(
-                self._ledger.store, base=source.base, ours=head.files, theirs=source.files
-            )
-            reason = f"sync with {self.info.source}"
-            if merged.tree is None:
-                raise _merge_conflict(reason, merged, ("workspace", "source"))
-            draft = self._draft(EntryKind.SYNC, reason, merged.tree, self._present_state())
-            move.make(replace(draft, base=source.foreign))
-        return move.entry
+        return self._moves.make(self._synced)
+
+    def _synced(self) -> Draft | None:
+        head, note = self.head, self._folder.applied
+        update = self._source_update()
+        source = update.read_source(note, branch=self._folder.branch, at=self._clock.now())
+        if source.foreign == self._recorded.base_files():
+            return None
+        merged = merge_trees(
+            self._ledger.store, base=source.base, ours=head.files, theirs=source.files
+        )
+        reason = f"sync with {self.info.source}"
+        if merged.tree is None:
+            raise merge_conflict(reason, merged, ("workspace", "source"))
+        draft = self._moves.draft(EntryKind.SYNC, reason, merged.tree)
+        return replace(draft, base=source.foreign)
 
     def delete_fork(self, name: str) -> None:
         """Delete a fork and its files.
@@ -1305,7 +1133,7 @@ class Workspace(ReadableHistory):
             return self.apply_to_branch(
                 branch, include_ignored=include_ignored, previewed=previewed, selected=selected
             )
-        with self._turn(needs_room=to != "patch"):
+        with self._moves.block(needs_room=to != "patch"):
             update = self._source_update(previewed, selected, include_ignored=include_ignored)
             if to == "patch":
                 return update.as_patch()
@@ -1338,7 +1166,7 @@ class Workspace(ReadableHistory):
             UsageError: If the source is not a git repository with a commit, or if *name* is taken
                 or is not a valid branch name.
         """
-        with self._turn():
+        with self._moves.block():
             update = self._source_update(previewed, selected, include_ignored=include_ignored)
             default = f"Changes of workspace {self.info.id}, entry {self.head.number}"
             return update.to_branch(
@@ -1377,7 +1205,7 @@ class Workspace(ReadableHistory):
             ConflictError: If the workspace changed since the preview; nothing was written then.
             UsageError: If the workspace is closed.
         """
-        with self._turn(needs_room=False):
+        with self._moves.block(needs_room=False):
             update = self._source_update(previewed, selected, include_ignored=include_ignored)
             return update.write_patch(write)
 
@@ -1436,7 +1264,7 @@ class Workspace(ReadableHistory):
             False,
         )  # this call reports all
         try:
-            with self._turn(needs_room=False):
+            with self._moves.block(needs_room=False):
                 self._discards.record_all(delete=True)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
@@ -1481,53 +1309,6 @@ def _selected_root(
             hint="Look at them again, then merge.",
         )
     return selected.root(shown)
-
-
-def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> ConflictError:
-    return ConflictError(
-        f"the {what} conflicts with other changes: {'; '.join(map(str, merged.conflicts))}",
-        hint="Make these lines the same on both sides, then try again.",
-        conflicts=merged.conflicts,
-        sides=sides,
-    )
-
-
-def _chosen(
-    found: Discarded, changes: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
-) -> dict[WorkspacePath, TreeEntry | None]:
-    """The new state of each path; a directory keeps its other entries."""
-    for path in wanted:
-        if not any(change.path.is_below(path) for change in changes):
-            raise _not_discarded(found, path)
-    chosen = {
-        change.path: without_contents(change.after)
-        for change in changes
-        if (
-            any(change.path.is_below(path) for path in wanted)
-            if wanted
-            else change.after is not None
-        )
-    }
-    if not chosen:
-        raise EntryMissingError(
-            f"discard {found.discard or found.id[:12]} has no file to restore",
-            hint="To delete a path again that the discard deleted, name it.",
-        )
-    return chosen
-
-
-def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
-    name = found.discard or found.id[:12]
-    dropped = [each for each in found.dropped.named if each.path == str(path)]
-    if dropped:
-        return FileMissingError(
-            f"{path} was not kept in discard {name}: {dropped[0].size_bytes:,} bytes, "
-            f"{dropped[0].reason}",
-            hint="Raise the retention's discard_bytes for later discards; this file is lost.",
-        )
-    return FileMissingError(
-        f"{path} is not in discard {name}", hint="Show the discard to see its paths."
-    )
 
 
 def _names_of(source: str) -> tuple[str, ...]:
