@@ -24,17 +24,13 @@ from typing import Any, Final, Literal, Self, TypeVar, get_args
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
     ConflictError,
-    EntryMissingError,
-    FileMissingError,
     FilesystemError,
-    LedgerBusyError,
     LedgerError,
     UsageError,
 )
 from wink_workspace.filesystem import (
     Filesystem,
     WorkspacePath,
-    parse_path,
 )
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
@@ -48,11 +44,8 @@ from wink_workspace.ledger import (
     Maintenance,
     SessionStore,
     Steps,
-    diff,
-    merge_base,
     merge_trees,
     no_steps,
-    with_paths_from,
 )
 from wink_workspace.processes import OwnProcess
 from wink_workspace.prompt import (
@@ -69,12 +62,13 @@ from wink_workspace.session import Session
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
+from .branches import Branches
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .creating import create_workspace, delete_workspace, storage_or_default
 from .discards import Discards
-from .forking import copy_runs, delete_fork, require_branch
+from .forking import require_branch
 from .histories import CopyHistory
 from .importing import Progress, no_progress
 from .last_seen import save_last_seen
@@ -93,7 +87,7 @@ from .storage import (
     WorkspaceMode,
     WorkspaceStorage,
 )
-from .temporary_forks import leftover_forks, new_temporary_name
+from .temporary_forks import new_temporary_name
 
 __all__ = ["Workspace"]
 
@@ -212,6 +206,15 @@ class Workspace(ReadableHistory):
             check_open=self._check_open,
         )
         self._reverts = Reverts(self._recorded, self._writer, self._moves)
+        self._branches = Branches(
+            self._recorded,
+            self._folder,
+            self._writer,
+            self._moves,
+            derived=self._opened.derived,
+            sandbox=self._sandbox,
+            clock=self._clock,
+        )
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
@@ -805,28 +808,12 @@ class Workspace(ReadableHistory):
             UsageError: If *name* is taken, or is not a valid name.
             EntryMissingError: If there is no such entry or branch.
         """
-        with self._moves.block():
-            self._ledger.check_new_fork(name)
-            branch = self._ledger.branch(of) if of else self._branch
-            entry = branch.head if at is None else branch.find(at)
-            if entry is None:
-                raise EntryMissingError(f"the branch {of!r} has no entry")
-            left: tuple[WorkspacePath, ...] = ()
-            fork = self._folder.of_branch(name)
-            if self._opened.derived is not None:  # before another process can open the fork
-                left = self._opened.derived.copy_to(fork.checkpoint)
-            self._sandbox.copy_services(fork)
-            if with_runs:
-                copy_runs(self._folder.of_branch(of or self.branch_name), fork)
-            self._ledger.fork(name, entry)
-        return left
+        return self._branches.fork(name, at=at, of=of, with_runs=with_runs)
 
     def delete_leftover_forks(self) -> None:
         """Delete the temporary forks of processes that were killed."""
         self._check_open()
-        for leftover in leftover_forks(self.forks()):
-            with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
-                self.delete_fork(leftover)
+        self._branches.delete_leftover()
 
     def open_branch(self, name: str) -> Workspace:
         """Another branch of this workspace, with the same settings; raises as ``open``."""
@@ -881,7 +868,8 @@ class Workspace(ReadableHistory):
                 the preview; nothing was changed.
             UsageError: If it is this branch itself, or the workspace is in place.
         """
-        return self._moves.make(partial(self._merged, branch, paths, selected, shown), previewed)
+        plan = partial(self._branches.merge, branch, paths, selected, shown)
+        return self._moves.make(plan, previewed)
 
     def preview_merge(
         self, branch: str, *, paths: Sequence[str] | None = None
@@ -890,69 +878,14 @@ class Workspace(ReadableHistory):
 
         Raises as ``merge``. Read it before the workspace is closed.
         """
-        return self._moves.preview(partial(self._merged, branch, paths))
-
-    def _merged(
-        self,
-        branch: str,
-        paths: Sequence[str] | None,
-        selected: Selection | None = None,
-        shown: ChangeSet | None = None,
-    ) -> Draft | None:
-        """The entry that merges *branch*; ``None`` if there is nothing to merge."""
-        self._recorded.refuse_in_place(
-            "merged into", f"Apply the fork instead, with branch={branch!r}."
-        )
-        sides = self._sides_of_merge(branch)
-        if sides is None:
-            return None
-        base, other, theirs = sides
-        store, head = self._ledger.store, self.head
-        if selected is not None:
-            theirs = _selected_root(selected, shown, expected=(base.files, theirs))
-        if paths is not None:
-            theirs = self._changed_paths_only(base.files, theirs, paths, branch)
-        merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
-        reason = f"merge of {branch}, entry {other.number}"
-        if merged.tree is None:
-            raise merge_conflict(reason, merged, ("this branch", branch))
-        draft = self._moves.draft(EntryKind.MERGE, reason, merged.tree)
-        if paths is None and selected is None:  # otherwise the rest of the branch is not merged
-            return replace(draft, merged=other, base=self._merged_base(base, other))
-        return None if merged.tree == head.files else draft
+        return self._moves.preview(partial(self._branches.merge, branch, paths))
 
     def changes_to_merge(self, branch: str) -> ChangeSet:
         """The changes of another branch of which ``merge`` can merge parts; raises as that.
 
         It shows the branch's own changes, whether or not they conflict with those made here.
         """
-        sides = self._sides_of_merge(branch)
-        base, theirs = (self.head.files,) * 2 if sides is None else (sides[0].files, sides[2])
-        return self._recorded.changeset(base, theirs, include_ignored=True)
-
-    def _sides_of_merge(self, branch: str) -> tuple[LogEntry, LogEntry, str] | None:
-        """The common entry, the other branch's newest one, and its files; ``None`` if merged."""
-        require_branch(self._ledger, branch)
-        if branch == self._folder.branch:
-            raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
-        store = self._ledger.store
-        other = self._ledger.branch(branch).head
-        base = other and merge_base(store, self.head, other)
-        if other is None or (base is not None and base.id == other.id):
-            return None
-        base = base or self._recorded.imported()
-        return base, other, with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
-
-    def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
-        """The root *base* with the state of *paths* in the root *theirs*."""
-        store, wanted = self._ledger.store, [parse_path(path) for path in paths]
-        changes = list(diff(store, base, theirs))
-        for path in wanted:
-            if not any(change.path.is_below(path) for change in changes):
-                raise FileMissingError(
-                    f"{path} was not changed in {branch}", hint="Show the diff of the branch."
-                )
-        return with_paths_from(store, base, theirs, wanted)
+        return self._branches.changes_to_merge(branch)
 
     def compare(self, one: str, other: str) -> ChangeSet:
         """The changes from the newest entry of the branch *one* to that of *other*.
@@ -960,12 +893,7 @@ class Workspace(ReadableHistory):
         Raises:
             EntryMissingError: If there is no such fork.
         """
-        heads: list[LogEntry] = []
-        for branch in (one, other):
-            require_branch(self._ledger, branch)
-            head = self._ledger.branch(branch).head
-            heads.append(head or self._recorded.imported())
-        return self._recorded.changeset(heads[0].files, heads[1].files, include_ignored=True)
+        return self._branches.compare(one, other)
 
     def documents(self, kind: str) -> Documents:
         """As in ``ReadableHistory``; they can be written here."""
@@ -990,39 +918,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another process has it open.
         """
         self._check_open()
-        require_branch(self._ledger, name)
-        branch = self._ledger.branch(name)
-        kept = (
-            branch.kept(since)
-            if since
-            else merge_base(self._ledger.store, self.head, self.head_of(name))
-        )
-
-        def keep() -> None:
-            head = branch.refresh()
-            if head is None or (kept is not None and head.files == kept.files):
-                return
-            self._writer.discard(
-                head.files,
-                reason=reason,
-                call_id=name,
-                at=self._clock.now(),
-                found_after=None if kept is None else (kept.number, kept.files),
-            )
-
-        delete_fork(self._folder, self._ledger, name, first=keep)
-
-    def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
-        """The base of this branch after a merge: what both branches synced."""
-        ours, theirs = self.head.base, other.base
-        if common.base == theirs or ours == theirs:
-            return ours
-        if common.base == ours:
-            return theirs
-        imported = self._recorded.imported().files
-        base, ours, theirs = (root or imported for root in (common.base, ours, theirs))
-        merged = merge_trees(self._ledger.store, base=base, ours=ours, theirs=theirs)
-        return merged.tree or ours
+        self._branches.discard(name, reason=reason, since=since)
 
     def sync(self) -> LogEntry | None:
         """Merge later changes of the source into this branch, as one entry.
@@ -1066,10 +962,7 @@ class Workspace(ReadableHistory):
             UsageError: If it is the main branch.
         """
         self._check_open()
-        if name == MAIN_BRANCH:
-            raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
-        require_branch(self._ledger, name)
-        delete_fork(self._folder, self._ledger, name)
+        self._branches.delete(name)
 
     def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
         """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
@@ -1292,23 +1185,6 @@ class Workspace(ReadableHistory):
                     self.head,
                     unrecorded=self.derived_paths(),
                 )
-
-
-def _selected_root(
-    selected: Selection, shown: ChangeSet | None, *, expected: tuple[str, str]
-) -> str:
-    """The root with the chosen parts; *expected* has the roots that must have been shown."""
-    if shown is None:
-        raise UsageError(
-            "a selection without the changes that it belongs to",
-            hint="Pass the result of changes_to_merge, too.",
-        )
-    if (shown.base, shown.wanted) != expected:
-        raise ConflictError(
-            "the branch changed since its changes were shown",
-            hint="Look at them again, then merge.",
-        )
-    return selected.root(shown)
 
 
 def _names_of(source: str) -> tuple[str, ...]:
