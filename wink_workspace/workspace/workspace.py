@@ -19,11 +19,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
-    ConflictError,
     FilesystemError,
     LedgerError,
     UsageError,
@@ -38,13 +37,11 @@ from wink_workspace.ledger import (
     Discarded,
     Documents,
     Draft,
-    EntryKind,
     Ledger,
     LogEntry,
     Maintenance,
     SessionStore,
     Steps,
-    merge_trees,
     no_steps,
 )
 from wink_workspace.processes import OwnProcess
@@ -61,7 +58,8 @@ from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session
 
 from .applied_trees import AppliedTrees
-from .applying import Applied, ApplyTarget, SourceUpdate
+from .applying import Applied, ApplyTarget
+from .branch_source import BranchSource
 from .branches import Branches
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
@@ -73,14 +71,14 @@ from .histories import CopyHistory
 from .importing import Progress, no_progress
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
-from .moves import MovePreview, Moves, merge_conflict
+from .moves import MovePreview, Moves
 from .opened_files import check_owner, open_files
 from .overlay_branches import trees_of_bases
 from .reading import ReadableHistory
 from .recovery import recover
 from .reverting import Reverts
 from .sandboxing import WorkspaceSandbox, end_interrupted
-from .selecting import Selection, selected_changes
+from .selecting import Selection
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -96,7 +94,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_TARGETS: Final = get_args(ApplyTarget)
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 
 
@@ -206,6 +203,7 @@ class Workspace(ReadableHistory):
             check_open=self._check_open,
         )
         self._reverts = Reverts(self._recorded, self._writer, self._moves)
+        self._source = BranchSource(self._recorded, self._moves, self._clock)
         self._branches = Branches(
             self._recorded,
             self._folder,
@@ -672,7 +670,8 @@ class Workspace(ReadableHistory):
             UsageError: If a call is running, or the workspace is closed or in place.
             FilesystemError: If it cannot be written; the checkpoint before stays.
         """
-        self._recorded.refuse_in_place("kept as a checkpoint of", "Its derived paths are your own.")
+        hint = "Its derived paths are your own."
+        self._recorded.refuse_in_place("kept as a checkpoint of", hint)
         with self._moves.block(needs_room=False):
             return () if self._opened.derived is None else self._opened.derived.checkpoint()
 
@@ -933,25 +932,9 @@ class Workspace(ReadableHistory):
             UsageError: If the source is missing, or the workspace is in place.
             LedgerBusyError: If another process is applying to the source.
         """
-        self._recorded.refuse_in_place(
-            "synced with", "External edits are committed before each call."
-        )
-        return self._moves.make(self._synced)
-
-    def _synced(self) -> Draft | None:
-        head, note = self.head, self._folder.applied
-        update = self._source_update()
-        source = update.read_source(note, branch=self._folder.branch, at=self._clock.now())
-        if source.foreign == self._recorded.base_files():
-            return None
-        merged = merge_trees(
-            self._ledger.store, base=source.base, ours=head.files, theirs=source.files
-        )
-        reason = f"sync with {self.info.source}"
-        if merged.tree is None:
-            raise merge_conflict(reason, merged, ("workspace", "source"))
-        draft = self._moves.draft(EntryKind.SYNC, reason, merged.tree)
-        return replace(draft, base=source.foreign)
+        hint = "External edits are committed before each call."
+        self._recorded.refuse_in_place("synced with", hint)
+        return self._moves.make(self._source.sync)
 
     def delete_fork(self, name: str) -> None:
         """Delete a fork and its files.
@@ -970,15 +953,7 @@ class Workspace(ReadableHistory):
         For the working tree, that is the difference from what this branch applied before and the
         source still has. A path that was undone here since then appears as a removal.
         """
-        self._check_target(to)
-        base = self._recorded.base_files()
-        if to == "worktree":
-            with suppress(UsageError):  # the source is missing; apply reports it
-                update = self._source_update(include_ignored=include_ignored)
-                base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
-        found = self._recorded.changeset(
-            base, self._present_root(), include_ignored=include_ignored
-        )
+        found = self._source.preview(to, include_ignored=include_ignored)
         return replace(found, derived=self.derived_changes())
 
     def apply(
@@ -1021,17 +996,14 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another branch is being applied; the message names the process.
             FilesystemError: If a file cannot be written; all changes were undone.
         """
-        self._check_target(to, branch, merge=merge)
-        if to == "branch":
-            return self.apply_to_branch(
-                branch, include_ignored=include_ignored, previewed=previewed, selected=selected
-            )
-        with self._moves.block(needs_room=to != "patch"):
-            update = self._source_update(previewed, selected, include_ignored=include_ignored)
-            if to == "patch":
-                return update.as_patch()
-            note, branch = self._folder.applied, self._folder.branch
-            return update.to_directory(note, branch=branch, at=self._clock.now(), markers=merge)
+        return self._source.apply(
+            to,
+            branch=branch,
+            merge=merge,
+            include_ignored=include_ignored,
+            previewed=previewed,
+            selected=selected,
+        )
 
     def apply_to_branch(
         self,
@@ -1059,30 +1031,13 @@ class Workspace(ReadableHistory):
             UsageError: If the source is not a git repository with a commit, or if *name* is taken
                 or is not a valid branch name.
         """
-        with self._moves.block():
-            update = self._source_update(previewed, selected, include_ignored=include_ignored)
-            default = f"Changes of workspace {self.info.id}, entry {self.head.number}"
-            return update.to_branch(
-                name,
-                note=self._folder.applied,
-                branch=self._folder.branch,
-                message=f"{message or default}\n",
-                at=self._clock.now(),
-                include_ignored=include_ignored,
-            )
-
-    def _check_target(self, to: ApplyTarget, branch: str = "", *, merge: bool = False) -> None:
-        if to not in _TARGETS or (branch and to != "branch") or (merge and to != "worktree"):
-            raise UsageError(
-                f"cannot apply to {to!r}{f' with the branch {branch!r}' if branch else ''}",
-                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone, and "
-                "conflict markers go with 'worktree' alone.",
-            )
-        if to == "worktree" and self._recorded.is_in_place:
-            raise UsageError(
-                f"the files of workspace {self.info.id} are those of {self.info.source} itself",
-                hint="There is nothing to apply; take the changes as a patch or as a branch.",
-            )
+        return self._source.apply_to_branch(
+            name,
+            message=message,
+            include_ignored=include_ignored,
+            previewed=previewed,
+            selected=selected,
+        )
 
     def write_patch(
         self,
@@ -1098,42 +1053,8 @@ class Workspace(ReadableHistory):
             ConflictError: If the workspace changed since the preview; nothing was written then.
             UsageError: If the workspace is closed.
         """
-        with self._moves.block(needs_room=False):
-            update = self._source_update(previewed, selected, include_ignored=include_ignored)
-            return update.write_patch(write)
-
-    def _source_update(
-        self,
-        previewed: ChangeSet | None = None,
-        selected: Selection | None = None,
-        *,
-        include_ignored: bool = False,
-    ) -> SourceUpdate:
-        head = self._present_root()
-        if previewed is not None and previewed.wanted != head:
-            raise ConflictError(
-                f"the workspace {self.info.id} changed since its changes were shown",
-                hint="Look at them again, then apply.",
-            )
-
-        def choose(base: str) -> ChangeSet:
-            return self._recorded.changeset(base, head, include_ignored=include_ignored)
-
-        if selected is not None:
-            if previewed is None:
-                raise UsageError(
-                    "a selection without the changes that it belongs to",
-                    hint="Pass the result of preview, too.",
-                )
-            head = selected.root(previewed)
-            choose = partial(selected_changes, previewed, head)
-        return SourceUpdate(
-            self._ledger.store,
-            Path(self.info.source),
-            base=self._recorded.base_files(),
-            head=head,
-            choose=choose,
-            hidden=self.info.rules.unrecorded(),
+        return self._source.write_patch(
+            write, include_ignored=include_ignored, previewed=previewed, selected=selected
         )
 
     @property
