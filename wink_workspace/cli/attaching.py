@@ -44,7 +44,7 @@ def attach(
     Raises:
         UsageError: If no such run is in progress, or if there are several.
     """
-    err, run = context.err, _chosen(context.storage, repo, workspace)
+    err, run = context.err, _chosen(context, repo, workspace)
     workspace, branch = split_name(run.name)
     with (
         closing(run),
@@ -62,10 +62,10 @@ def attach(
     err.print(f"the run has ended{f': {printable(problem)}' if problem else ''}", markup=False)
 
 
-def _chosen(storage: WorkspaceStorage, repo: Path | None, workspace: str | None) -> RunInProgress:
+def _chosen(context: CommandContext, repo: Path | None, workspace: str | None) -> RunInProgress:
+    storage = context.storage
     if workspace is not None:
-        name, branch = split_name(workspace)
-        found = RunInProgress.of(storage.folder(name).of_branch(branch))
+        found = RunInProgress.of(context.folder(workspace))
         runs, where = [] if found is None else [found], f" in {workspace}"
     else:
         runs, where = list(RunInProgress.all(storage)), ""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from wink_workspace.workspace import (
         Workspace,
         WorkspaceConfig,
+        WorkspaceFolder,
         WorkspaceReader,
         WorkspaceStorage,
     )
@@ -192,6 +193,11 @@ class CommandContext:
         from wink_workspace.project import workspace_config
 
         return workspace_config(settings or self.settings_for())
+
+    def folder(self, name: str) -> WorkspaceFolder:
+        """Where the workspace or fork *name* is stored; ``UsageError`` if there is no workspace."""
+        workspace, branch = split_name(name)
+        return self.storage.folder(workspace).of_branch(branch)
 
     def open(self, name: str, *, config: WorkspaceConfig | None = None) -> Workspace:
         """Open the workspace or fork *name*, and recover it from a crash.

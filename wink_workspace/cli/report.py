@@ -6,7 +6,7 @@ import typer
 
 from wink_workspace.errors import MissingExtraError
 
-from .context import CommandContext, WorkspaceArgument, split_name
+from .context import CommandContext, WorkspaceArgument
 from .project import for_workspace
 
 __all__ = ["report"]
@@ -25,10 +25,10 @@ def report(context: CommandContext, workspace: WorkspaceArgument) -> None:
     from wink_workspace.workspace import RecordedRun
 
     context = for_workspace(context, workspace, Settings())
-    name, branch = split_name(workspace)
-    runs = list(RecordedRun.all(context.storage.folder(name).of_branch(branch)))
+    runs = list(RecordedRun.all(context.folder(workspace)))
     out = typer.get_binary_stream("stdout")
     with context.read(workspace) as reader:
+        branch = reader.branch_name
         title = reader.info.id if branch == "main" else f"{reader.info.id}/{branch}"
         history = ReportedHistory(reader, runs, redact=context.redact, title=title)
         write_page(history, lambda piece: out.write(piece.encode()))

@@ -39,7 +39,6 @@ from .context import (
     IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
-    split_name,
 )
 from .display import diff_text, print_diff, printable, warn_of_left_out
 from .live_area import elapsed
@@ -431,8 +430,7 @@ def _run_agent(
     check_branch(options, Path(workspace.info.source))
     display.diff_of = _diff_of(context, options, workspace)
     place, message = _Place(workspace=workspace, name=name), ""
-    workspace_id, branch = split_name(name)
-    folder = context.storage.folder(workspace_id).of_branch(branch)
+    folder = context.folder(name)
     if options.resume:
         record, message = _interrupted_agent(folder, program, name), CONTINUE
         agent = ContainedAgent(context, program, options.given, options.image, record.about)
@@ -511,8 +509,7 @@ def script(context: CommandContext, workspace: WorkspaceArgument) -> None:
     """Print the turns of the last run; run --script plays them again."""
     from wink_workspace.workspace import RecordedRun
 
-    name, branch = split_name(workspace)
-    newest = RecordedRun.newest(context.storage.folder(name).of_branch(branch))
+    newest = RecordedRun.newest(context.folder(workspace))
     if newest is None:
         raise UsageError(f"{workspace} has had no run", hint="Start one with a task.")
     typer.echo(newest.script.read_text(encoding="utf-8"), nl=False)
@@ -957,8 +954,7 @@ def _record(
     """The record of the run, and its conversation so far."""
     from wink_workspace.workspace import RecordedRun, RunAbout
 
-    workspace_id, branch = split_name(name)
-    folder = context.storage.folder(workspace_id).of_branch(branch)
+    folder = context.folder(name)
     if not options.resume:
         about = RunAbout(
             task=context.redact(options.task),
@@ -1119,8 +1115,7 @@ def _continued(
     assert workspace is not None  # noqa: S101 - only the changes of a workspace are asked about
     assert record is not None  # noqa: S101 - each of its runs is recorded
     about = _of_message(context, record, workspace, message)
-    workspace_id, branch = split_name(prepared.name)
-    following = RecordedRun.begin(context.storage.folder(workspace_id).of_branch(branch), about)
+    following = RecordedRun.begin(context.folder(prepared.name), about)
     conversation = following.conversation(workspace)
     return replace(
         prepared,
