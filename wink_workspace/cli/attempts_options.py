@@ -12,7 +12,7 @@ import typer
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import AUTO_SANDBOX
 
-from .run import WorkOptions
+from .run_options import NewRepoOption, TaskArgument, WorkOptions
 from .sandbox_options import check_sandbox
 
 __all__ = [
@@ -89,10 +89,8 @@ class RunningOptions(WorkOptions):
 class StartOptions(RunningOptions):
     """The options of ``start``."""
 
-    task: Annotated[str, typer.Argument(help="What to do, in your own words.")] = ""
-    repo: Annotated[
-        Path | None, typer.Option(help="The directory to copy into a new workspace.")
-    ] = None
+    task: TaskArgument = ""
+    repo: NewRepoOption = None
     workspace: Annotated[
         str | None,
         typer.Option(help="An existing workspace; the attempts begin at its newest entry."),

@@ -14,8 +14,9 @@ from wink_workspace.sandbox import DEFAULT_SANDBOX
 
 from .attempts_options import RunningOptions, StartOptions
 from .context import CommandContext
-from .run import WorkOptions, known_model
+from .run import known_model
 from .run_limits import RunLimits, price_of
+from .run_options import WorkOptions
 from .sandbox_options import chosen_sandbox, configured, running_config
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -28,16 +27,13 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.project import parse_seconds
-from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
 from wink_workspace.wording import counted
 
 from .choosing import NextStep, ask_next_step, choose_parts
 from .context import (
     MODEL_VARIABLE,
     CommandContext,
-    IncludeIgnoredOption,
-    JsonOption,
     WorkspaceArgument,
 )
 from .display import diff_text, print_diff, printable, warn_of_left_out
@@ -46,9 +42,8 @@ from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_place
 from .run_limits import RunLimits, RunMeter, price_of
+from .run_options import NOTHING_TO_APPLY, SANDBOX_NEEDS_COPY, RunOptions, WorkOptions, refuse
 from .sandbox_options import (
-    SANDBOX_HELP,
-    ImageOption,
     check_sandbox,
     chosen_sandbox,
     configured,
@@ -61,7 +56,6 @@ if TYPE_CHECKING:
     from wink_workspace.adapters.model import ModelEvent
     from wink_workspace.agents import AgentProgram
     from wink_workspace.filesystem import Diff, Filesystem
-    from wink_workspace.project import Settings
     from wink_workspace.prompt import Prompt, Section
     from wink_workspace.session import Session, ToolInvoked
     from wink_workspace.workspace import (
@@ -79,9 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
-    "RunOptions",
     "RunReport",
-    "WorkOptions",
     "apply_changes",
     "check_branch",
     "known_model",
@@ -94,7 +86,6 @@ __all__ = [
 ]
 
 _MAX_INPUT_BYTES: Final = 2**20
-_CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."
@@ -106,245 +97,6 @@ _WAY_OF_WORKING: Final = """
     fails has changed nothing. When you are done, answer without calling a tool: say in a few
     sentences what you changed and what you could not check.
 """
-
-_NOTHING_TO_APPLY: Final = ("a run in place leaves nothing to apply", "Leave out --apply.")
-_AGENT_NEEDS_CONTAINER: Final = (
-    "an agent program needs a container, and a workspace that is a copy",
-    "Use --repo or --workspace, and leave out --in-place and --sandbox.",
-)
-_SANDBOX_NEEDS_COPY: Final = (
-    "a sandbox needs a workspace that is a copy",
-    "Leave out --sandbox.",
-)
-
-
-# Options
-
-
-def _deadline(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except UsageError as error:
-        raise typer.BadParameter(str(error).rstrip(".")) from error
-
-
-def _dollars(text: str) -> Decimal:
-    try:
-        dollars = Decimal(text.removeprefix("$"))
-    except InvalidOperation:
-        dollars = Decimal(0)
-    if not (dollars.is_finite() and dollars > 0):
-        raise typer.BadParameter(f"{text!r} is not a positive number of US dollars")
-    return dollars
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkOptions:
-    """The options that ``run`` and ``attempts`` have in common."""
-
-    sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None
-    image: ImageOption = None
-    apply: Annotated[bool, typer.Option("--apply", help="Apply the changes to the directory.")] = (
-        False
-    )
-    patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None
-    branch: Annotated[
-        str | None, typer.Option(help="Create this branch in the directory's repository.")
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="End the run after this number of tokens; 5,000,000 by default."),
-    ] = None
-    max_turns: Annotated[
-        int | None,
-        typer.Option(min=1, help="End the run after this number of turns; 200 by default."),
-    ] = None
-    max_cost_usd: Annotated[
-        Decimal | None,
-        typer.Option(
-            "--max-cost",
-            parser=_dollars,
-            metavar="USD",
-            help="End the run when it has cost this many US dollars, at list prices.",
-        ),
-    ] = None
-    deadline_s: Annotated[
-        float | None,
-        typer.Option(
-            "--deadline",
-            parser=_deadline,
-            metavar="TIME",
-            help="End the run after this time: 90s, 30m, 1h30m; 2h by default.",
-        ),
-    ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False
-    include_ignored: IncludeIgnoredOption = False
-    json: JsonOption = False
-
-    @property
-    def given(self) -> Settings:
-        """The settings that these options set."""
-        from wink_workspace.project import Settings
-
-        return Settings(
-            sandbox=self.sandbox,
-            base=self.image,
-            max_tokens=self.max_tokens,
-            max_turns=self.max_turns,
-            deadline_s=self.deadline_s,
-            max_cost_usd=self.max_cost_usd,
-        )
-
-    @property
-    def has_sandbox(self) -> bool:
-        """Whether code runs in a sandbox."""
-        return self.sandbox not in (None, NO_SANDBOX, AUTO_SANDBOX)
-
-    def check_agent(self) -> None:
-        """Raise ``UsageError`` if an option is not for an agent program."""
-        _refuse(self.sandbox not in (None, *_CONTAINERS), *_AGENT_NEEDS_CONTAINER)
-        _refuse(
-            _n_given(self.max_tokens, self.max_cost_usd),
-            "the tokens of an agent program are not known",
-            "Limit it with --max-turns, which counts its entries, or --deadline.",
-        )
-
-    def check_ways(self, *, can_ask: bool) -> None:
-        """Raise ``UsageError`` if what to do with the changes is not clear."""
-        n_ways = _n_given(self.apply, self.patch, self.branch)
-        _refuse(n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch.")
-        _refuse(
-            (self.apply or self.branch is not None) and not self.yes and (self.json or not can_ask),
-            "nothing can be asked here",
-            "Add --yes to apply without asking.",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(WorkOptions):
-    """The options of ``run``."""
-
-    task: Annotated[str, typer.Argument(help="What to do, in your own words.")] = ""
-    repo: Annotated[
-        Path | None, typer.Option(help="The directory to copy into a new workspace.")
-    ] = None
-    workspace: Annotated[
-        str | None, typer.Option(help="An existing workspace; every call joins its history.")
-    ] = None
-    source: Annotated[Path | None, typer.Option(help="A directory to copy into memory.")] = None
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
-    ] = False
-    model: Annotated[
-        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
-    ] = None
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            help="Let an agent program work in a container, instead of a model: claude-code, codex,"
-            " opencode, or a shell command, which gets the task as its last argument."
-        ),
-    ] = None
-    script: Annotated[
-        Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
-    ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
-    ] = False
-    message: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="With --resume: send the model this message, also if it has ended with an answer;"
-            " - reads it from standard input.",
-        ),
-    ] = None
-    attach: Annotated[
-        bool, typer.Option("--attach", help="Only watch a run that is in progress, until it ends.")
-    ] = False
-    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
-
-    def check(self, *, can_ask: bool) -> None:
-        """Raise ``UsageError`` if these options contradict each other.
-
-        Args:
-            can_ask: Whether the user can answer a question.
-        """
-        has_task = bool(self.task or self.script)
-        applies = self.apply or self.branch is not None
-        in_memory = self.source is not None
-        if self.attach:
-            others = replace(self, attach=False, repo=None, workspace=None)
-            _refuse(
-                others != RunOptions() or _n_given(self.repo, self.workspace) > 1,
-                "--attach only watches a run",
-                "Give nothing else, or one of --repo and --workspace.",
-            )
-            return
-        check_sandbox(self.sandbox or NO_SANDBOX)
-        n_places = _n_given(self.repo, self.workspace, self.source)
-        _refuse(
-            not has_task and not self.resume, "there is nothing to do", "Give a TASK or a --script."
-        )
-        _refuse(
-            n_places != 1,
-            "a run needs one place to work in",
-            "Give one of --repo, --workspace and --source.",
-        )
-        _refuse(
-            self.in_place and not self.repo, "--in-place needs a directory", "Name it with --repo."
-        )
-        _refuse(
-            _n_given(self.model or self.agent, self.script) > 1,
-            "a run has one model",
-            "Give either --model or --agent, or --script.",
-        )
-        if self.agent is not None:
-            self._check_agent()
-        _refuse(
-            in_memory and (applies or self.resume or self.yes),
-            "a copy in memory ends with its run",
-            "Use --repo, or write a --patch.",
-        )
-        _refuse(self.in_place and self.apply, *_NOTHING_TO_APPLY)
-        _refuse(
-            self.resume and has_task,
-            "a resumed run keeps its task",
-            "Give no task; --message sends the model a text.",
-        )
-        _refuse(
-            self.message is not None and not self.resume,
-            "--message continues the last run",
-            "Add --resume, or give a TASK.",
-        )
-        _refuse(self.has_sandbox and (self.in_place or in_memory), *_SANDBOX_NEEDS_COPY)
-        self.check_ways(can_ask=can_ask)
-
-    def _check_agent(self) -> None:
-        self.check_agent()
-        _refuse(self.in_place or self.source is not None, *_AGENT_NEEDS_CONTAINER)
-        _refuse(
-            self.record is not None,
-            "the turns of an agent program are not known",
-            "Leave out --record.",
-        )
-        _refuse(
-            self.message is not None,
-            "--message continues the run of a model",
-            "Leave it out, and --resume, and give the text as a task.",
-        )
-
-
-def _n_given(*options: object) -> int:
-    return sum(option not in (None, False) for option in options)
-
-
-def _refuse(is_wrong: object, problem: str, hint: str) -> None:
-    if is_wrong:
-        raise UsageError(problem, hint=hint)
-
-
-# Commands
 
 
 def run(context: CommandContext, options: RunOptions) -> None:
@@ -426,7 +178,7 @@ def _run_agent(
     program = AgentProgram.named(options.agent or "", model=options.model or "")
     agent = ContainedAgent(context, program, options.given, options.image)
     workspace, name = _open_workspace(context, options, opened)
-    _refuse(_is_in_place(workspace, name), *_SANDBOX_NEEDS_COPY)
+    refuse(_is_in_place(workspace, name), *SANDBOX_NEEDS_COPY)
     check_branch(options, Path(workspace.info.source))
     display.diff_of = _diff_of(context, options, workspace)
     place, message = _Place(workspace=workspace, name=name), ""
@@ -452,15 +204,15 @@ def _interrupted_agent(folder: WorkspaceFolder, program: AgentProgram, name: str
     from wink_workspace.workspace import RecordedRun
 
     record = RecordedRun.newest(folder)
-    _refuse(record is None, f"{name} has no run to resume", "Start one with a task.")
+    refuse(record is None, f"{name} has no run to resume", "Start one with a task.")
     assert record is not None  # noqa: S101 - refused above
     about = record.about
-    _refuse(
+    refuse(
         not about.is_agent or about.model != program.name,
         f"the last run of {name} was not one of {program.name}",
         f"Leave out --resume, and give a task; or continue the run of {about.model or 'a script'}.",
     )
-    _refuse(
+    refuse(
         record.is_finished,
         f"the last run of {name} has ended",
         "Leave out --resume, and give a task.",
@@ -733,7 +485,7 @@ def _prepare(
     if options.resume:
         prepared = _prepare_in_workspace(context, options, opened)
         about = None if prepared.record is None else prepared.record.about
-        _refuse(
+        refuse(
             about is not None and about.is_agent,
             f"the last run of {prepared.name} was one of an agent program",
             f"Continue it: --workspace {prepared.name} --agent NAME --resume.",
@@ -856,8 +608,8 @@ def _prepare_in_workspace(
     servers = _mcp_sections(context, opened)  # before anything is copied
     workspace, name = _open_workspace(context, options, opened)
     is_in_place = _is_in_place(workspace, name)
-    _refuse(options.has_sandbox and is_in_place, *_SANDBOX_NEEDS_COPY)
-    _refuse(options.apply and is_in_place, *_NOTHING_TO_APPLY)
+    refuse(options.has_sandbox and is_in_place, *SANDBOX_NEEDS_COPY)
+    refuse(options.apply and is_in_place, *NOTHING_TO_APPLY)
     check_branch(options, Path(workspace.info.source))
     record, conversation = _record(context, options, workspace, name)
     # In place, the changes of others before the run are not part of it.
@@ -896,7 +648,7 @@ def _open_workspace(
     repo = (options.repo or Path()).absolute()
     check_branch(options, repo)
     if options.in_place:
-        _refuse(
+        refuse(
             options.resume and context.storage.in_place(repo) is None,
             f"there was no run in {repo}",
             "Start one with a task.",
@@ -925,7 +677,7 @@ def workspace_for_run(context: CommandContext, repo: Path, opened: ExitStack) ->
 
 def check_branch(options: WorkOptions, source: Path) -> None:
     """Refuse --branch now if the source is not a repository; at the end the work would be done."""
-    _refuse(
+    refuse(
         options.branch is not None and not (source / ".git").exists(),
         f"{source} is not the top of a git repository, so it cannot get a branch",
         "Use --apply or --patch.",
