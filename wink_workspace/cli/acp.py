@@ -12,8 +12,8 @@ import typer
 
 from wink_workspace.errors import UsageError
 
-from .context import CommandContext
-from .run import MODEL_VARIABLE, run_prompt
+from .context import MODEL_VARIABLE, CommandContext
+from .run_evaluation import run_prompt
 from .run_limits import RunLimits, RunMeter, price_of
 from .sandbox_options import SANDBOX_HELP, ImageOption, chosen_sandbox, configured, sandbox_sections
 

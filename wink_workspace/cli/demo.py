@@ -44,7 +44,7 @@ from wink_workspace.workspace.live_runs import CallEnded
 from .calls import print_call
 from .display import printable
 from .output_file import check_output_file, write_patch
-from .run import Run, RunReport
+from .run_evaluation import Run, RunReport
 
 __all__ = ["play_renaming", "play_tests"]
 

@@ -25,7 +25,8 @@ from wink_workspace.sandbox import SandboxConfig
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 from .context import CommandContext
-from .run import Run, work_adapter
+from .run import work_adapter
+from .run_evaluation import Run
 from .run_limits import RunLimits, price_of
 
 if TYPE_CHECKING:

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.clock import SYSTEM_CLOCK, TokenUsage
 from wink_workspace.errors import (
     AgentError,
-    FilesystemError,
     PromptEvaluationError,
     UsageError,
     WinkError,
 )
-from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX
 from wink_workspace.wording import counted
 
 from .choosing import NextStep, ask_next_step, choose_parts
@@ -41,13 +40,13 @@ from .live_area import elapsed
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
 from .project import for_place
+from .run_evaluation import Run, RunReport
 from .run_limits import RunLimits, RunMeter, price_of
 from .run_options import NOTHING_TO_APPLY, SANDBOX_NEEDS_COPY, RunOptions, WorkOptions, refuse
 from .sandbox_options import (
     check_sandbox,
     chosen_sandbox,
     configured,
-    sandbox_sections,
 )
 from .workspaces import remove_finished_runs
 
@@ -55,13 +54,11 @@ if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ModelTurn, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
     from wink_workspace.agents import AgentProgram
-    from wink_workspace.filesystem import Diff, Filesystem
-    from wink_workspace.prompt import Prompt, Section
-    from wink_workspace.session import Session, ToolInvoked
+    from wink_workspace.filesystem import Diff
+    from wink_workspace.prompt import Section
     from wink_workspace.workspace import (
         ApplyTarget,
         ChangeSet,
-        FileChanges,
         RecordedRun,
         RunAbout,
         Workspace,
@@ -72,13 +69,10 @@ if TYPE_CHECKING:
     from .run_display import RunDisplay, RunFeed
 
 __all__ = [
-    "Run",
-    "RunReport",
     "apply_changes",
     "check_branch",
     "known_model",
     "run",
-    "run_prompt",
     "script",
     "tools",
     "work_adapter",
@@ -86,17 +80,6 @@ __all__ = [
 ]
 
 _MAX_INPUT_BYTES: Final = 2**20
-
-_DEFAULT_TASK: Final = (
-    "Work on the files of this workspace. Each call can be undone; take your time."
-)
-
-_WAY_OF_WORKING: Final = """
-    You work alone and cannot ask. Find out what is there before you change it, make the change
-    that the task asks for and no other, and check it as far as your tools allow. A call that
-    fails has changed nothing. When you are done, answer without calling a tool: say in a few
-    sentences what you changed and what you could not check.
-"""
 
 
 def run(context: CommandContext, options: RunOptions) -> None:
@@ -290,166 +273,6 @@ def tools(context: CommandContext) -> None:
         for tool in rendered.tools
     ]
     context.out.print_json(serde.dump_json(listed))
-
-
-# A run, once it is known where and on what
-
-
-@dataclass(frozen=True, slots=True)
-class TaskText:
-    """The user's task."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
-    """The result of a run; the diff of ``changes`` can be read while the files are open."""
-
-    answer: str
-    calls: tuple[ToolInvoked, ...]
-    changes: ChangeSet | FileChanges
-    usage: TokenUsage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One evaluation over *files*.
-
-    Attributes:
-        files: What the tools change.
-        session: Where the calls and the plan are recorded.
-        prompt: The task and the tools.
-        changes: The changes to report.
-    """
-
-    files: Filesystem
-    session: Session
-    prompt: Prompt[None]
-    changes: Callable[[], ChangeSet | FileChanges]
-
-    @classmethod
-    def in_memory(
-        cls,
-        source: Path,
-        *,
-        task: str = "",
-        include_ignored: bool = False,
-        more_sections: Sequence[Section[None]] = (),
-    ) -> Run:
-        """A run over a copy in memory of the directory *source*, which is only read.
-
-        New files that the ignore rules of *source* match are not reported, unless
-        *include_ignored* is set.
-
-        Raises:
-            MountError: If *source* cannot be copied.
-        """
-        from wink_workspace.filesystem import (
-            FileKind,
-            Filesystem,
-            HostMount,
-            MemoryFilesystem,
-            WorkspacePath,
-        )
-        from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
-        from wink_workspace.session import Session
-        from wink_workspace.workspace import FileChanges
-        from wink_workspace.workspace.source_rules import open_source_filter
-
-        files = MemoryFilesystem(mounts=[HostMount(source)])
-        before = files.snapshot()
-
-        def read_rules(parts: Parts) -> bytes | None:
-            path = WorkspacePath((*parts, RULES_NAME))
-            try:
-                is_file = files.stat(path).kind is FileKind.FILE
-                return files.read_bytes(path) if is_file else None
-            except FilesystemError:
-                return None
-
-        def changes() -> FileChanges:
-            with open_source_filter(
-                source, read_rules, include_ignored=include_ignored
-            ) as source_filter:
-                return FileChanges.of(files.changes(before), source_filter)
-
-        prompt = run_prompt(task, files, (), more_sections).bind(resources={Filesystem: files})
-        return cls(files=files, session=Session(), prompt=prompt, changes=changes)
-
-    @classmethod
-    def in_workspace(
-        cls,
-        workspace: Workspace,
-        *,
-        task: str = "",
-        sandbox: str = NO_SANDBOX,
-        config: SandboxConfig | None = None,
-        changes: Callable[[], ChangeSet] | None = None,
-        more_sections: Sequence[Section[None]] = (),
-    ) -> Run:
-        """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
-        prompt = run_prompt(task, workspace.files, sandbox_sections(sandbox, config), more_sections)
-        return cls(
-            files=workspace.files,
-            session=workspace.session,
-            prompt=prompt.bind(resources=workspace.resources),
-            changes=changes or workspace.changeset,
-        )
-
-    def evaluate(
-        self,
-        adapter: ProviderAdapter[None],
-        *,
-        deadline: Deadline | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        conversation: Sequence[Message] = (),
-        messages: Callable[[], Sequence[str]] | None = None,
-    ) -> RunReport:
-        """Evaluate the prompt with *adapter*; see ``ProviderAdapter.evaluate``."""
-        from wink_workspace.session import ToolInvoked
-
-        n_earlier = len(self.session[ToolInvoked])
-        response = adapter.evaluate(
-            self.prompt,
-            session=self.session,
-            deadline=deadline,
-            budget_tracker=budget_tracker,
-            conversation=conversation,
-            messages=messages,
-        )
-        return RunReport(
-            answer=response.text if adapter.redact is None else adapter.redact(response.text),
-            calls=self.session[ToolInvoked].all()[n_earlier:],
-            changes=self.changes(),
-            usage=TokenUsage() if budget_tracker is None else budget_tracker.used,
-        )
-
-
-def run_prompt(
-    task: str,
-    files: Filesystem,
-    sandbox: Sequence[Section[None]],
-    more_sections: Sequence[Section[None]] = (),
-) -> Prompt[None]:
-    """The prompt of a run over *files*; its resources are still to be bound."""
-    from wink_workspace.project import notes_section, project_notes
-    from wink_workspace.prompt import MarkdownSection, Prompt
-    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
-
-    notes = project_notes(files) if task else None
-    sections: list[Section[Any]] = [
-        MarkdownSection[TaskText](title="Task", template="${task}"),
-        *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
-        *([notes_section()] if notes else []),
-        VfsToolsSection(),
-        *sandbox,
-        PlanningToolsSection(),
-        *more_sections,
-    ]
-    prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
-    params = TaskText(task or _DEFAULT_TASK)
-    return prompt.bind(params) if notes is None else prompt.bind(params, notes)
 
 
 # Before the run
