@@ -24,8 +24,8 @@ from .display import print_diff, printable
 from .live_area import plain_lines
 from .output_file import check_output_file, write_patch
 from .project import for_place, for_workspace
-from .run import apply_changes, check_branch, workspace_for_run
 from .run_limits import RunLimits
+from .run_place import check_branch, workspace_for_run
 
 if TYPE_CHECKING:
     from wink_workspace.attempts import Attempts, AttemptStatus
@@ -226,6 +226,8 @@ def _keep_best(
         write_patch(options.patch, partial(review.write_to, full=True))
         context.err.print(f"patch written to {options.patch}", markup=False)
     if workspace.changeset(include_ignored=options.include_ignored).paths:
+        from .run_end import apply_changes
+
         apply_changes(context, options, workspace, name)
     return 0
 

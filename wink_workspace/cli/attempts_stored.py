@@ -14,7 +14,6 @@ from wink_workspace.sandbox import DEFAULT_SANDBOX
 
 from .attempts_options import RunningOptions, StartOptions
 from .context import CommandContext
-from .run import known_model
 from .run_limits import RunLimits, price_of
 from .run_options import WorkOptions
 from .sandbox_options import chosen_sandbox, configured, running_config
@@ -76,6 +75,8 @@ class StoredRun:
         names = [name.strip() for name in (options.models or "").split(",") if name.strip()]
         models = tuple(names)
         if not (names or options.script or options.agent):
+            from .run_preparation import known_model
+
             models = (known_model(context, None),)
         return cls(
             task=context.redact(options.task),

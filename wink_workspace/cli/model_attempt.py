@@ -25,9 +25,9 @@ from wink_workspace.sandbox import SandboxConfig
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 from .context import CommandContext
-from .run import work_adapter
 from .run_evaluation import Run
 from .run_limits import RunLimits, price_of
+from .run_preparation import work_adapter
 
 if TYPE_CHECKING:
     from wink_workspace.attempts import TurnBudget
