@@ -102,22 +102,24 @@ def open_files(
         LedgerError: If the history cannot be read.
         FilesystemError: If a copy cannot be written, or an overlay cannot be mounted.
     """
+    info = recorded.info
     if recorded.is_in_place:
-        return _open_in_place(folder, writer, config=config, clock=clock)
-    if recorded.info.mode == "overlay":
-        return _open_overlay(folder, writer, config=config, clock=clock)
+        return _open_in_place(folder, writer, info, config=config, clock=clock)
+    if info.mode == "overlay":
+        return _open_overlay(folder, writer, info, config=config, clock=clock)
     check_out(recorded.store, recorded.head, folder)
-    return _open_copy(folder, writer, config=config, clock=clock)
+    return _open_copy(folder, writer, info, config=config, clock=clock)
 
 
 def _open_copy(
     folder: WorkspaceFolder,
     writer: BranchWriter,
+    info: WorkspaceInfo,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    unrecorded = folder.info().rules.unrecorded()
+    unrecorded = info.rules.unrecorded()
     last_seen = load_last_seen(folder.index, writer, unrecorded)
     index, root = last_seen or (None, _head(writer).files)
     tracker = open_tracker(
@@ -144,11 +146,12 @@ def _open_copy(
 def _open_overlay(
     folder: WorkspaceFolder,
     writer: BranchWriter,
+    info: WorkspaceInfo,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    unrecorded = folder.info().rules.unrecorded()
+    unrecorded = info.rules.unrecorded()
     branch = mount_branch(folder, writer, unrecorded=unrecorded, config=config, clock=clock)
     try:
         opened = _recorded(
@@ -236,11 +239,12 @@ def _recorded(
 def _open_in_place(
     folder: WorkspaceFolder,
     writer: BranchWriter,
+    info: WorkspaceInfo,
     *,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    _check_directory(folder.info())
+    _check_directory(info)
     git = UserRepository(folder.files)
     head = _head(writer)
     index, root = load_last_seen(folder.index, writer) or (None, head.files)
