@@ -232,14 +232,14 @@ def test_server_that_lists_other_tools_after_a_restart_is_refused(foreign: Forei
         ("large", "take more than 262,144 bytes"),
         ("bad-schema", "'http://x/' leads nowhere"),
         ("pages", "more than 100 pages"),
-        ("silent", "did not list its tools within 1 s"),
+        ("silent", "did not list its tools within 0.3 s"),
     ],
 )
 def test_server_with_invalid_or_too_many_tools_is_refused_and_ended(
     foreign: Foreign, kind: str, reason: str
 ) -> None:
     with pytest.raises(McpServerError, match=reason):
-        foreign.section(kind, limits=McpLimits(start_timeout_s=1 if kind == "silent" else 30))
+        foreign.section(kind, limits=McpLimits(start_timeout_s=0.3 if kind == "silent" else 30))
     assert connections() == []
 
 

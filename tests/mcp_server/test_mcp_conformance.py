@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pytest
 from mcp_harness import COMMAND, Harness, started
 
 from wink_workspace.environment import Environment
+
+pytestmark = pytest.mark.xdist_group("mcp inspector")  # the tests share a server
 
 CHECKS = Path(sys.prefix) / "mcp-checks" / "node_modules"
 CONFORMANCE = CHECKS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
@@ -115,36 +117,38 @@ def test_every_applicable_conformance_scenario_passes(node: str, harness: Harnes
     assert failed == NOT_APPLICABLE.keys(), "a reason that no longer holds"
 
 
+@pytest.fixture(scope="module")
+def http_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Harness, list[str]]]:
+    """A server over HTTP, and the options with which the Inspector reaches it."""
+    harness, token = Harness(tmp_path_factory.mktemp("inspected")), "inspected"
+    with harness.over_http("--workspace-tools", "--temporary", WINK_WORKSPACE_TOKEN=token) as s:
+        bearer = f"Authorization: Bearer {token}"
+        yield harness, [s.url, "--transport", "http", "--header", bearer]
+
+
+@pytest.fixture
+def stdio_target(harness: Harness) -> tuple[Harness, list[str]]:
+    """The same for a server over stdio."""
+    options = ["mcp", "--repo", str(harness.source), "--workspace-tools", "--temporary"]
+    config = harness.root / "inspector.json"
+    server = {"command": COMMAND[0], "args": [*COMMAND[1:], *options], "env": harness.environment}
+    config.write_text(json.dumps({"mcpServers": {"ours": server}}))
+    return harness, ["--config", str(config), "--server", "ours"]
+
+
 @pytest.fixture(params=["stdio", "http"])
-def inspect(request: pytest.FixtureRequest, node: str, harness: Harness) -> Iterator[Any]:
+def inspect(request: pytest.FixtureRequest, node: str) -> Callable[..., Any]:
     """Run the Inspector's command line; returns the JSON that it prints."""
-    token = "inspected"
+    harness, target = request.getfixturevalue(f"{request.param}_target")
 
-    def inspect_at(*target: str) -> Any:
-        def run(*arguments: str) -> Any:
-            done = run_node(
-                node, str(INSPECTOR), "--cli", *target, *arguments, environment=harness.environment
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            return json.loads(done.stdout)
+    def run(*arguments: str) -> Any:
+        done = run_node(
+            node, str(INSPECTOR), "--cli", *target, *arguments, environment=harness.environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
 
-        return run
-
-    if request.param == "http":
-        with harness.over_http("--workspace-tools", "--temporary", WINK_WORKSPACE_TOKEN=token) as s:
-            yield inspect_at(
-                s.url, "--transport", "http", "--header", f"Authorization: Bearer {token}"
-            )
-    else:
-        options = ["mcp", "--repo", str(harness.source), "--workspace-tools", "--temporary"]
-        config = harness.root / "inspector.json"
-        server = {
-            "command": COMMAND[0],
-            "args": [*COMMAND[1:], *options],
-            "env": harness.environment,
-        }
-        config.write_text(json.dumps({"mcpServers": {"ours": server}}))
-        yield inspect_at("--config", str(config), "--server", "ours")
+    return run
 
 
 def test_inspector_finds_no_fault_with_the_tools_and_calls_one(inspect: Any) -> None:
