@@ -223,7 +223,7 @@ class CommandContext:
         from wink_workspace.sandbox import SANDBOXES
 
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        folder = self.storage.folder(split_name(name)[0])
+        folder = self.folder(name)
         if folder.info().mode == "overlay":
             prepare = SANDBOXES.of_config(config).prepare
             prepare(config, self.environment, folder.git_copy)

@@ -138,7 +138,7 @@ def test_exec_starts_one_engine_and_loads_what_it_needs(workspace: str) -> None:
     names = sorted(Path(each).name for each in started)
     assert names == ["ldconfig", "nsenter", "podman", "python"], "ldconfig is of inotify_simple"
     own = [name for name in modules if name.startswith("wink_workspace.")]
-    assert len(own) <= 265, own
+    assert len(own) <= 280, own
 
 
 @pytest.mark.behaviour(109)
