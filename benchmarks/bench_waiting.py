@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 import pytest
 
@@ -128,3 +130,26 @@ def bench_command_in_a_mounted_branch(benchmark, overlay: Forks) -> None:
             overlay.workspace.sandbox().run(REQUEST)
 
     benchmark.pedantic(once, rounds=30, warmup_rounds=3)
+
+
+def bench_commands_at_100_and_at_100_000_files(benchmark, tmp_path: Path) -> None:
+    """The same command in two workspaces, in turns; the goal is a difference of at most 3 ms."""
+    taken: dict[int, list[float]] = {100: [], 100_000: []}
+    with ExitStack() as opened:
+        forks = {
+            n: forks_of(source_of(tmp_path / f"{n}", n), tmp_path / f"w{n}", "overlay", opened)
+            for n in taken
+        }
+
+        def turn() -> None:
+            for n, each in forks.items():
+                start = perf_counter()
+                with each.workspace.call("next"):
+                    each.workspace.sandbox().run(REQUEST)
+                taken[n].append(1e3 * (perf_counter() - start))
+
+        benchmark.pedantic(turn, rounds=60, warmup_rounds=5)
+    for n, each in taken.items():
+        benchmark.extra_info[f"ms_at_{n}"] = median(each)
+    pairs = zip(taken[100], taken[100_000], strict=True)
+    benchmark.extra_info["ms_slower"] = median(large - small for small, large in pairs)
