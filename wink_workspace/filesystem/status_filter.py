@@ -1,13 +1,14 @@
-"""Says which directories still have the statuses of an earlier walk.
+"""Says which entries still have the statuses of an earlier walk.
 
 A program of its own, like ``search_filter``, so that a walk uses more than one processor. It is
 started as ``python -I -S status_filter.py TABLE TOP``. TABLE is shared memory, TOP the directory of
-the walk. It answers for the directories of the table from the last one to the first, while the walk
-begins with the first one. The answer is ``SAME``, or ``LOOK`` for all others, also for those that
-cannot be read. The walk never waits for an answer.
+the walk. It answers for the rows of the table from the last one to the first, while the walk begins
+with the first one. The answer is ``SAME``, or ``LOOK`` for all others, also for those that cannot
+be read. The walk never waits for an answer, and enters each directory itself, without links.
 
-The table has the number of directories, then a row of ``N_COLUMNS`` integers of 64 bits for each,
-then paths, names and statuses. Names are separated by NUL, in the order of their statuses.
+The table has the number of rows, then the rows, then what they name. A row is for some entries of
+one directory. It has ``N_COLUMNS`` integers of 64 bits: the answer, and the places of a path, of
+names and of their statuses. Names are separated by NUL.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from array import array
 from itertools import chain
 from operator import attrgetter
 
-ANSWER, INODE, MODIFIED, CHANGED, PATH, NAMES, STATUSES, END = range(8)
-"""The columns: the answer, the directory's own status, and places in the table."""
-N_COLUMNS = 8
+ANSWER, PATH, NAMES, STATUSES, END = range(5)
+N_COLUMNS = 5
 NO_ANSWER, SAME, LOOK = range(3)
 
 N_FIELDS = 6
@@ -82,9 +82,6 @@ def have_statuses(directory: int, names: list[str] | list[bytes], statuses: byte
 def _is_same(top: int, table: memoryview, row: list[int]) -> bool:
     directory = os.open(bytes(table[row[PATH] : row[NAMES]]), _LIST, dir_fd=top)
     try:
-        own = os.fstat(directory)
-        if [signed(own.st_ino), own.st_mtime_ns, own.st_ctime_ns] != row[INODE : CHANGED + 1]:
-            return False
         names = bytes(table[row[NAMES] : row[STATUSES]]).split(b"\0")
         return have_statuses(directory, names, bytes(table[row[STATUSES] : row[END]]))
     finally:
@@ -92,7 +89,7 @@ def _is_same(top: int, table: memoryview, row: list[int]) -> bool:
 
 
 def main() -> None:
-    """Answer for all directories."""
+    """Answer for all rows."""
     table = memoryview(mmap.mmap(int(sys.argv[1]), 0))
     top = int(sys.argv[2])
     n_rows: int = table[:8].cast("q")[0]

@@ -157,6 +157,16 @@ class PackedEntries:
         """A field of all statuses."""
         return array("q", bytes(self.statuses))[n::N_FIELDS]
 
+    def pieces(self, n: int) -> Iterator[PackedEntries]:
+        """The entries in pieces of at most *n*."""
+        if 0 < len(self) <= n:
+            yield self
+            return
+        names = bytes(self.joined_names).split(b"\0")
+        for start in range(0, len(self), n):
+            statuses = self.statuses[start * _ENTRY_BYTES : (start + n) * _ENTRY_BYTES]
+            yield PackedEntries(b"\0".join(names[start : start + n]), statuses)
+
     def directories(self) -> list[str]:
         """The names of the directories among them."""
         modes = self.column(0)

@@ -1,8 +1,8 @@
 """Directories that did not change since an earlier index; they are compared, not listed.
 
 A directory did not change if its own status and those of all its entries are those of the index. A
-large index is compared by two processes: a filter begins with the last directory, this one with
-the first (``status_filter``). A filter that ends or cannot start costs only time.
+large index is compared by two processes: a filter begins with the last entries, this one with the
+first (``status_filter``). A filter that ends or cannot start costs only time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from array import array
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from mmap import mmap
 
 from wink_workspace.filesystem import status_filter
@@ -25,7 +25,6 @@ from wink_workspace.filesystem.status_filter import (
     N_COLUMNS,
     NO_ANSWER,
     have_statuses,
-    signed,
 )
 
 from .index import FileIndex, KnownListing
@@ -34,6 +33,7 @@ from .stored import directory_status
 __all__ = ["UnchangedDirectories", "open_unchanged"]
 
 _ENTRIES_WITHOUT_FILTER = 10_000
+_ENTRIES_A_ROW = 2_000
 _Listings = dict[Parts, KnownListing]
 
 
@@ -55,14 +55,15 @@ class UnchangedDirectories:
         if known is None:
             return None
         own, entries = known
-        answer = NO_ANSWER if self._filter is None else self._filter.answer(parts)
-        if answer == LOOK:
+        if directory_status(os.fstat(directory)) != own:
             return None
-        if answer == NO_ANSWER and (
-            directory_status(os.fstat(directory)) != own
-            or not have_statuses(directory, entries.names(), bytes(entries.statuses))
-        ):
-            return None
+        for n, piece in enumerate(entries.pieces(_ENTRIES_A_ROW)):
+            answer = NO_ANSWER if self._filter is None else self._filter.answer(parts, n)
+            if answer == LOOK or (
+                answer == NO_ANSWER
+                and not have_statuses(directory, piece.names(), bytes(piece.statuses))
+            ):
+                return None
         return known
 
 
@@ -81,42 +82,44 @@ def open_unchanged(tree: DiskTree, earlier: FileIndex | None) -> Generator[Uncha
 
 
 class _Filter:
-    """A running filter, and its table."""
+    """A running filter: its table, and the number of the first row of each directory."""
 
-    def __init__(self, table: mmap, numbers: dict[Parts, int]) -> None:
-        self._rows = memoryview(table)[8 : 8 + 8 * N_COLUMNS * len(numbers)].cast("q")
-        self._numbers = numbers
+    def __init__(self, table: mmap, first_rows: dict[Parts, int]) -> None:
+        self._table = memoryview(table)[: len(table) // 8 * 8].cast("q")
+        self._first_rows = first_rows
 
-    def answer(self, parts: Parts) -> int:
-        """The answer for a directory; ``NO_ANSWER`` if there is none yet."""
-        number = self._numbers.get(parts)
-        return NO_ANSWER if number is None else self._rows[number * N_COLUMNS + ANSWER]
+    def answer(self, parts: Parts, n: int) -> int:
+        """The answer for the n-th piece of a directory; ``NO_ANSWER`` if there is none yet."""
+        return self._table[1 + (self._first_rows[parts] + n) * N_COLUMNS + ANSWER]
 
 
 @contextmanager
 def _started(known: _Listings, top: int) -> Generator[_Filter]:
-    walked = [parts for parts in sorted(known) if len(known[parts][1])]
     table = os.memfd_create("wink-statuses", os.MFD_CLOEXEC)
     try:
+        content, first_rows = _table(known)
         with os.fdopen(os.dup(table), "wb") as file:
-            file.write(_table(known, walked))
+            file.write(content)
         with running(status_filter.__file__, table, top):
-            numbers = {parts: number for number, parts in enumerate(walked)}
-            yield _Filter(mmap(table, 0), numbers)
+            yield _Filter(mmap(table, 0), first_rows)
     finally:
         os.close(table)
 
 
-def _table(known: _Listings, walked: list[Parts]) -> bytes:
-    rows = array("q", [len(walked)])
-    contents: list[bytes | memoryview] = []
-    end = 8 * (1 + N_COLUMNS * len(walked))
-    for parts in walked:
-        (inode, modified_ns, changed_ns), entries = known[parts]
+def _table(known: _Listings) -> tuple[bytes, dict[Parts, int]]:
+    """The table, and the number of the first row of each directory, in the order of the walk."""
+    first_rows: dict[Parts, int] = {}
+    contents: list[tuple[bytes, bytes | memoryview, bytes | memoryview]] = []
+    for parts in sorted(known):
+        first_rows[parts] = len(contents)
         path = os.fsencode("/".join(parts) or ".")
-        pieces = (path, entries.joined_names, entries.statuses)
-        places = list(accumulate(map(len, pieces), initial=end))
-        rows.extend((NO_ANSWER, signed(inode), modified_ns, changed_ns, *places))
-        contents += pieces
-        end = places[-1]
-    return b"".join((rows, *contents))
+        contents += (
+            (path, piece.joined_names, piece.statuses)
+            for piece in known[parts][1].pieces(_ENTRIES_A_ROW)
+        )
+    table = array("q", [len(contents)])
+    end = 8 * (1 + N_COLUMNS * len(contents))
+    for each in contents:
+        *places, end = accumulate(map(len, each), initial=end)
+        table.extend((NO_ANSWER, *places, end))
+    return b"".join((table, *chain.from_iterable(contents))), first_rows
