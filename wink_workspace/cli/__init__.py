@@ -20,13 +20,17 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: The arguments after the command's name; those of the process when omitted.
     """
-    if arguments is None:  # the process is this command
+    is_process = arguments is None  # the process is this command
+    if is_process:
         _delay_collection()
     try:
         from .app import run_command  # here, so that importing the package loads no typer
     except KeyboardInterrupt:  # nothing has started yet
         return 130
-    return run_command(arguments)
+    code = run_command(arguments)
+    if is_process:
+        gc.freeze()  # the interpreter's end would search all objects for cycles
+    return code
 
 
 def _delay_collection() -> None:
