@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from kill_rig import Server
@@ -39,7 +39,7 @@ from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history, open_source
 from wink_workspace.workspace.path_rules import ImportConfig
-from wink_workspace.workspace.source_survey import Survey, open_survey
+from wink_workspace.workspace.source_survey import SourceWalk, Survey, open_survey
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\n",
@@ -282,6 +282,48 @@ def test_any_edits_of_a_source_are_seen_by_a_walk_with_earlier_statuses(machine:
         assert first.racily_clean >= second.racily_clean
         assert replace(compared, index=second) == listed
         earlier = first
+
+
+@pytest.mark.parametrize("place", ["in the source", "beside it"])
+def test_a_directory_that_is_moved_between_the_walk_and_the_comparison_is_compared_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Its statuses stay the same in both places, so nothing else shows that it was moved."""
+    places = [machine.source / "moved", machine.top / "moved"]
+    if place == "beside it":
+        places.reverse()
+    make_tree(places[0], {"f": "1", "sub/f": "2"})
+    machine.let_an_hour_pass()
+    for _ in range(2):
+        machine.imported()
+    walk = SourceWalk.run
+
+    def run(self: SourceWalk, **options: Any) -> Survey:
+        found = walk(self, **options)
+        places[1].rename(places[0])
+        return found
+
+    places[0].rename(places[1])
+    # No other program can be made to move it at this moment
+    with monkeypatch.context() as patch:
+        patch.setattr(SourceWalk, "run", run)
+        machine.imported()
+    for _ in range(2):
+        places[0].rename(places[1])
+        places.reverse()
+        assert_same(machine.original(), machine.checked_out(machine.imported().tree))
+
+
+def test_a_directory_that_is_made_again_between_imports_has_its_new_files(machine: Machine) -> None:
+    machine.let_an_hour_pass()
+    machine.imported()
+    empty = machine.source / "empty"
+    empty.rmdir()
+    os.utime(machine.source / "a.txt")  # equal, so that the new statuses are stored
+    assert [str(path) for path in machine.imported().changed] == ["empty"]
+    empty.mkdir()
+    (empty / "f").write_text("1")
+    assert [str(path) for path in machine.imported().changed] == ["empty/f"]
 
 
 def edit(source: Path, chosen: random.Random) -> None:

@@ -613,10 +613,13 @@ class _SourceChanges:
                 n_bytes += self._compare(ledger.store, path)
                 if len(self.found) > _MAX_CHANGED_FILES or n_bytes > _MAX_CHANGED_BYTES:
                     return False
-        if candidates - self.found.keys() - self._skipped:
+        equal = candidates - self.found.keys() - self._skipped
+        if equal:
             self.newer = index
-            for path in self.found.keys() | self._skipped:
-                self._keep_old_status(self.newer, path)
+            changed_meanwhile = {path for path in equal if not self._is_as_seen(path)}
+            for path in self.found.keys() | self._skipped | changed_meanwhile:
+                # Let the next import compare it again
+                self.newer.copy(self._known.index, path.parts[:-1], path.name)
         return True
 
     def _below(self, store: ObjectStore, prefix: WorkspacePath) -> Iterator[WorkspacePath]:
@@ -654,13 +657,16 @@ class _SourceChanges:
             now = None
         return 0 if there is None else there.size_bytes, now
 
-    def _keep_old_status(self, newer: FileIndex, path: WorkspacePath) -> None:
-        """Let the next import look at *path* again."""
-        directory, name = path.parts[:-1], path.name
-        newer.forget(directory, name)
-        before = self._known.index.get(directory, name)
-        if before is not None:
-            newer.put(directory, {name: before}, sys.maxsize)
+    def _is_as_seen(self, path: WorkspacePath) -> bool:
+        """Whether the status of *path* is that of the walk, so that it belongs to what was read."""
+        if not path.parts:
+            return True
+        try:
+            now = self._original.statuses(path.parent, [path.name]).get(path.name)
+        except FilesystemError:
+            now = None
+        seen = self._seen.get(path.parts[:-1], path.name)
+        return seen == (None if now is None else status_of(now))
 
     def write(self, store: ObjectStore) -> str:
         """Write the objects; the tree of the source."""

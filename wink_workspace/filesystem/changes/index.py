@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -261,6 +262,23 @@ class FileIndex:
             if below in known:
                 todo += [(below, each) for each in known[below]]
                 del self._decoded[below]
+
+    def copy(self, other: FileIndex, directory: Parts, name: str) -> None:
+        """Have what *other* has of an entry and of everything below it."""
+        self.forget(directory, name)
+        todo = [(directory, name)]
+        while todo:
+            parts, each = todo.pop()
+            status = other.get(parts, each)
+            if status is None:
+                continue
+            self.put(parts, {each: status}, sys.maxsize)
+            self.racily_clean |= other.racily_clean & {(parts, each)}
+            if status.is_directory:
+                below = (*parts, each)
+                self.put(below, {}, sys.maxsize)
+                self.unreadable |= other.unreadable & {below}
+                todo += [(below, inner) for inner in other.names(below)]
 
     def forget_files(self, directory: Parts, names: Iterable[str]) -> None:
         """As ``forget`` for many names, also unknown ones; a directory among them must be empty."""
