@@ -128,6 +128,9 @@ def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(
         assert unchanged_in(tree, earlier) == {(), ("a", "b"), ("c",), ("empty",)}
         other.keep_listed(earlier)
         assert unchanged_in(tree, other) == {(), ("a", "b"), ("c",), ("empty",)}
+        os.utime(tree.root / "c")  # as if a name came and went before another walk
+        earlier.keep_listed(indexed(tree))
+        assert earlier.known_listings().keys() == {(), ("a", "b"), ("empty",)}
 
 
 def test_a_directory_that_had_just_changed_when_it_was_listed_is_listed_again(

@@ -216,8 +216,10 @@ class FileIndex:
         }
 
     def keep_listed(self, other: FileIndex) -> None:
-        """Forget the own status of each directory whose own status *other* does not have."""
-        self._listed = {parts: at for parts, at in self._listed.items() if parts in other._listed}
+        """Forget the own status of each directory for which *other* does not have the same one."""
+        self._listed = {
+            parts: at for parts, at in self._listed.items() if other._listed.get(parts) == at
+        }
 
     def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
         """The names in a directory that has the status *now*; ``None`` if they are not known.
