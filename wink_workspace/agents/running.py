@@ -226,7 +226,7 @@ class _Run:
         except WinkError as error:
             self._failure = error
             return "its edits cannot be recorded, or the caller ended it"
-        if self._n_entries >= self._limits.most_entries:
+        if self._is_full:
             return f"it has made {counted(self._n_entries, 'entry', 'entries')}, which is the most"
         return None
 
@@ -249,7 +249,10 @@ class _Run:
     # Reports
 
     def _take_reports(self) -> None:
-        """Make an entry of each call that the program has reported, and let it continue."""
+        """Make an entry of each call that the program has reported, and let it continue.
+
+        The last entry of its limit is not answered, so no request follows it.
+        """
         for path in self._reported():
             self._has_reported = True
             report = self._read(path)
@@ -258,8 +261,14 @@ class _Run:
                     f"{self._program.name} {report.tool}", params=report.params, value=report.value
                 )
             self._n_entries += 1
+            if self._is_full:  # the program waits for this answer, and is ended
+                return
             with suppress(FilesystemError):  # the program deleted it
                 self._workspace.files.delete(path)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._n_entries >= self._limits.most_entries
 
     def _reported(self) -> list[WorkspacePath]:
         """The reports that are complete, oldest first; none if the program deleted the folder."""
