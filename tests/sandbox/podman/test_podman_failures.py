@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import signal
 import socket
 import socketserver
@@ -244,20 +245,34 @@ def test_a_failed_removal_is_reported_only_if_the_container_still_exists(
         remove(service, "abc")
 
 
-@pytest.mark.parametrize(("pid", "monitor"), [(0, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("pid", "monitor", "is_left"),
+    [(0, "", False), (0, "conmon", True), (1, "conmon", False), (0, "other", False)],
+)
 def test_sweep_leaves_a_container_to_the_monitor_that_removes_it(
-    engine: FakeEngine, service: PodmanService, pid: int, monitor: int
+    engine: FakeEngine,
+    service: PodmanService,
+    tmp_path: Path,
+    pid: int,
+    monitor: str,
+    is_left: bool,
 ) -> None:
     owner = replace(Owner.this_process(), boot="another one")
     listed = [{"Id": "abc", "Pid": pid, "Names": ["n"], "Labels": {OWNER_LABEL: str(owner)}}]
-    state = {"State": {"Pid": pid, "ConmonPid": monitor}}
+    program = tmp_path / (monitor or "none")
+    shutil.copy("/bin/sleep", program)
+    process = subprocess.Popen([program, "60"])
+    state = {"State": {"Pid": pid, "ConmonPid": process.pid if monitor else 0}}
     engine.answers |= {
         "containers/json": (200, json.dumps(listed)),
         "abc/json": (200, json.dumps(state)),
         "abc": (200, "[]"),
     }
-    is_left = (pid, monitor) == (0, 1)
-    assert sweep(service) == (() if is_left else ("n",))
+    try:
+        assert sweep(service) == (() if is_left else ("n",))
+    finally:
+        process.kill()
+        process.wait()
     assert ("DELETE abc" in engine.asked) != is_left
 
 

@@ -508,8 +508,15 @@ def _is_being_removed(service: PodmanService, which: str) -> bool:
         state = service.request("GET", f"/containers/{which}/json")["State"]
     except EngineError:
         return not _exists(service, which)
-    monitor = int(state.get("ConmonPid") or 0)
-    return started_ticks(int(state["Pid"])) is None and started_ticks(monitor) is not None
+    return started_ticks(int(state["Pid"])) is None and _is_monitor(state.get("ConmonPid") or 0)
+
+
+def _is_monitor(pid: int) -> bool:
+    """Whether this process is a monitor of Podman; its id may have gone to another process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "conmon\n"
+    except OSError:
+        return False
 
 
 def sweep_quietly(service: PodmanService) -> None:
