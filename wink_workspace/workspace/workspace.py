@@ -1073,10 +1073,8 @@ class Workspace(ReadableHistory):
         It also runs by itself between calls, in steps of some milliseconds. Other processes may
         work in other branches meanwhile. If one of them does maintenance, this does nothing.
         """
-        was_enabled, self._maintenance_enabled = (
-            self._maintenance_enabled,
-            False,
-        )  # this call reports all
+        was_enabled = self._maintenance_enabled
+        self._maintenance_enabled = False  # this call reports all
         try:
             with self._moves.block(needs_room=False):
                 self._discards.record_all(delete=True)
