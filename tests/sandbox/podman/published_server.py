@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from podman_machine import WATCHDOG_S
 
 from wink_workspace.environment import Environment
 
 SECRET = "the server's answer"
+LONGEST_RUN_S = 3_600
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PublishedServer:
 def published_server_in(
     image: str, environment: Environment, folder: Path
 ) -> Generator[PublishedServer]:
-    """Serve from a container of *image* until the block ends; if we are killed, for WATCHDOG_S."""
+    """Serve from a container of *image* until the block ends; if we are killed, for an hour."""
     with (
         _engine(environment, folder / "engine.sock") as engine,
         pytest.MonkeyPatch.context() as patch,
@@ -59,7 +59,7 @@ def published_server_in(
         port = _free_port()
         serve = (
             f'echo "{SECRET}" > /tmp/index.html && '
-            f"exec timeout {WATCHDOG_S} python3 -u -m http.server 8080 --directory /tmp"
+            f"exec timeout {LONGEST_RUN_S} python3 -u -m http.server 8080 --directory /tmp"
         )
         container = (
             DockerContainer(image)
