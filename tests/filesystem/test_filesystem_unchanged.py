@@ -128,7 +128,7 @@ def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(
         assert unchanged_in(tree, earlier) == {(), ("a", "b"), ("c",), ("empty",)}
         other.keep_listed(earlier)
         assert unchanged_in(tree, other) == {(), ("a", "b"), ("c",), ("empty",)}
-        os.utime(tree.root / "c")  # as if a name came and went before another walk
+        os.utime(tree.root / "c")  # as if a file was made and deleted before another walk
         earlier.keep_listed(indexed(tree))
         assert earlier.known_listings().keys() == {(), ("a", "b"), ("empty",)}
 
