@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import engine_conf
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
 
@@ -58,19 +57,3 @@ def test_a_lower_hard_limit_is_kept(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (hard, hard))
     assert EngineSettings.for_this_machine(path="").n_files == allowed
-
-
-def test_settings_that_last_are_written_once_and_need_a_place(tmp_path: Path) -> None:
-    settings = EngineSettings(runtime=None, cgroup_manager=None, n_files=64, n_processes=32)
-    environment = Environment(variables={"XDG_CACHE_HOME": str(tmp_path)})
-    file = settings.lasting(environment)
-    assert file is not None
-    assert file.read_text() == settings.text
-    written = file.stat()
-    assert settings.lasting(environment) == file
-    assert file.stat().st_mtime_ns == written.st_mtime_ns
-    assert [*file.parent.iterdir()] == [file]
-    assert settings.lasting(Environment(variables={}, home=None)) is None
-    blocked = tmp_path / "a file"
-    blocked.touch()
-    assert settings.lasting(Environment(variables={"XDG_CACHE_HOME": str(blocked)})) is None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import shutil
 import signal
 import socket
 import socketserver
@@ -33,15 +31,12 @@ from wink_workspace.sandbox.podman import (
 )
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import (
-    OWNER_LABEL,
     Container,
     Host,
     LiveContainer,
     remove,
-    sweep,
 )
 from wink_workspace.sandbox.podman.direct import CommandStreams
-from wink_workspace.sandbox.podman.owners import Owner, started_ticks
 from wink_workspace.sandbox.podman.runner_container import _end_container
 from wink_workspace.sandbox.podman.sandbox import _change_owner
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
@@ -51,7 +46,7 @@ ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 
 
 class FakeEngine(socketserver.ThreadingUnixStreamServer):
-    """Answers each request with the entry of ``answers`` for the last part of its path, or two."""
+    """Answers each request with the entry of ``answers`` for the last part of its path."""
 
     daemon_threads = True
 
@@ -73,8 +68,6 @@ class _Answering(socketserver.StreamRequestHandler):
             return
         method, path, _ = request.split(" ")
         key = path.split("?")[0].rpartition("/")[2]
-        named = "/".join(path.split("?")[0].split("/")[-2:])
-        key = named if named in self.server.answers else key
         self.server.asked.append(f"{method} {key}")
         status, body = self.server.answers.get(key, (500, '{"message": "no answer"}'))
         if status:
@@ -245,72 +238,20 @@ def test_a_failed_removal_is_reported_only_if_the_container_still_exists(
         remove(service, "abc")
 
 
-@pytest.mark.parametrize(
-    ("pid", "monitor", "is_left"),
-    [(0, "", False), (0, "conmon", True), (1, "conmon", False), (0, "other", False)],
-)
-def test_sweep_leaves_a_container_to_the_monitor_that_removes_it(
-    engine: FakeEngine,
-    service: PodmanService,
-    tmp_path: Path,
-    pid: int,
-    monitor: str,
-    is_left: bool,
-) -> None:
-    owner = replace(Owner.this_process(), boot="another one")
-    listed = [{"Id": "abc", "Pid": pid, "Names": ["n"], "Labels": {OWNER_LABEL: str(owner)}}]
-    program = tmp_path / (monitor or "none")
-    shutil.copy("/bin/sleep", program)
-    process = subprocess.Popen([program, "60"])
-    state = {"State": {"Pid": pid, "ConmonPid": process.pid if monitor else 0}}
-    engine.answers |= {
-        "containers/json": (200, json.dumps(listed)),
-        "abc/json": (200, json.dumps(state)),
-        "abc": (200, "[]"),
-    }
-    try:
-        assert sweep(service) == (() if is_left else ("n",))
-    finally:
-        process.kill()
-        process.wait()
-    assert ("DELETE abc" in engine.asked) != is_left
-
-
 def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
     engine: FakeEngine, service: PodmanService, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
     with theirs:
-        _end_container(service, "abc", [], [ours], [], os.getpid(), None)
+        _end_container(service, "abc", [ours], [], os.getpid(), None)
         assert theirs.recv(1) == b""
     assert "The container abc could not be removed" in caplog.text
 
 
 def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
-    _end_container(service, "abc", [], [], [], os.getpid() + 1, None)
+    _end_container(service, "abc", [], [], os.getpid() + 1, None)
     assert engine.asked == []
-
-
-@pytest.mark.parametrize("lasting", [True, False])
-def test_a_container_is_killed_and_removed_by_the_engine_only_if_its_monitor_cannot(
-    engine: FakeEngine,
-    service: PodmanService,
-    lasting: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(PodmanService, "has_lasting_settings", lasting)
-    engine.answers["abc"] = (200, "{}")
-    with subprocess.Popen(["sleep", "600"]) as first:
-        try:
-            started = started_ticks(first.pid)
-            assert started is not None
-            live = LiveContainer("abc", first.pid, started)
-            _end_container(service, "abc", [live], [], [], os.getpid(), None)
-            assert live.ends_within(0) == lasting
-        finally:
-            first.kill()
-    assert engine.asked == ([] if lasting else ["DELETE abc"])
 
 
 def test_the_engine_of_another_user_is_refused(

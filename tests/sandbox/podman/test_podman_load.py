@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from podman_machine import REMOVAL_S, listed_containers
+from podman_machine import listed_containers
 
 from wink_workspace import Prompt, ScriptedAdapter, ToolCall, ToolExecutor, Workspace
 from wink_workspace.environment import Environment
@@ -70,16 +69,14 @@ def names_in(folder: Path) -> list[str]:
 
 
 def processes_of(names: list[str]) -> list[str]:
-    """Return the command lines with one of *names*, when the monitors of containers have ended."""
-    until_s = time.monotonic() + REMOVAL_S
-    while True:
-        found: list[str] = []
-        for folder in Path("/proc").iterdir():
-            with suppress(OSError):
-                line = (folder / "cmdline").read_bytes().decode(errors="replace")
-                found += [line for name in names if name in line]
-        if not found or time.monotonic() > until_s:
-            return found
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            line = (folder / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        found += [line for name in names if name in line]
+    return found
 
 
 def containers_below(service: PodmanService, folder: Path) -> list[str]:

@@ -322,9 +322,6 @@ class Container:
         spec: From ``container_spec``, with a name that no container has.
         timeout_s: How long each step may take.
 
-    Attributes:
-        shares_kernel: Whether its processes are processes of this machine.
-
     Raises:
         SandboxUnavailableError: If the image is missing, or the engine cannot create it.
     """
@@ -336,7 +333,7 @@ class Container:
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
         self._spec = spec
-        self.shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
+        self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
             with narrowed() as seccomp:
                 body = spec if seccomp is None else {**spec, "seccomp_profile_path": str(seccomp)}
@@ -372,7 +369,7 @@ class Container:
             self._request("init")
             live = self._live()
             shown: str | None = _OTHER_KERNEL
-            if self.shares_kernel:
+            if self._shares_kernel:
                 _limit_namespace(live.pid)
                 shown = hide_host_paths(live.pid, self._spec, WORKSPACE_PATH)
             live = replace(live, shown=shown)
@@ -495,28 +492,11 @@ def sweep(service: PodmanService) -> tuple[str, ...]:
     removed: list[str] = []
     for found in cast("list[dict[str, Any]]", listed or []):
         owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
-        if owner is not None and owner.is_dead and not _is_being_removed(service, found["Id"]):
+        if owner is not None and owner.is_dead:
             thaw(int(found.get("Pid") or 0))
             remove(service, str(found["Id"]))
             removed.extend(str(name) for name in found["Names"])
     return tuple(removed)
-
-
-def _is_being_removed(service: PodmanService, which: str) -> bool:
-    """Whether it has ended and its monitor runs, which removes it."""
-    try:
-        state = service.request("GET", f"/containers/{which}/json")["State"]
-    except EngineError:
-        return not _exists(service, which)
-    return started_ticks(int(state["Pid"])) is None and _is_monitor(state.get("ConmonPid") or 0)
-
-
-def _is_monitor(pid: int) -> bool:
-    """Whether this process is a monitor of Podman; its id may have gone to another process."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "conmon\n"
-    except OSError:
-        return False
 
 
 def sweep_quietly(service: PodmanService) -> None:

@@ -7,15 +7,10 @@ dependency on a daemon that does not run. The user's storage of images and conta
 
 from __future__ import annotations
 
-import hashlib
-import os
 import resource
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-
-from wink_workspace.environment import Environment
-from wink_workspace.errors import UsageError
 
 __all__ = ["EngineSettings"]
 
@@ -78,23 +73,6 @@ class EngineSettings:
         """Write the settings into the existing directory *folder*; returns the file."""
         file = folder / _FILE
         file.write_text(self.text, encoding="utf-8")
-        return file
-
-    def lasting(self, environment: Environment) -> Path | None:
-        """The settings in a file of the user's cache that stays; ``None`` if it has no place.
-
-        A container's monitor reads the file once more when the container ends.
-        """
-        name = hashlib.sha256(self.text.encode()).hexdigest()[:16]
-        try:
-            file = environment.cache_dir / "podman" / f"{name}.conf"
-            if not file.is_file():
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                unfinished = file.with_suffix(f".{os.getpid()}.new")
-                unfinished.write_text(self.text, encoding="utf-8")
-                unfinished.rename(file)
-        except (OSError, UsageError):  # no home directory, or a full disk
-            return None
         return file
 
 

@@ -6,9 +6,6 @@ Rule 2: the note that names the container is on the disk before the workspace is
 next process that opens the workspace knows which container may hold its files.
 Rule 3: a container gets one workspace, once. There is no way to take it out again.
 
-Rule 4: a container has ended when all of its processes have. Podman's monitor of the container then
-removes it, in about 0.1 s, for which no caller waits. ``sweep`` removes it if the monitor is dead.
-
 States: STARTED -> (WAITING ->) ATTACHED -> ENDED. A workspace that is a plain copy is bound by the
 engine at the start, so such a container never waits.
 """
@@ -45,9 +42,7 @@ from .containers import (
     WORKSPACE_PATH,
     Container,
     Host,
-    LiveContainer,
     container_spec,
-    kill_first_process,
     new_name,
     remove,
 )
@@ -85,7 +80,6 @@ _BOOT: Final = (
 """Reads the runner's source from the stream. Process listings would show it as an argument."""
 _INTERACTIVE_WATCH_S: Final = 0.1
 _LAST_TIMEOUT_S: Final = 60.0
-_END_TIMEOUT_S: Final = 2.0
 
 
 class NoPythonError(Exception):
@@ -167,12 +161,11 @@ class RunnerContainer:
         spec = container_spec(config, host=host, name=name, workspace=workspace, command=command)
         streams: list[socket] = []
         self._notes: list[Path] = []
-        running: list[LiveContainer] = []
         self._has_workspace = workspace is not None
         self._service = service
         self._network = network
         self.end = weakref.finalize(
-            self, _end_container, service, name, running, streams, self._notes, os.getpid(), network
+            self, _end_container, service, name, streams, self._notes, os.getpid(), network
         )
         try:
             cancellation.check()
@@ -181,8 +174,6 @@ class RunnerContainer:
             streams.append(container.attach())
             self._stream = RunnerStream(streams[0], clock=clock)
             self.live = container.start()
-            if container.shares_kernel:
-                running.append(self.live)
             if note is not None:
                 self._note(note)
             meanwhile()
@@ -362,7 +353,6 @@ def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
 def _end_container(
     service: PodmanService,
     name: str,
-    running: list[LiveContainer],
     streams: list[socket],
     notes: list[Path],
     owner: int,
@@ -373,8 +363,7 @@ def _end_container(
             return  # a forked child leaves it to its parent
         if network is not None:
             network.close()
-        if not (running and service.has_lasting_settings and _killed(running[0])):
-            remove(service, name)
+        remove(service, name)
     except SandboxError as error:
         _log.warning("The container %s could not be removed: %s", name, error)
     else:
@@ -383,12 +372,6 @@ def _end_container(
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
-
-
-def _killed(container: LiveContainer) -> bool:
-    """Kill it; whether every process in it has ended. Otherwise the engine has to do it."""
-    kill_first_process(container)
-    return container.ends_within(_END_TIMEOUT_S)
 
 
 def _discard(stream: StreamName, data: bytes) -> None:

@@ -106,11 +106,6 @@ class PodmanService:
         """Whether the engine runs as root, and so can map containers to ids of their own."""
         return self._is_root
 
-    @property
-    def has_lasting_settings(self) -> bool:
-        """Whether its file of settings outlives it: the monitors of containers read it, too."""
-        return self._own is None or self._own.has_lasting_settings
-
     def wait_until_ready(self, cancellation: Cancellation) -> None:
         """Wait until an engine that we started answers.
 
@@ -279,12 +274,9 @@ class _OwnService:
         self._log = self._folder / "log"
         variables = dict(environment.variables)
         variables.pop("CONTAINER_HOST", None)  # even an empty value makes podman a client
-        self.has_lasting_settings = True
         if "CONTAINERS_CONF" not in variables:
             settings = EngineSettings.for_this_machine(path=variables.get("PATH", os.defpath))
-            file = settings.lasting(environment)
-            self.has_lasting_settings = file is not None
-            variables["CONTAINERS_CONF"] = str(file or settings.write(self._folder))
+            variables["CONTAINERS_CONF"] = str(settings.write(self._folder))
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(  # noqa: S603 - no shell, and no argument comes from outside
