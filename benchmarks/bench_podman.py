@@ -214,9 +214,9 @@ def bench_cold_start(benchmark, place: SandboxContext) -> None:
 def bench_exec_of_true_from_a_cold_shell(benchmark, engine: list[str], tmp_path: Path) -> None:
     """``wink-workspace exec ID -- true`` as a process, less ``podman run`` of the same image.
 
-    Both run in turns, so that both have the same noise, and each begins when the other's container
-    has been removed: ``podman run`` waits for that itself. The run has the same user, runtime and
-    no network, but no isolation beyond Podman's.
+    Both run in turns, so that both have the same noise, and both wait until their container has
+    been removed. The run has the same user, runtime and no network, but no isolation beyond
+    Podman's.
     """
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a.txt").write_text("a file\n")
@@ -244,14 +244,4 @@ def bench_exec_of_true_from_a_cold_shell(benchmark, engine: list[str], tmp_path:
             subprocess.run(command, check=True, env=variables, capture_output=True)
             if n >= 0:
                 seconds[each].append(time.perf_counter() - began)
-            wait_for_removals(engine)
     report(benchmark, seconds, less="podman")
-
-
-def wait_for_removals(engine: list[str]) -> None:
-    """Wait until Podman has removed the containers that have ended, or for some seconds."""
-    states = [f"--filter=status={each}" for each in ("exited", "removing", "stopping")]
-    for _ in range(50):
-        command = [*engine, "ps", "--all", "--quiet", *states]
-        if not subprocess.run(command, check=True, capture_output=True).stdout:
-            return
