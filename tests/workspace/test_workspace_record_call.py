@@ -11,7 +11,7 @@ from workspace_support import make_tree
 from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.ledger import EntryKind
 from wink_workspace.session import Outcome, ToolInvoked
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 
 @pytest.fixture
@@ -94,6 +94,7 @@ def test_it_is_refused_inside_a_call_and_in_place(workspace: Workspace, tmp_path
         with pytest.raises(UsageError, match="cannot be a call here"):
             workspace.record_call("inner")
     in_place = make_tree(tmp_path / "in_place", {"a.py": "a = 1\n"})
-    with Workspace.create(in_place, mode="in_place") as opened:
+    storage = WorkspaceStorage(tmp_path / "state")  # the user's own stays for later runs
+    with Workspace.create(in_place, mode="in_place", storage=storage) as opened:
         with pytest.raises(UsageError, match="cannot be a call here"):
             opened.edit_activity()
