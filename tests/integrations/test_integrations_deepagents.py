@@ -129,13 +129,14 @@ def test_each_tool_call_of_a_deep_agent_is_one_entry(agent: DeepAgent) -> None:
     _, answers = agent.run(
         [read("app.py")],
         [edit("app.py", "one = 1", "one = 11")],
-        [write("new/b.py", "b\n"), ("ls", {"path": "/workspace"})],
+        [("ls", {"path": "/workspace"})],
+        [write("new/b.py", "b\n")],
         "Done.",
     )
     assert [answer.status for answer in answers] == ["success"] * 4
     assert agent.text() == "one = 11\ntwo = 2\n"
-    assert [name for name, _ in agent.calls()] == ["read_file", "edit_file", "write_file", "ls"]
-    assert agent.workspace.undo().subject == "undo of entry 4: write_file: /workspace/new/b.py"
+    assert [name for name, _ in agent.calls()] == ["read_file", "edit_file", "ls", "write_file"]
+    assert agent.workspace.undo().subject == "undo of entry 5: write_file: /workspace/new/b.py"
     assert not agent.workspace.files.exists("new/b.py")
 
 
