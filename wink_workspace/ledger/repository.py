@@ -65,15 +65,17 @@ _FOREIGN_LEVELS = (
 
 # Plain git can read the repository, so it gets the same configuration as libgit2. `gc.auto` is off
 # because only our retention knows what to keep; the reflog, because it would keep deleted history.
-_CONFIGURATION = {
-    "core.attributesFile": os.devnull,
-    "core.autocrlf": "false",
-    "core.bigFileThreshold": "8m",
-    "core.excludesFile": os.devnull,
-    "core.hooksPath": os.devnull,
-    "core.logAllRefUpdates": "false",
-    "gc.auto": "0",
-}
+_CONFIGURATION = f"""\
+[core]
+\tattributesFile = {os.devnull}
+\tautocrlf = false
+\tbigFileThreshold = 8m
+\texcludesFile = {os.devnull}
+\thooksPath = {os.devnull}
+\tlogAllRefUpdates = false
+[gc]
+\tauto = 0
+"""
 
 # Has precedence over attributes files in trees and in the system's configuration.
 _ATTRIBUTES = "* !text !eol !crlf !ident !filter !working-tree-encoding !diff !merge\n"
@@ -219,8 +221,8 @@ class GitRepository:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(mode=0o700)
             git = pygit2.init_repository(unfinished, bare=True, initial_head="main")
-            for key, value in _CONFIGURATION.items():
-                git.config[key] = value
+            with (unfinished / "config").open("a") as file:
+                file.write(_CONFIGURATION)
             (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
             git.TreeBuilder().write()  # the empty tree, which always exists
             unfinished.rename(directory)
