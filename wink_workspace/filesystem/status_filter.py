@@ -17,9 +17,8 @@ import mmap
 import os
 import stat
 import sys
-from array import array
-from itertools import chain
 from operator import attrgetter
+from struct import Struct
 
 ANSWER, PATH, NAMES, STATUSES, END = range(5)
 N_COLUMNS = 5
@@ -27,10 +26,10 @@ NO_ANSWER, SAME, LOOK = range(3)
 
 N_FIELDS = 6
 """The number of integers in a packed status."""
+_unpacked = Struct("=qQqqqq").iter_unpack
 _fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
 _KIND = 0o170000
 _MAY_BE_BARE = (stat.S_IFDIR, stat.S_IFCHR)
-_INODES = 1 << 64
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -48,25 +47,12 @@ def fields_of(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_mode, 0, 0, 0, 0, 0) if is_bare(found) else _fields(found)
 
 
-def packed(found: list[os.stat_result]) -> bytes:
-    """Statuses in the form in which they are stored and compared."""
-    rows: list[tuple[int, ...]] = [_fields(each) for each in found]
+def rows_of(found: list[os.stat_result]) -> list[tuple[int, ...]]:
+    """The integers of each status."""
+    rows: list[tuple[int, ...]] = list(map(_fields, found))
     if any(mode & _KIND in _MAY_BE_BARE for mode in {row[0] for row in rows}):
         rows = [fields_of(each) for each in found]
-    return packed_fields(rows)
-
-
-def packed_fields(rows: list[tuple[int, ...]]) -> bytes:
-    """As ``packed``, for the integers of each status."""
-    try:
-        return array("q", chain.from_iterable(rows)).tobytes()
-    except OverflowError:  # some filesystems use all 64 bits of an inode number
-        return array("q", (signed(value) for row in rows for value in row)).tobytes()
-
-
-def signed(value: int) -> int:
-    """An inode number in the form in which it is stored."""
-    return value - _INODES if value >= _INODES // 2 else value
+    return rows
 
 
 def have_statuses(directory: int, names: list[str] | list[bytes], statuses: bytes) -> bool:
@@ -76,7 +62,7 @@ def have_statuses(directory: int, names: list[str] | list[bytes], statuses: byte
         found = [status(name, dir_fd=directory, follow_symlinks=False) for name in names]
     except OSError:
         return False
-    return packed(found) == statuses
+    return rows_of(found) == list(_unpacked(statuses))  # faster than to pack what was found
 
 
 def _is_same(top: int, table: memoryview, row: list[int]) -> bool:

@@ -195,7 +195,7 @@ class FileIndex:
         """As ``put_listing``."""
         self._packed[directory] = packed
         self._decoded.pop(directory, None)
-        if max(packed.column(5), default=0) > 1:
+        if max(packed.values(5), default=0) > 1:
             at = zip(packed.names(), packed.column(5), strict=True)
             self.linked.update((directory, name) for name, n_links in at if n_links > 1)
         if max(packed.column(4), default=0) >= racy_ns:

@@ -25,18 +25,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.status_filter import (
-    N_FIELDS,
-    fields_of,
-    packed,
-    packed_fields,
-    signed,
-)
+from wink_workspace.filesystem.status_filter import N_FIELDS, fields_of, rows_of
 
 __all__ = [
     "DirectoryStatus",
@@ -104,13 +98,13 @@ class PackedEntries:
     def of_listing(cls, entries: Sequence[tuple[str, os.stat_result]]) -> PackedEntries:
         """Pack a listing, which is sorted by name."""
         names = _joined(name for name, _ in entries)
-        return cls(names, packed([found for _, found in entries]))
+        return cls(names, _packed(rows_of([found for _, found in entries])))
 
     @classmethod
     def of(cls, entries: Mapping[str, Status]) -> PackedEntries:
         """Pack entries in any order."""
         names = sorted(entries)
-        return cls(_joined(names), packed_fields([entries[name] for name in names]))
+        return cls(_joined(names), _packed([entries[name] for name in names]))
 
     def __len__(self) -> int:
         return len(self.statuses) // _ENTRY_BYTES
@@ -157,6 +151,12 @@ class PackedEntries:
         """A field of all statuses."""
         return array("q", bytes(self.statuses))[n::N_FIELDS]
 
+    def values(self, n: int) -> set[int]:
+        """The different values of a field."""
+        column = self.column(n)
+        first = column[:1]  # mostly the only one; a set would look at each integer
+        return set(first if column == first * len(column) else column)
+
     def pieces(self, n: int) -> Iterator[PackedEntries]:
         """The entries in pieces of at most *n*."""
         if 0 < len(self) <= n:
@@ -169,21 +169,33 @@ class PackedEntries:
 
     def directories(self) -> list[str]:
         """The names of the directories among them."""
-        modes = self.column(0)
-        if not any(map(stat.S_ISDIR, set(modes))):
+        if not any(map(stat.S_ISDIR, self.values(0))):
             return []
-        return [name for name, mode in zip(self.names(), modes, strict=True) if stat.S_ISDIR(mode)]
+        modes = zip(self.names(), self.column(0), strict=True)
+        return [name for name, mode in modes if stat.S_ISDIR(mode)]
 
     def file_sizes(self) -> array[int]:
         """The sizes in bytes of the regular files among them."""
-        modes, sizes = self.column(0), self.column(2)
-        if all(map(stat.S_ISREG, set(modes))):
+        sizes = self.column(2)
+        if all(map(stat.S_ISREG, self.values(0))):
             return sizes
-        return array("q", compress(sizes, map(stat.S_ISREG, modes)))
+        return array("q", compress(sizes, map(stat.S_ISREG, self.column(0))))
 
 
 def _joined(names: Iterable[str]) -> bytes:
     return "\0".join(names).encode(_ENCODING, _ENCODING_ERRORS)
+
+
+def _packed(rows: Sequence[tuple[int, ...]]) -> bytes:
+    try:
+        return array("q", chain.from_iterable(rows)).tobytes()
+    except OverflowError:  # some filesystems use all 64 bits of an inode number
+        return array("q", (_signed(value) for row in rows for value in row)).tobytes()
+
+
+def _signed(value: int) -> int:
+    """An inode number in the form in which it is stored."""
+    return value - _INODES if value >= _INODES // 2 else value
 
 
 def _decoded(statuses: bytes | memoryview) -> list[Status]:
@@ -232,7 +244,7 @@ def write_index(path: Path, content: IndexContent) -> None:
         names += entries.joined_names
         parent = numbers[parts[:-1]]
         sizes = (*place, len(entries.joined_names))
-        directories.extend((parent, flags, *sizes, *map(signed, own or (0, 0, 0))))
+        directories.extend((parent, flags, *sizes, *map(_signed, own or (0, 0, 0))))
         statuses.append(entries.statuses)
         n_entries += len(entries)
     pairs = [_pairs(content, numbers, keys) for keys in (content.racily_clean, content.linked)]
