@@ -90,7 +90,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
-_REMEMBERED_FORMAT: Final = 2
+_REMEMBERED_FORMAT: Final = 3
 _NEW, _OLD = "new-", "old-"
 _SAMPLE: Final = 64
 _MAX_CHANGED_FILES: Final = 1_000

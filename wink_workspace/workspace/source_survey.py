@@ -134,7 +134,7 @@ class SourceWalk:
 
         def unchanged(parts: Parts, directory: int) -> list[str] | None:
             found = known.find(parts, directory)
-            if found is None or self._may_hide(parts, found[1].names()):
+            if found is None:
                 return None
             own, entries = found
             self._index.put_packed(parts, entries, racy_ns, own=own)
@@ -155,16 +155,18 @@ class SourceWalk:
     def _look_at(self, listing: Listing, racy_ns: int) -> None:
         """Remove from *listing* what is not recorded, and add the rest."""
         names = [name for name, _ in listing.entries]
-        if self._is_cache(listing.parts, names):
-            self._patterns.append(anchored(listing.parts))
-            self._tops.append(WorkspacePath(listing.parts))
-            self._index.forget(listing.parts[:-1], listing.parts[-1])
-            listing.entries.clear()
-            return
-        hidden = self._unrecorded(listing.parts, names)
-        own = None if hidden else listing.status
-        if hidden:
+        hidden: set[str] = set()
+        if may_hide := self._may_hide(listing.parts, names):
+            if self._is_cache(listing.parts, names):
+                self._patterns.append(anchored(listing.parts))
+                self._tops.append(WorkspacePath(listing.parts))
+                self._index.forget(listing.parts[:-1], listing.parts[-1])
+                listing.entries.clear()
+                return
+            hidden = self._unrecorded(listing.parts, names)
             listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
+        # What git tracks may change while the directory does not, so the next walk lists it again
+        own = None if may_hide else listing.status
         self._index.put_listing(listing.parts, listing.entries, racy_ns, own=own)
         self._count(
             listing.parts,
