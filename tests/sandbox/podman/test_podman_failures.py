@@ -133,6 +133,31 @@ def test_the_error_message_of_an_engine_is_reported(
         service.request("GET", "/info")
 
 
+@pytest.mark.parametrize(("most_bytes", "n_reads"), [(1, None), (7, None), (65_536, 2)])
+def test_a_stream_begins_after_the_head_of_the_answer_which_is_read_at_once(
+    engine: FakeEngine,
+    service: PodmanService,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    n_reads: int | None,
+) -> None:
+    """Each read may wait for a thread that loads modules, so they are counted."""
+    reads: list[int] = []
+
+    class Counted(socket.socket):
+        def recv(self, size: int, flags: int = 0) -> bytes:
+            reads.append(size)
+            return super().recv(min(size, most_bytes), flags)
+
+    engine.answers["attach"] = (200, "of the stream")
+    monkeypatch.setattr(socket, "socket", Counted)
+    connection = service.hijack("/containers/abc/attach", timeout_s=5)
+    monkeypatch.undo()
+    with connection, connection.makefile("rb") as stream:
+        assert n_reads in (None, len(reads))
+        assert stream.read() == b"of the stream"
+
+
 class InterruptingAnswers(dict[str, tuple[int, str]]):
     """Answers that send Ctrl-C to the main thread while the engine creates a container."""
 

@@ -45,6 +45,7 @@ _START_TIMEOUT_S: Final = 20.0
 _ENDING_S: Final = 0.5
 _REQUEST_TIMEOUT_S: Final = 60.0
 _MOST_HEAD_BYTES: Final = 65_536
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _FOLDER_PREFIX: Final = "wink-workspace-podman-"
 
 
@@ -378,13 +379,19 @@ def _answers(path: Path) -> bool:
 
 
 def _read_upgrade(connection: socket.socket) -> None:
-    """Read the head of the engine's answer, but no byte after it."""
+    """Read the head of the engine's answer, but no byte after it.
+
+    What has arrived is looked at before it is read: to read single bytes takes a tenth of a second
+    while another thread loads modules.
+    """
     head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        byte = connection.recv(1)
-        if not byte or len(head) > _MOST_HEAD_BYTES:
+    while not head.endswith(_END_OF_HEAD):
+        found = connection.recv(_MOST_HEAD_BYTES, socket.MSG_PEEK)
+        if not found or len(head) > _MOST_HEAD_BYTES:
             raise OSError("the engine closed the connection")
-        head += byte
+        end = (head + found).find(_END_OF_HEAD)
+        n_bytes = len(found) if end < 0 else end + len(_END_OF_HEAD) - len(head)
+        head += connection.recv(n_bytes)
     status = int(head.split(b" ", 2)[1])
     if status not in (101, 200):
         text = connection.recv(_MOST_HEAD_BYTES).decode("utf-8", "replace")
