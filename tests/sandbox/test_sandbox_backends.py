@@ -14,12 +14,13 @@ from cli_user import CliUser
 from fake_sandbox import FakeBackend, FakeConfig, registered
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
+from wink_workspace.cli.sandbox_options import check_sandbox
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem.overlay.mounting import OverlaySupport
 from wink_workspace.mcp_server import Catalog
 from wink_workspace.prompt import MarkdownSection
-from wink_workspace.sandbox import SANDBOXES, SandboxBackend, SandboxConfig
+from wink_workspace.sandbox import SANDBOXES, SandboxBackend, SandboxConfig, backends
 from wink_workspace.sandbox.asteval import AstevalConfig
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -128,6 +129,16 @@ def test_unused_backends_are_not_imported_by_workspaces_or_commands() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize("name", [*SANDBOXES.built_in, "fake", "none", "auto"])
+def test_a_known_name_is_checked_without_the_list_of_packages(
+    fake: FakeBackend, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read it takes longer than to load a backend."""
+    # Private: the only reader of the list.
+    monkeypatch.setattr(backends, "_installed", lambda: pytest.fail("the packages were read"))
+    check_sandbox(name)
 
 
 # Packages that add a backend

@@ -57,8 +57,8 @@ def check_sandbox(name: str, *, image: str | None = None) -> None:
     """
     if name == AUTO_SANDBOX:
         return
-    if name not in (NO_SANDBOX, *SANDBOXES.names()):
-        SANDBOXES.get(name)
+    if name != NO_SANDBOX:
+        SANDBOXES.check(name)
     if image is not None and (name == NO_SANDBOX or SANDBOXES.get(name).images is None):
         raise UsageError(f"the sandbox {name!r} has no images", hint="Leave out --image.")
 
