@@ -10,19 +10,14 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from wink_workspace.filesystem.diff import (
-    DEFAULT_DIFF_LIMITS,
-    Diff,
-    DiffChange,
-    DiffLimits,
-    Side,
-    Span,
-)
+from wink_workspace.filesystem import diff
 from wink_workspace.filesystem.model import FileKind
 
 from .trees import TreeChange, TreeEntry
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem.diff import Diff, DiffLimits, Side, Span
+
     from .objects import ObjectStore
 
 __all__ = ["GitComparer", "tree_diff"]
@@ -32,19 +27,19 @@ def tree_diff(
     store: ObjectStore,
     changes: Iterable[TreeChange],
     *,
-    limits: DiffLimits = DEFAULT_DIFF_LIMITS,
+    limits: DiffLimits | None = None,
 ) -> Diff:
     """*changes* as a diff, for as long as *store* is open.
 
     Its methods raise ``LedgerError`` if a content cannot be read.
     """
-    return Diff(
+    return diff.Diff(
         (
-            DiffChange(change.path, _side(store, change.before), _side(store, change.after))
+            diff.DiffChange(change.path, _side(store, change.before), _side(store, change.after))
             for change in changes
         ),
         comparer=GitComparer,
-        limits=limits,
+        limits=limits or diff.DEFAULT_DIFF_LIMITS,
     )
 
 
@@ -60,7 +55,7 @@ class GitComparer:
         from .repository import GitRepository  # pygit2 takes 60 ms, so only here
 
         return [
-            Span(before.start, before.stop, after.start, after.stop)
+            diff.Span(before.start, before.stop, after.start, after.stop)
             for before, after in GitRepository.changed_lines(old, new, by_indent=True)
         ]
 
@@ -92,4 +87,4 @@ class _Blob:
 def _side(store: ObjectStore, entry: TreeEntry | None) -> Side | None:
     if entry is None or entry.kind is FileKind.DIRECTORY:
         return None
-    return Side(entry.kind, _Blob(store, entry.id), entry.executable)
+    return diff.Side(entry.kind, _Blob(store, entry.id), entry.executable)

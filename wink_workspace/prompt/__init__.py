@@ -26,13 +26,8 @@ if TYPE_CHECKING:
         RenderedPromptProtocol,
         ToolContext,
     )
-    from .disclosure import (
-        DISCLOSURE_TOOL_NAMES,
-        OpenSections,
-        ReadSection,
-        SetVisibility,
-        VisibilityOverrides,
-    )
+    from .disclosure import SetVisibility, VisibilityOverrides
+    from .disclosure_tools import DISCLOSURE_TOOL_NAMES, OpenSections, ReadSection
     from .overrides import (
         LocalPromptOverridesStore,
         PromptDescriptor,
@@ -62,12 +57,12 @@ if TYPE_CHECKING:
         MarkdownSection,
         Section,
         SectionOptions,
-        SectionVisibility,
         TextSection,
         ToolsSection,
     )
     from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
     from .tool_result import ToolRenderableResult, ToolResult
+    from .visibility import SectionVisibility
 
 __all__ = [
     "DISCLOSURE_TOOL_NAMES",

@@ -33,12 +33,12 @@ from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.session import Append, ChunkedMap, Replace, SliceKind
 from wink_workspace.wording import counted
 
-from .context import ToolContext
-from .tool import Tool
-from .tool_result import ToolResult
-
 if TYPE_CHECKING:
     from wink_workspace.session import SessionProtocol, SliceOp, SliceView, WorkspaceRestored
+
+    from .context import ToolContext
+    from .tool import Tool
+    from .tool_result import ToolResult
 
 __all__ = [
     "CompletedTools",

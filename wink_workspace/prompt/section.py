@@ -17,7 +17,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypedDict, Unpack, cast
 
@@ -30,6 +29,7 @@ from ._generics import Specialised, type_arguments, type_name
 from ._template import Template
 from .policy import ToolPolicy
 from .tool import Tool
+from .visibility import SectionVisibility
 
 if TYPE_CHECKING:
     from wink_workspace.session import Session, SessionProtocol
@@ -39,7 +39,6 @@ __all__ = [
     "MarkdownSection",
     "Section",
     "SectionOptions",
-    "SectionVisibility",
     "TextSection",
     "ToolsSection",
 ]
@@ -67,13 +66,6 @@ EnabledPredicate: TypeAlias = (
 """The functions that can decide whether a section is enabled."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-
-class SectionVisibility(StrEnum):
-    """How much of a section is shown."""
-
-    FULL = "full"
-    SUMMARY = "summary"
 
 
 class SectionOptions(TypedDict, Generic[P], total=False):

@@ -25,11 +25,11 @@ import threading
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from wink_workspace.clock import Heartbeat
 from wink_workspace.errors import ReducerError
-from wink_workspace.prompt import Tool, ToolContext, ToolPolicy, ToolResult
+from wink_workspace.prompt import ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import (
     ExternalChange,
@@ -48,6 +48,9 @@ from .journal import PendingCall
 from .long_results import MOST_TEXT_CHARS
 from .redaction import Redaction
 from .transaction import Transaction, transactions_of
+
+if TYPE_CHECKING:
+    from wink_workspace.prompt import Tool, ToolContext, ToolPolicy
 
 __all__ = ["Boundary", "CallBoundary", "CallScope", "error_text"]
 

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import SnapshotError
-from wink_workspace.filesystem import FileChange, Filesystem, render_diff
+from wink_workspace.filesystem import FileChange, Filesystem
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import ToolInvoked
 
@@ -111,6 +111,8 @@ class MemoryJournal:
 
     def diff(self, entry: JournalEntry) -> str:
         """The changes of *entry* as a git-style unified diff."""
+        from wink_workspace.filesystem import render_diff  # on use: it takes 10 ms to load
+
         return render_diff(self.changes(entry))
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -27,15 +28,18 @@ from wink_workspace.ledger import (
     with_paths_from,
 )
 
-from .changeset import OUTPUT_FOLDER, ChangeSet
 from .derived_paths import DerivedPaths
 from .forking import copy_runs, delete_fork, forks_of, head_of, require_branch
 from .moves import Moves, merge_conflict
+from .path_rules import OUTPUT_FOLDER
 from .recorded_branch import RecordedBranch
 from .sandboxing import WorkspaceSandbox
-from .selecting import Selection
 from .storage import WorkspaceFolder
 from .temporary_forks import leftover_forks
+
+if TYPE_CHECKING:
+    from .changeset import ChangeSet
+    from .selecting import Selection
 
 __all__ = ["Branches"]
 

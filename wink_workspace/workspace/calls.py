@@ -19,15 +19,13 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from wink_workspace.adapters import NoModelAdapter
 from wink_workspace.clock import Cancellation, Heartbeat
 from wink_workspace.errors import CallRefusedError, UsageError
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy, ToolResult
+from wink_workspace.prompt import ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import (
     CallBoundary,
-    ToolExecutor,
     Transaction,
     current_task,
     error_text,
@@ -37,6 +35,9 @@ from wink_workspace.session import PolicyVerdict, Session
 
 if TYPE_CHECKING:
     import asyncio
+
+    from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy
+    from wink_workspace.runtime import ToolExecutor
 
 __all__ = ["TaskTurns", "WorkspaceCall", "executor_for", "in_thread", "recorded"]
 
@@ -248,6 +249,10 @@ class WorkspaceCall(CallBoundary):
     @contextmanager
     def _policy_view(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
         """Present the call to policies as a tool named after the label, in an empty prompt."""
+        # On use: prompts and the loop of models take 30 ms to load, and most calls have no policy.
+        from wink_workspace.adapters import NoModelAdapter
+        from wink_workspace.prompt import Prompt, Tool, ToolContext
+
         name = _NOT_IN_A_TOOL_NAME.sub("-", self.tool.lower()).strip("-")[:64] or "call"
         tool = Tool[None, None](name=name, description="A program's own code.")
         prompt = Prompt[None](ns="workspace", key="call", sections=[])
@@ -336,6 +341,10 @@ def executor_for(
     redact: Callable[[str], str] | None,
 ) -> Generator[ToolExecutor]:
     """See ``Workspace.executor``."""
+    # On use: they take 30 ms to load, and a program's own calls need no executor.
+    from wink_workspace.adapters import NoModelAdapter
+    from wink_workspace.runtime import ToolExecutor
+
     with ExitStack() as opened:
         if not prompt.resources.is_open:
             prompt.bind(resources=resources)

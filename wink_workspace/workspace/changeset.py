@@ -9,11 +9,11 @@ Rule 4: nothing is written here. ``ChangeSet.root`` alone adds trees to the ledg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from wink_workspace.filesystem import (
     Diff,
@@ -34,25 +34,20 @@ from wink_workspace.ledger import (
     tree_diff,
 )
 
+from .path_rules import OUTPUT_FOLDER
 from .risks import risks_of
+from .source_rules import Changed, SourceFilter, no_filter
 
 __all__ = [
-    "OUTPUT_FOLDER",
     "ChangeSet",
-    "Changed",
     "FileChanges",
     "LeftOut",
     "LeftOutReason",
     "PathChange",
-    "SourceFilter",
     "Status",
     "is_empty_directory",
-    "no_filter",
     "reported",
 ]
-
-OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
-"""The directory for command output that is too long for a result."""
 
 Status = Literal["added", "changed", "removed"]
 
@@ -95,47 +90,9 @@ class PathChange:
     n_bytes: int | None = None
 
 
-class Changed(Protocol):
-    """A ``TreeChange`` or a ``FileChange``."""
-
-    @property
-    def path(self) -> WorkspacePath:
-        """The path."""
-        ...
-
-    @property
-    def before(self) -> TreeEntry | FileState | None:
-        """The state before; ``None`` if nothing was there."""
-        ...
-
-    @property
-    def after(self) -> TreeEntry | FileState | None:
-        """The state after; ``None`` if nothing is there."""
-        ...
-
-
 _C = TypeVar("_C", TreeChange, FileChange)
 
 Side: TypeAlias = TreeEntry | FileState
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFilter:
-    """What is known of the source, to decide which changes are left out.
-
-    Attributes:
-        ignores: Whether its rules ignore a path; the second argument is whether it is a directory.
-        in_repository: Which of the changes are part of a git repository, or would create one.
-        holds: Whether the source is known to have something at a path.
-    """
-
-    ignores: Callable[[WorkspacePath, bool], bool]
-    in_repository: Callable[[Sequence[Changed]], frozenset[WorkspacePath]]
-    holds: Callable[[WorkspacePath], bool] = lambda _: False
-
-
-no_filter: Final = SourceFilter(lambda _, __: False, lambda _: frozenset())
-"""Leaves out only the kept output of commands."""
 
 
 @dataclass(frozen=True, slots=True)

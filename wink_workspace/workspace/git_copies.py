@@ -52,8 +52,7 @@ from wink_workspace.sandbox.git_directory import (
 )
 
 from .bases import BaseStore
-from .changeset import OUTPUT_FOLDER
-from .path_rules import PathRules
+from .path_rules import OUTPUT_FOLDER, PathRules
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["GIT_RULE", "GitCopies", "copy_git", "hides_git", "write_git_file"]

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -23,7 +23,7 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.filesystem import Diff, Filesystem
+from wink_workspace.filesystem import Filesystem
 from wink_workspace.ledger import (
     Draft,
     EntryKind,
@@ -42,6 +42,9 @@ from .ledger_journal import LedgerJournal
 from .opened_files import OpenedFiles
 from .recorded_branch import RecordedBranch
 from .reserve import is_full
+
+if TYPE_CHECKING:
+    from wink_workspace.filesystem import Diff
 
 __all__ = ["HistoryMove", "MovePreview", "Moves", "merge_conflict"]
 

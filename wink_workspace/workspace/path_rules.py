@@ -20,9 +20,11 @@ from typing import Final, Literal, cast
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.ignoring import PathPatterns
+from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
     "IGNORED_NAMES",
+    "OUTPUT_FOLDER",
     "DerivedRollback",
     "ImportConfig",
     "PathRules",
@@ -37,6 +39,9 @@ DerivedRollback = Literal["drop", "restore"]
 
 IGNORED_NAMES: Final = ("build", "dist", "env", "htmlcov", "out", "target", "vendor", "venv")
 """Derived by name where the ignore rules of the source ignore them."""
+
+OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
+"""The directory for command output that is too long for a result; recorded, but never applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

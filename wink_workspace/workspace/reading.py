@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from wink_workspace.errors import (
     EntryMissingError,
@@ -22,7 +22,6 @@ from wink_workspace.errors import (
     LimitExceededError,
 )
 from wink_workspace.filesystem import (
-    Diff,
     FileChange,
     FileKind,
     Filesystem,
@@ -54,12 +53,15 @@ from wink_workspace.ledger import (
 
 from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
-from .changeset import ChangeSet
-from .entry_files import files_after
 from .forking import forks_of, head_of, require_branch
 from .recorded_branch import RecordedBranch
 from .storage import WorkspaceFolder, WorkspaceInfo
 from .timeline import TimelineRow, timeline
+
+if TYPE_CHECKING:
+    from wink_workspace.filesystem import Diff
+
+    from .changeset import ChangeSet
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
 
@@ -203,6 +205,8 @@ class ReadableHistory:
         """
         if not isinstance(which, LogEntry):
             which = self.head if which is None else self.entry(which)
+        from .entry_files import files_after  # on use: with files in memory, 10 ms to load
+
         return files_after(self._ledger.store, which)
 
     def changeset(

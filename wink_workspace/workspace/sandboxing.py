@@ -32,10 +32,10 @@ from wink_workspace.sandbox import (
     StreamName,
 )
 
-from .changeset import OUTPUT_FOLDER
 from .git_copies import GitCopies, write_git_file
 from .histories import CopyHistory
 from .opened_files import OpenedFiles
+from .path_rules import OUTPUT_FOLDER
 from .storage import WorkspaceFolder
 
 __all__ = ["WorkspaceSandbox", "end_interrupted"]

@@ -18,9 +18,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import FileKind, FileState, WorkspacePath
@@ -39,15 +40,60 @@ from wink_workspace.ledger import (
     tracked_names,
 )
 
-from .changeset import Changed, SourceFilter
-
-__all__ = ["GitView", "ReadRules", "open_git_view", "open_source_filter", "rules_in"]
+__all__ = [
+    "Changed",
+    "GitView",
+    "ReadRules",
+    "SourceFilter",
+    "no_filter",
+    "open_git_view",
+    "open_source_filter",
+    "rules_in",
+]
 
 ReadRules = Callable[[Parts], bytes | None]
 """Returns the ``.gitignore`` of a directory; ``None`` if there is none."""
 
 _LARGEST_BYTES: Final = 1_048_576
 _GIT: Final = ".git"
+
+
+class Changed(Protocol):
+    """A ``TreeChange`` or a ``FileChange``."""
+
+    @property
+    def path(self) -> WorkspacePath:
+        """The path."""
+        ...
+
+    @property
+    def before(self) -> TreeEntry | FileState | None:
+        """The state before; ``None`` if nothing was there."""
+        ...
+
+    @property
+    def after(self) -> TreeEntry | FileState | None:
+        """The state after; ``None`` if nothing is there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFilter:
+    """What is known of the source, to decide which changes are left out.
+
+    Attributes:
+        ignores: Whether its rules ignore a path; the second argument is whether it is a directory.
+        in_repository: Which of the changes are part of a git repository, or would create one.
+        holds: Whether the source is known to have something at a path.
+    """
+
+    ignores: Callable[[WorkspacePath, bool], bool]
+    in_repository: Callable[[Sequence[Changed]], frozenset[WorkspacePath]]
+    holds: Callable[[WorkspacePath], bool] = lambda _: False
+
+
+no_filter: Final = SourceFilter(lambda _, __: False, lambda _: frozenset())
+"""Leaves out only the kept output of commands."""
 
 
 def rules_in(store: ObjectStore, root: str) -> ReadRules:

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
@@ -31,7 +31,6 @@ from wink_workspace.filesystem import (
     Filesystem,
     WorkspacePath,
 )
-from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     Discarded,
@@ -45,24 +44,15 @@ from wink_workspace.ledger import (
     no_steps,
 )
 from wink_workspace.processes import OwnProcess
-from wink_workspace.prompt import (
-    CompletedTools,
-    KnownFiles,
-    Prompt,
-    ToolPolicy,
-    VisibilityOverrides,
-)
-from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
+from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
+from wink_workspace.runtime import transactions_of
 from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session
 
 from .applied_trees import AppliedTrees
-from .applying import Applied, ApplyTarget
-from .branch_source import BranchSource
 from .branches import Branches
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
-from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .creating import create_workspace, delete_workspace, storage_or_default
 from .discards import Discards
@@ -74,11 +64,11 @@ from .ledger_journal import LedgerJournal
 from .moves import MovePreview, Moves
 from .opened_files import check_owner, open_files
 from .overlay_branches import trees_of_bases
+from .path_rules import OUTPUT_FOLDER
 from .reading import ReadableHistory
 from .recovery import recover
 from .reverting import Reverts
 from .sandboxing import WorkspaceSandbox, end_interrupted
-from .selecting import Selection
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -86,6 +76,16 @@ from .storage import (
     WorkspaceStorage,
 )
 from .temporary_forks import new_temporary_name
+
+if TYPE_CHECKING:
+    from wink_workspace.filesystem.overlay.mounting import OverlayMount
+    from wink_workspace.prompt import Prompt, ToolPolicy
+    from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
+
+    from .applying import Applied, ApplyTarget
+    from .branch_source import BranchSource
+    from .changeset import ChangeSet
+    from .selecting import Selection
 
 __all__ = ["Workspace"]
 
@@ -203,7 +203,6 @@ class Workspace(ReadableHistory):
             check_open=self._check_open,
         )
         self._reverts = Reverts(self._recorded, self._writer, self._moves)
-        self._source = BranchSource(self._recorded, self._moves, self._clock)
         self._branches = Branches(
             self._recorded,
             self._folder,
@@ -213,6 +212,13 @@ class Workspace(ReadableHistory):
             sandbox=self._sandbox,
             clock=self._clock,
         )
+
+    @cached_property
+    def _source(self) -> BranchSource:
+        """What previews and applies changes."""
+        from .branch_source import BranchSource  # on use: with diffs it takes 25 ms to load
+
+        return BranchSource(self._recorded, self._moves, self._clock)
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""

@@ -1,0 +1,14 @@
+"""How a section is shown."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["SectionVisibility"]
+
+
+class SectionVisibility(StrEnum):
+    """How much of a section is shown."""
+
+    FULL = "full"
+    SUMMARY = "summary"
