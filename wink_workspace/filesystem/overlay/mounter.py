@@ -412,3 +412,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # the caller waits, and the interpreter takes 8 ms to end
