@@ -62,7 +62,9 @@ def have_statuses(directory: int, names: list[str] | list[bytes], statuses: byte
         found = [status(name, dir_fd=directory, follow_symlinks=False) for name in names]
     except OSError:
         return False
-    return rows_of(found) == list(_unpacked(statuses))  # faster than to pack what was found
+    known = list(_unpacked(statuses))
+    # First as if all were files: known entries that are bare differ then
+    return list(map(_fields, found)) == known or rows_of(found) == known
 
 
 def _is_same(top: int, table: memoryview, row: list[int]) -> bool:
