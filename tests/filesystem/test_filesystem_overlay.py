@@ -24,13 +24,7 @@ from disk_fixtures import later
 from wink_workspace.errors import MountError, UsageError
 from wink_workspace.filesystem import DiskTree, parse_path
 from wink_workspace.filesystem.changes import Dirty
-from wink_workspace.filesystem.overlay import mounting
-from wink_workspace.filesystem.overlay.mounting import (
-    Mounter,
-    OverlayMount,
-    OverlaySupport,
-    overlay_support,
-)
+from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
 from wink_workspace.filesystem.overlay.tracking import OverlayTracker
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -139,27 +133,6 @@ def test_a_filesystem_without_overlays_is_named_as_the_reason() -> None:
     support = overlay_support(Path("/proc/self"))
     assert not support.available
     assert support.reason
-
-
-def test_an_early_start_finds_the_support_before_a_workspace_asks_for_it(
-    layers: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes longer than all else in the opening of a workspace."""
-    expected, probed = overlay_support(layers), []
-
-    def probe(directory: Path) -> OverlaySupport:
-        probed.append(threading.current_thread().name)
-        return expected
-
-    monkeypatch.setattr(mounting, "_support", {})  # private: other tests have asked already
-    monkeypatch.setattr(mounting, "_probed", probe)  # private: counts what takes long
-    Mounter.start_early(layers / "missing")
-    Mounter.start_early(layers)
-    for thread in threading.enumerate():
-        if thread.name == "wink-mounter":
-            thread.join()
-    assert overlay_support(layers) is expected
-    assert probed == ["wink-mounter"]
 
 
 # Tracking

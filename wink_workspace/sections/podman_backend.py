@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxError, UsageError
+from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox import SandboxBackend
 from wink_workspace.sandbox.podman import PodmanConfig
 
@@ -71,9 +71,9 @@ def _connect(environment: Environment) -> object:
     from wink_workspace.filesystem.overlay.mounting import Mounter
     from wink_workspace.sandbox.podman.service import shared_service
 
-    with suppress(SandboxError, UsageError):
+    with suppress(SandboxError):
         service = shared_service(environment, waits=False)
-        Mounter.start_early(environment.state_dir)
+        Mounter.start_early()
         return service
     return None
 

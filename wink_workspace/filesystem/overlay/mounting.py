@@ -153,16 +153,12 @@ class Mounter:
             return _shared
 
     @classmethod
-    def start_early(cls, directory: Path) -> None:
-        """Begin to start ``shared`` on another thread, and to find ``overlay_support`` there.
-
-        The first users get the errors; *directory* need not exist.
-        """
+    def start_early(cls) -> None:
+        """Begin to start ``shared`` on another thread; its first user gets the errors."""
 
         def start() -> None:
             with suppress(MountError, OSError):
                 cls.shared()
-                overlay_support(directory)
 
         threading.Thread(target=start, name="wink-mounter").start()
 
@@ -403,20 +399,17 @@ _shared: Mounter | None = None
 _shared_lock = threading.Lock()
 _mounts: weakref.WeakSet[OverlayMount] = weakref.WeakSet()
 _support: dict[int, OverlaySupport] = {}
-_support_lock = threading.Lock()
 
 
 def overlay_support(directory: Path) -> OverlaySupport:
     """Whether branches in the existing *directory* can be overlays, found out by a real mount.
 
-    The answer is remembered for each filesystem while the process runs. It takes 30 to 60 ms, and
-    almost no processor time: the kernel ends mounts and watches slowly.
+    The answer is remembered for each filesystem while the process runs.
     """
     device = directory.stat().st_dev
-    with _support_lock:
-        if device not in _support:
-            _support[device] = _probed(directory)
-        return _support[device]
+    if device not in _support:
+        _support[device] = _probed(directory)
+    return _support[device]
 
 
 def _probed(directory: Path) -> OverlaySupport:
@@ -471,8 +464,8 @@ class _Inotify(Protocol):
 
 def _forget() -> None:
     """Close what a forked child has of its parent."""
-    global _shared, _shared_lock, _support_lock
-    _shared_lock, _support_lock = threading.Lock(), threading.Lock()  # others may have held them
+    global _shared, _shared_lock
+    _shared_lock = threading.Lock()  # another thread of the parent may have held it
     if _shared is not None:
         _shared.abandon()
     _shared = None
