@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 __all__ = ["AXE", "chromium", "serious_findings"]
 
 AXE = Path(sys.prefix, "mcp-checks", "node_modules", "axe-core", "axe.min.js")
+
+expect.set_options(timeout=30_000)  # a busy machine takes more than the five seconds of playwright
 
 
 @contextmanager
