@@ -11,7 +11,8 @@ from workspace_support import created, state, tree_of, write
 
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
 from wink_workspace.filesystem.disk.filling import NewTree
-from wink_workspace.workspace import Workspace
+from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.workspace import Workspace, WorkspaceReader
 from wink_workspace.workspace.storage import delete_tree
 
 FILES: dict[str, str | bytes | None] = {
@@ -103,6 +104,27 @@ def test_the_name_of_a_deleted_fork_can_be_used_again(tmp_path: Path) -> None:
         workspace.fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             assert not fork.files.exists("old")
+
+
+def test_a_fork_that_is_deleted_while_the_branches_are_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page reads the branches while attempts make temporary forks and delete them."""
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("temporary")
+        names = GitRepository.refs
+
+        def then_deleted(repository: GitRepository, prefix: str = "refs/") -> dict[str, str]:
+            found = names(repository, prefix)
+            monkeypatch.setattr(GitRepository, "refs", names)
+            workspace.delete_fork("temporary")
+            return found
+
+        with WorkspaceReader(state(tmp_path).folder(workspace.info.id)) as reader:
+            assert list(reader.heads()) == ["main", "temporary"]
+            monkeypatch.setattr(GitRepository, "refs", then_deleted)
+            assert "main" in reader.heads()
+            assert reader.heads() == {"main": workspace.head.id}
 
 
 def test_the_main_branch_is_not_deleted_as_a_fork(tmp_path: Path) -> None:

@@ -375,14 +375,16 @@ class Ledger:
     def heads(self, branches: Collection[str] | None = None, *, discards: bool) -> dict[str, str]:
         """The newest commit of each branch, and perhaps each discard, by the name of its ref.
 
-        *branches* are the wanted ones, all when omitted.
+        *branches* are the wanted ones; all when omitted, the main branch first, as of one moment.
 
         Raises:
             EntryMissingError: If there is no such branch.
         """
-        names = (MAIN_BRANCH, *self.forks()) if branches is None else branches
         repository = self.store.repository
-        found = {ref: repository.ref(ref) for ref in map(self._known_ref, names)}
+        wanted = (MAIN_BRANCH,) if branches is None else branches
+        found = {ref: repository.ref(ref) for ref in map(self._known_ref, wanted)}
+        if branches is None:  # listed with their commits: each may be deleted meanwhile
+            found |= repository.refs(_FORK_REFS)
         if discards:
             found |= repository.refs(DISCARDED_REFS)
         return {ref: commit_id for ref, commit_id in found.items() if commit_id is not None}

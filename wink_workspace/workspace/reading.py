@@ -53,7 +53,7 @@ from wink_workspace.ledger import (
 
 from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
-from .forking import forks_of, head_of, require_branch
+from .forking import IMPORTED_BRANCH, forks_of, head_of, require_branch
 from .recorded_branch import RecordedBranch
 from .storage import WorkspaceFolder, WorkspaceInfo
 from .timeline import TimelineRow, timeline
@@ -361,12 +361,10 @@ class ReadableHistory:
 
     def heads(self) -> dict[str, str]:
         """The id of the newest entry of every branch, the main branch first."""
-        branches = (self._ledger.branch(name) for name in (MAIN_BRANCH, *self.forks()))
-        return {
-            branch.ref.rpartition("/")[2]: branch.head.id
-            for branch in branches
-            if branch.head is not None
-        }
+        heads = self._ledger.heads(discards=False)
+        named = {ref.rpartition("/")[2]: entry_id for ref, entry_id in heads.items()}
+        named.pop(IMPORTED_BRANCH, None)
+        return named
 
     def branch_of(self, entry: LogEntry) -> str:
         """The first branch that has *entry*, the main branch first.
@@ -375,9 +373,10 @@ class ReadableHistory:
             EntryMissingError: If no branch has it.
         """
         for name in (MAIN_BRANCH, *self.forks()):
-            found = self._ledger.branch(name).at(entry.number)
-            if found is not None and found.id == entry.id:
-                return name
+            with suppress(EntryMissingError):  # the fork was deleted meanwhile
+                found = self._ledger.branch(name).at(entry.number)
+                if found is not None and found.id == entry.id:
+                    return name
         raise EntryMissingError(f"no branch has entry {entry.number}, {entry.id}")
 
     def _present_root(self) -> str:
