@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ import pytest
 
 from wink_workspace.filesystem import status_filter
 from wink_workspace.filesystem.changes import FileIndex, unchanged
+from wink_workspace.filesystem.changes.stored import PackedEntries
 from wink_workspace.filesystem.changes.unchanged import open_unchanged
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.filters import running
 from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.status_filter import have_statuses
 
 FILES = ("top.txt", "a/one", "a/two", "a/b/deep", "c/\udcff odd")
 
@@ -164,3 +167,23 @@ def test_a_filter_begins_with_the_last_directory_of_the_walk(
             pass
     walked.remove(b"empty")  # nothing to compare
     assert order == walked[::-1]
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])
+def test_inode_numbers_of_64_bits_are_compared(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored as negative numbers. Those of directories do not count."""
+
+    def with_inode(inode: int) -> os.stat_result:
+        times = {"st_mtime_ns": -1, "st_ctime_ns": 5}
+        return os.stat_result((kind | 0o755, inode, 0, 1, 0, 0, 7, 0, 0, 0), times)
+
+    first, second = with_inode(2**64 - 2), with_inode(2**64 - 1)
+    stored = bytes(PackedEntries.of_listing([("a", first)]).statuses)
+    for found, is_same in ((first, True), (second, kind == stat.S_IFDIR)):
+
+        def status(*_: object, found: os.stat_result = found, **__: object) -> os.stat_result:
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", status)
+            assert have_statuses(0, ["a"], stored) is is_same
