@@ -97,12 +97,12 @@ def test_maintenance_reports_its_progress_and_the_total(ledger, tmp_path) -> Non
         writer.discard(discarded, reason="rolled back", call_id="c", at=NOW)
         ledger.store.write_blob(random.Random(0).randbytes(20_000))
         ledger.maintain(Retention(), steps=steps)
-    assert list(reported) == ["reading entries", "packing objects", "deleting files"]
+    assert list(reported) == ["reading entries", "deleting files", "packing objects"]
     assert reported["reading entries"] == [(n, 42) for n in range(1, 43)]
     n_objects = len(reported["packing objects"]) - 1
     assert n_objects > 42 * 3
     assert reported["packing objects"] == [(n, n_objects) for n in range(n_objects + 1)]
-    assert reported["deleting files"] == [(1, 2), (2, 2)]  # the empty tree is packed
+    assert reported["deleting files"] == [(1, 1), (1, 1)]  # garbage; then the packed empty tree
 
 
 def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
@@ -257,6 +257,36 @@ def test_many_packs_are_joined_and_a_wasteful_one_is_written_again(ledger, tmp_p
         ledger.maintain(Retention())
         assert len(list(packs.glob("*.pack"))) <= 2
         assert len(contents(ledger.store, writer.head.files)) == 13
+    assert_clean(tmp_path)
+
+
+def test_packs_with_nothing_to_keep_are_deleted_before_a_new_pack_is_written(
+    ledger, tmp_path, monkeypatch
+) -> None:
+    packs, noise = tmp_path / "ledger.git/objects/pack", random.Random(0)
+
+    def texts(name: str) -> dict[str, bytes]:
+        return {f"{name}{n}": noise.randbytes(MIB // 16).hex().encode() for n in range(16)}
+
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        with ledger.store.bulk():
+            tree(ledger.store, texts("unneeded"))
+        with ledger.store.bulk():
+            kept = tree(ledger.store, {"kept": b"1"}, writer.head.files)
+            tree(ledger.store, texts("dropped"))
+        call(writer, kept)
+        assert len(list(packs.glob("*.pack"))) == 2
+        real, sizes = ledger.store.repository.pack, []
+        monkeypatch.setattr(
+            ledger.store.repository,
+            "pack",
+            lambda *ids, **options: [sizes.append(ledger.disk_bytes()), real(*ids, **options)],
+        )
+        ledger.maintain(Retention())
+        assert len(sizes) == 1
+        assert MIB < sizes[0] < 2 * MIB
+        assert ledger.disk_bytes() < MIB
     assert_clean(tmp_path)
 
 
@@ -423,12 +453,30 @@ def test_a_history_is_measured_rarely_before_it_can_exceed_the_budget(
         assert not ledger.is_over_budget(kept)
 
 
+def test_a_pack_that_is_being_sealed_is_measured_once(ledger, monkeypatch) -> None:
+    sizes: list[int] = []
+
+    def measure_then_index(*arguments: object) -> bytes:
+        sizes.append(ledger.disk_bytes())
+        return pack_index(*arguments)
+
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(16):
+            rewrite(writer, random.Random(n).randbytes(MIB // 16).hex().encode())
+        monkeypatch.setattr("wink_workspace.ledger.open_packs.pack_index", measure_then_index)
+        ledger.store.open_packs.seal()
+    assert len(sizes) == 1
+    assert MIB < sizes[0] < 1.5 * MIB
+
+
 def test_a_file_that_disappears_while_packs_are_measured_has_no_size(ledger) -> None:
     with ledger.store.bulk():
         ledger.store.write_blob(b"content")
-    before = ledger.store.packs.disk_bytes()
+    before = ledger.store.packs.file_sizes()
     (ledger.store.packs.directory / "tmp_pack_1").symlink_to("renamed")  # listed, but not there
-    assert ledger.store.packs.disk_bytes() == before > 0
+    assert ledger.store.packs.file_sizes() == before
+    assert before
 
 
 # Entries found by their ids

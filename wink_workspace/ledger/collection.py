@@ -124,7 +124,7 @@ def collecting(
     yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
     for root in trees:
         if root in store.repository:
-            for _ in _objects_in(store, root, kept):
+            for _ in _objects_of_tree(store, root, kept):
                 yield
     loose: list[LooseObject] = []
     for found in store.loose.listed():
@@ -142,25 +142,33 @@ def collecting(
     replaced = yield from _packs_to_rewrite(
         store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage
     )
+    needed = yield from _needed_objects(replaced, _except(packs, replaced), kept, garbage)
+    needed |= yield from _needed_objects(large, [], kept, garbage)
+    unneeded_packs = [pack for pack in [*replaced, *large] if not needed[pack.path]]
+    packs, replaced, large = (_except(each, unneeded_packs) for each in (packs, replaced, large))
     staying = _except(packs, replaced)
-    new = yield from _replacement(store, replaced, staying, loose, kept, garbage, steps)
+    # Unneeded files first, so that new packs have their space
+    packed = _objects_in(staying)
+    yield from _delete_packs(store, lock, unneeded_packs, kept, packed)
+    unneeded = yield from _those(
+        loose, lambda found: found.id not in kept and garbage.may_delete(found.id, found.used)
+    )
+    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
+    sources = [Source(pack, needed[pack.path]) for pack in replaced]
+    new = yield from _replacement(store, sources, staying, loose, kept, garbage, steps)
     if new is None:  # the disk is full
         replaced, staying = [], packs
     else:
         replaced, staying = _except(replaced, new), staying + new
-        unneeded_large, new = yield from _large_replacement(store, large, loose, kept, garbage)
-        replaced += _except(unneeded_large, new)
-        staying = _except(staying, unneeded_large) + new
+        if garbage.with_deltas:
+            sources = [Source(pack, needed[pack.path]) for pack in large]
+            rewritten, new = yield from _large_replacement(store, sources, loose, kept)
+            replaced += _except(rewritten, new)
+            staying = _except(staying, rewritten) + new
     passed(KillPoint.PACK_WRITTEN)
-    packed = set[str]().union(*(pack.disk_bytes for pack in staying))
+    packed = _objects_in(staying)
     yield from _delete_packs(store, lock, replaced, kept, packed)
-    unneeded = yield from _those(
-        loose,
-        lambda found: (
-            found.id in packed
-            or (found.id not in kept and garbage.may_delete(found.id, found.used))
-        ),
-    )
+    unneeded = yield from _those(loose, lambda found: found.id in packed)
     yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
     store.forget()
 
@@ -198,9 +206,26 @@ def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
     store.packs.delete_leftovers(before)
 
 
+def _needed_objects(
+    packs: list[Pack], others: list[Pack], kept: set[str], garbage: Garbage
+) -> Generator[None, None, dict[Path, list[str]]]:
+    """What must be kept of each of *packs*, by path: neither garbage nor in one of the *others*."""
+    present = _objects_in(others)
+    needed: dict[Path, list[str]] = {}
+    for pack in packs:
+        made = pack.made
+        needed[pack.path] = yield from _those(
+            pack.disk_bytes,
+            lambda each, made=made: (
+                each not in present and (each in kept or not garbage.may_delete(each, made))
+            ),
+        )
+    return needed
+
+
 def _replacement(
     store: ObjectStore,
-    replaced: list[Pack],
+    replaced: list[Source],
     staying: list[Pack],
     loose: list[LooseObject],
     kept: set[str],
@@ -208,17 +233,8 @@ def _replacement(
     steps: Steps,
 ) -> Generator[None, None, list[Pack] | None]:
     """Write what is to be kept of *replaced* packs and loose objects to a new pack."""
-    present = set[str]().union(*(pack.disk_bytes for pack in staying))
-    sources: list[Source] = []
-    for pack in replaced:
-        made = pack.made
-        ids_of_pack = yield from _those(
-            pack.disk_bytes,
-            lambda each, made=made: (
-                each not in present and (each in kept or not garbage.may_delete(each, made))
-            ),
-        )
-        sources.append(Source(pack, ids_of_pack))
+    present = _objects_in(staying)
+    sources = list(replaced)
     small = yield from _those(
         loose,
         lambda found: found.id in kept and found.id not in present and not store.stays_loose(found),
@@ -237,7 +253,9 @@ def _replacement(
         else:
             yield from repacking(store.repository, store.packs, sources)
     except LedgerError as error:
-        needed = sum(pack.disk_bytes[each] for pack in replaced for each in pack.disk_bytes)
+        needed = sum(
+            sum(source.pack.disk_bytes.values()) for source in replaced if source.pack is not None
+        )
         if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no error number
             raise
         _log.warning("The disk is too full to pack objects; they stay as they are.")
@@ -255,37 +273,20 @@ def _replacement(
 
 
 def _large_replacement(
-    store: ObjectStore,
-    packs: list[Pack],
-    loose: list[LooseObject],
-    kept: set[str],
-    garbage: Garbage,
+    store: ObjectStore, packs: list[Source], loose: list[LooseObject], kept: set[str]
 ) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
-    """Write packs of the versions of large files; the packs that are not needed, and the new ones.
+    """Write new packs of the versions of large files; the packs they replace, and the new ones.
 
-    Only ``gc`` writes them, since that copies each large file. Otherwise only those packs are not
-    needed that have nothing to keep.
+    Only ``gc`` does this, since it copies each large file.
     """
-    wanted = {
-        pack.path: [
-            each
-            for each in pack.disk_bytes
-            if each in kept or not garbage.may_delete(each, pack.made)
-        ]
-        for pack in packs
-    }
-    unneeded = [pack for pack in packs if not wanted[pack.path]]
-    if not garbage.with_deltas:
-        return unneeded, []
     deltas: dict[str, list[str]] = {}
     for found in loose:
         base = store.base_of(found.id) if found.is_delta else None
         if base is not None and found.id in kept:
             deltas.setdefault(base, []).append(found.id)
-    new: list[Pack] = []
+    replaced, new = list[Pack](), list[Pack]()
     for base, versions in deltas.items():
-        old = next((pack for pack in packs if base in pack.disk_bytes), None)
-        source = None if old is None else Source(old, wanted[old.path])
+        source = next((each for each in packs if each.pack and base in each.pack.disk_bytes), None)
         try:
             path = yield from repacking_large(store.repository, store.packs, base, versions, source)
         except LedgerError as error:
@@ -294,9 +295,9 @@ def _large_replacement(
             _log.warning("The disk is too full to pack a large file; it stays as it is.")
             continue
         new.append(store.packs.load(path))
-        if old is not None:
-            unneeded.append(old)
-    return unneeded, new
+        if source is not None and source.pack is not None:
+            replaced.append(source.pack)
+    return replaced, new
 
 
 def _delete_packs(
@@ -365,12 +366,12 @@ def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[s
     """
     seen.add(commit_id)
     yield commit_id
-    yield from _objects_in(
+    yield from _objects_of_tree(
         store, parse_commit(commit_id, store.read(commit_id, "commit")).tree, seen
     )
 
 
-def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
+def _objects_of_tree(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
     """``objects_of`` for one tree."""
     trees = [root]
     while trees:
@@ -453,7 +454,8 @@ def disk_bytes(store: ObjectStore) -> int:
 
 def measuring(store: ObjectStore) -> Generator[None, None, int]:
     """As ``disk_bytes``; pauses often."""
-    total = store.packs.disk_bytes() + store.open_packs.disk_bytes()
+    # By inode, since a pack that is being sealed has two names; the first of them is listed first
+    total = sum((store.open_packs.file_sizes() | store.packs.file_sizes()).values())
     for found in store.loose.listed():
         if not found.is_shared:
             total += found.disk_bytes
@@ -528,6 +530,10 @@ def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> Generator[None
         lambda each: each not in kept and garbage.may_delete(each, pack.made),
     )
     return sum(map(pack.disk_bytes.__getitem__, wasted)) / max(1, sum(pack.disk_bytes.values()))
+
+
+def _objects_in(packs: Iterable[Pack]) -> set[str]:
+    return set[str]().union(*(pack.disk_bytes for pack in packs))
 
 
 def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:

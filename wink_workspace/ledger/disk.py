@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from wink_workspace.errors import LedgerError
 
-__all__ = ["is_disk_full", "ledger_failure", "ledger_failures", "sync", "write_whole"]
+__all__ = [
+    "file_sizes",
+    "is_disk_full",
+    "ledger_failure",
+    "ledger_failures",
+    "sync",
+    "write_whole",
+]
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
@@ -43,6 +51,16 @@ def ledger_failure(what: str, error: OSError) -> LedgerError:
         f"{what}: {error.strerror or error}",
         hint="Make room on the disk or fix the permissions, then try again.",
     )
+
+
+def file_sizes(paths: Iterable[Path]) -> dict[int, int]:
+    """The size of each file by its inode, without those that another process deleted meanwhile."""
+    sizes: dict[int, int] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            sizes[found.st_ino] = found.st_size
+    return sizes
 
 
 def sync(path: str | Path) -> None:

@@ -36,7 +36,7 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash
 
 from .deltas import delta_between, delta_sizes
-from .disk import ledger_failure, ledger_failures, sync
+from .disk import file_sizes, ledger_failure, ledger_failures, sync
 from .lock import LockFile
 from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import PACK_HEADER, TYPE_OF_KIND, Packs, entry_header, pack_index, parse_entry_header
@@ -342,13 +342,9 @@ class OpenPacks:
             yield
         return sizes
 
-    def disk_bytes(self) -> int:
-        """The size of all files."""
-        total = 0
-        for path in self._listed("*"):
-            with suppress(FileNotFoundError):
-                total += path.stat().st_size
-        return total
+    def file_sizes(self) -> dict[int, int]:
+        """The size of each file, by inode."""
+        return file_sizes(self._listed("*"))
 
     def find_others(self) -> None:
         """Look for objects that other writers have added since the last time."""

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
-from .disk import ledger_failure, ledger_failures, sync, write_whole
+from .disk import file_sizes, ledger_failure, ledger_failures, sync, write_whole
 from .loose import CHUNK_BYTES, ObjectKind, compress, run_steps
 
 __all__ = [
@@ -192,13 +192,9 @@ class Packs:
             if not pack.with_suffix(".idx").exists():
                 pack.unlink(missing_ok=True)
 
-    def disk_bytes(self) -> int:
-        """The size of all packs but shared ones, indexes included."""
-        total = 0
-        for path in self.directory.iterdir():
-            with suppress(FileNotFoundError):  # another process deleted or renamed it
-                total += 0 if is_shared(path) else path.stat().st_size
-        return total
+    def file_sizes(self) -> dict[int, int]:
+        """The size of each file but those of shared packs, by inode; indexes included."""
+        return file_sizes(path for path in self.directory.iterdir() if not is_shared(path))
 
 
 class PackWriter:
