@@ -20,6 +20,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,7 @@ class Owner:
     def this_process(cls, now: datetime) -> Owner:
         """Describe this process as the owner of a lock taken at *now*."""
         pid = os.getpid()
-        return cls(pid, socket.gethostname(), _start_of(pid), now.isoformat(timespec="seconds"))
+        return cls(pid, socket.gethostname(), _own_start(pid), now.isoformat(timespec="seconds"))
 
     @property
     def is_gone(self) -> bool:
@@ -75,6 +76,12 @@ def _start_of(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in _ENDED else f"{boot}/{fields[19]}"
+
+
+@cache
+def _own_start(pid: int) -> str:
+    """``_start_of`` this process, whose pid is the key because a forked child is another one."""
+    return _start_of(pid)
 
 
 _held: weakref.WeakSet[LockFile] = weakref.WeakSet()
