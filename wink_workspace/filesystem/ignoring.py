@@ -17,9 +17,10 @@ import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["RULES_NAME", "IgnoreRules", "Parts", "PathPatterns"]
+__all__ = ["RULES_NAME", "IgnoreRules", "Parts", "PathPatterns", "path_patterns"]
 
 Parts: TypeAlias = tuple[str, ...]
 
@@ -363,6 +364,12 @@ class PathPatterns:
         """Whether one of many names may have such a suffix or prefix; no name has a NUL."""
         joined = "\0".join(("", *names, ""))
         return any(text in joined for text in self._ends)
+
+
+@lru_cache(maxsize=64)
+def path_patterns(patterns: tuple[str, ...]) -> PathPatterns:
+    """The ``PathPatterns`` of a list, made once: each opening of a workspace needs several."""
+    return PathPatterns(patterns)
 
 
 def _encoded(text: str) -> bytes:

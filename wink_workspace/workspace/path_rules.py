@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.ignoring import PathPatterns
+from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
@@ -85,7 +85,7 @@ class ImportConfig:
 def checked_pattern(pattern: str, option: str) -> None:
     """Raise ``UsageError`` for a pattern that can match nothing, or everything."""
     try:
-        PathPatterns((pattern,))
+        path_patterns((pattern,))
         problem = "would match everything" if pattern.strip("/*") == "" else ""
     except ValueError:
         problem = "is not a pattern"
@@ -153,9 +153,9 @@ class Unrecorded:
     def __init__(self, rules: PathRules) -> None:
         self.rules = rules
         self.seen: set[Parts] = set()
-        self._any = PathPatterns((*rules.excluded, *rules.derived))
-        self._excluded = PathPatterns(rules.excluded)
-        self._content = PathPatterns(rules.content)
+        self._any = path_patterns((*rules.excluded, *rules.derived))
+        self._excluded = path_patterns(rules.excluded)
+        self._content = path_patterns(rules.content)
         self._tops: dict[Parts, Parts | None] = {(): None}
         self._hidden: dict[Parts, bool] = {}
 

@@ -27,7 +27,7 @@ from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.unchanged import open_unchanged
 from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.filesystem.ignoring import PathPatterns
+from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
 from wink_workspace.wording import counted, sized
 
@@ -101,13 +101,13 @@ class SourceWalk:
         self._tree = tree
         self._git = git
         self._config = config
-        self._excluded = PathPatterns(config.exclude)
+        self._excluded = path_patterns(tuple(config.exclude))
         proposed = (*DERIVED_NAMES, *SECRET_NAMES) if config.propose_derived else ()
         self._patterns = [*config.derived, *proposed]
         if config.propose_derived:
             self._patterns += self._ignored_names()
-        self._derived = PathPatterns(self._patterns)
-        self._public = PathPatterns(PUBLIC_NAMES if config.propose_derived else ())
+        self._derived = path_patterns(tuple(self._patterns))
+        self._public = path_patterns(PUBLIC_NAMES if config.propose_derived else ())
         self._content: list[str] = list(PUBLIC_NAMES if config.propose_derived else ())
         self.first_rules = self._rules()
         self._tops: list[WorkspacePath] = []
