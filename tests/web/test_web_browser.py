@@ -159,6 +159,18 @@ def test_a_new_entry_appears_while_the_page_is_open(site: Site, page: Page) -> N
     expect(page.locator("li.more")).to_have_count(0)
 
 
+@pytest.mark.behaviour(151)
+def test_a_new_entry_appears_though_the_server_failed_once(site: Site, page: Page) -> None:
+    opened(site)
+    expect(page.locator("#live")).to_have_text("live")
+    page.route("**/rows*", lambda route: route.fulfill(status=500), times=1)
+    with Workspace.open(site.workspace, storage=site.storage) as workspace:
+        edit(workspace, "live.txt", "after a failure\n", "after a failure")
+    expect(page.locator("li.row").first).to_contain_text("after a failure")
+    assert len(site.problems) == 1
+    assert "500" in site.problems.pop()
+
+
 @pytest.mark.behaviour(149)
 def test_hostile_names_and_contents_are_shown_as_text(site: Site, page: Page) -> None:
     opened(site, "/files/main")

@@ -42,10 +42,14 @@ if (travel) {
   slider.addEventListener("change", () => travel.submit());
 }
 
+async function loaded(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
 async function addNew(state) {
-  const answer = await fetch(`${rows.dataset.rows}&state=${state}`);
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = await loaded(`${rows.dataset.rows}&state=${state}`);
   const fresh = [...page.body.children];
   const ids = new Set(fresh.map((row) => row.dataset.id));
   const old = [...rows.children];
@@ -69,11 +73,9 @@ function nameOf(element) {
 }
 
 async function showPart(part) {
-  const answer = await fetch(part.dataset.part);
-  if (!answer.ok) return;
+  const page = await loaded(part.dataset.part);
   const chosen = [...part.querySelectorAll("input:checked")].map((input) => [input.name, input.value]);
   const focused = part.contains(document.activeElement) && nameOf(document.activeElement);
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   part.replaceChildren(...page.body.childNodes);
   for (const input of part.querySelectorAll("input[type=radio]")) {
     input.checked = chosen.some(([name, value]) => input.name === name && input.value === value);
@@ -83,6 +85,7 @@ async function showPart(part) {
 
 const part = document.getElementById("part");
 const watched = rows || part;
+const events = watched && new EventSource(watched.dataset.watch);
 let wanted = "", shown = ""; // states of the workspace
 let isLoading = false;
 
@@ -96,18 +99,18 @@ async function showNewest() {
       await (rows ? addNew(state) : showPart(part));
       shown = state;
     }
-  } catch { // the server has ended; the stream reports that, and it is tried again after onopen
+  } catch { // an error of the server; or it has ended, then the stream opens when it is back
+    if (events.readyState === EventSource.OPEN) setTimeout(showNewest, 1000);
   } finally { isLoading = false; }
 }
 
-function onLost(events) {
-  live.textContent = events.readyState === EventSource.CLOSED
+function onLost(stream) {
+  live.textContent = stream.readyState === EventSource.CLOSED
     ? "The server has ended. Start wink-workspace ui again, and open its link."
     : "The server does not answer; trying again.";
 }
 
-if (watched) {
-  const events = new EventSource(watched.dataset.watch);
+if (events) {
   events.onopen = () => { live.textContent = "live"; showNewest(); };
   events.onerror = () => onLost(events);
   events.addEventListener("changed", (event) => { wanted = event.lastEventId; showNewest(); });
@@ -118,9 +121,7 @@ const run = document.getElementById("run");
 
 // What can be done when the run is over; the text that was not sent stays.
 async function showNext() {
-  const answer = await fetch(location.href);
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = await loaded(location.href);
   if (page.querySelector("#run[data-watch]")) { location.reload(); return; } // another run has begun
   const typed = document.getElementById("message")?.value;
   document.getElementById("next").replaceWith(page.getElementById("next"));
@@ -129,19 +130,19 @@ async function showNext() {
 }
 
 if (run?.dataset.watch) {
-  const events = new EventSource(run.dataset.watch);
-  events.onopen = () => { live.textContent = "live"; run.replaceChildren(); };
-  events.onerror = () => onLost(events);
-  events.addEventListener("line", (event) => {
+  const lines = new EventSource(run.dataset.watch);
+  lines.onopen = () => { live.textContent = "live"; run.replaceChildren(); };
+  lines.onerror = () => onLost(lines);
+  lines.addEventListener("line", (event) => {
     const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 4;
     const page = new DOMParser().parseFromString(event.data, "text/html");
     run.append(...page.body.children);
     while (run.childElementCount > 5000) run.firstElementChild.remove();
     if (atEnd) scrollTo(0, document.documentElement.scrollHeight);
   });
-  events.addEventListener("over", (event) => {
+  lines.addEventListener("over", (event) => {
     live.textContent = event.data;
-    events.close();
-    showNext().catch(() => {}); // the server has ended
+    lines.close();
+    showNext().catch(() => {}); // the server has ended, or cannot say it
   });
 }
