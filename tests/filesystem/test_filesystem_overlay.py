@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -59,6 +60,22 @@ def mounted(folder: Path) -> OverlayMount:
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_full_disk_is_not_remembered_as_a_filesystem_without_overlays(
+    layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wink_workspace.filesystem.overlay.mounting._support", {})
+        with monkeypatch.context() as disk:
+            disk.setattr(tempfile, "mkdtemp", full)
+            support = overlay_support(layers)
+        assert not support.available
+        assert "No space left" in support.reason
+        assert overlay_support(layers).available
 
 
 def test_a_mount_shows_the_base_and_its_changes_go_to_the_upper_layer(

@@ -404,11 +404,15 @@ _support: dict[int, OverlaySupport] = {}
 def overlay_support(directory: Path) -> OverlaySupport:
     """Whether branches in the existing *directory* can be overlays, found out by a real mount.
 
-    The answer is remembered for each filesystem while the process runs.
+    The answer is remembered for each filesystem while the process runs, unless *directory* cannot
+    be written now.
     """
     device = directory.stat().st_dev
     if device not in _support:
-        _support[device] = _probed(directory)
+        try:
+            _support[device] = _probed(directory)
+        except OSError as error:
+            return OverlaySupport(False, str(error))
     return _support[device]
 
 
@@ -430,7 +434,7 @@ def _probed(directory: Path) -> OverlaySupport:
                 (files / "emptied").mkdir()
                 if any((files / "emptied").iterdir()):
                     return OverlaySupport(False, "a deleted directory kept its entries")
-    except (OSError, MountError) as error:
+    except MountError as error:
         return OverlaySupport(False, str(error))
     who = "by root" if mounter.privileged else "in a user namespace"
     reason = f"the kernel mounts overlays here, {who}"
