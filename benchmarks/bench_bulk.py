@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from wink_workspace.workspace.storage import WorkspaceMode
 
 N_FILES = 20_000
 N_CHANGED = 1_000
+FILES_IN_A_PART = 96
 ROUNDS = 3
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -134,6 +136,30 @@ class Pair:
             start = perf_counter()
         return perf_counter() - start
 
+    def rename_alone(self) -> float:
+        """The time of nothing but the renames of a rollback, for new files in one old directory."""
+        old, held = self.root / "old0", self.root.parent / "held" / "bench"
+        with self.workspace.call("many files") as call, ExitStack() as opened:
+
+            def directory(path: Path) -> int:
+                fd = os.open(path, os.O_RDONLY)
+                opened.callback(os.close, fd)
+                return fd
+
+            fill(self.root, partial(old_directory, "new"), N_FILES)
+            new = [path.name for path in old.iterdir() if path.name.startswith("new")]
+            parts = [held / str(n) for n in range(N_FILES // FILES_IN_A_PART)]
+            for part in parts:
+                part.mkdir(parents=True)
+            origin, targets = directory(old), [directory(part) for part in parts]
+            start = perf_counter()
+            for n, name in enumerate(new):
+                os.rename(name, name, src_dir_fd=origin, dst_dir_fd=targets[n % len(targets)])
+            seconds = perf_counter() - start
+            shutil.rmtree(held)
+            call.fail("it failed")
+        return seconds
+
     def commit_with_git(self, act: Callable[[Path], None]) -> float:
         act(self.repository)
         start = perf_counter()
@@ -182,11 +208,13 @@ def bench_bulk_commit(benchmark, base: Path, shape: str, mode: WorkspaceMode) ->
 def bench_bulk_rollback(benchmark, base: Path, shape: str, mode: WorkspaceMode) -> None:
     """20,000 new files are rolled back, beside ``git reset --hard && git clean -fdx``.
 
-    ``next_ms`` is the slowest of the 20 calls after it, beyond the usual call before it.
+    ``next_ms`` is the slowest of the 20 calls after it, beyond the usual call before it. For files
+    in a directory that existed before, ``ms_renames`` is the time of the renames alone.
     """
     ours: list[float] = []
     theirs: list[float] = []
     later: list[float] = []
+    renames: list[float] = []
     with Pair.of(base, 100, mode).workspace as workspace:
         pair = Pair.opened(workspace, base)
 
@@ -199,10 +227,14 @@ def bench_bulk_rollback(benchmark, base: Path, shape: str, mode: WorkspaceMode) 
             ours.append(pair.call(act, fails=True))
             later.append(max(pair.usual_call(n) for n in range(20)) - usual)
             theirs.append(pair.reset_with_git(act))
+            if shape == "old_directory":
+                renames.append(pair.rename_alone())
 
         benchmark.pedantic(turns, rounds=ROUNDS)
     report(benchmark, ours, theirs)
     benchmark.extra_info["next_ms"] = 1e3 * median(later)
+    if renames:
+        benchmark.extra_info["ms_renames"] = 1e3 * median(renames)
 
 
 @MODES
