@@ -318,11 +318,15 @@ class BaseStore:
         if not changes.find():
             return None
         link_objects(known.base.objects, ledger_dir, durable=self._durable)
-        with Ledger(ledger_dir, durable=self._durable) as ledger:
-            tree = changes.write(ledger.store)
-            ledger.store.sync()
-            changed = tuple(diff(ledger.store, known.base.tree, tree))
-            report = changes.report(changed, ledger.store)
+        tree, changed = known.base.tree, tuple[TreeChange, ...]()
+        n_files = n_bytes = 0
+        if changes.found:
+            with Ledger(ledger_dir, durable=self._durable) as ledger:
+                tree = changes.write(ledger.store)
+                ledger.store.sync()
+                changed = tuple(diff(ledger.store, known.base.tree, tree))
+                n_files, n_bytes = _growth(ledger.store, changed)
+        report = changes.report(n_files, n_bytes)
         if changes.newer is not None:
             remembered.save(changes.newer, known.base, known.report, found.rules)
         paths = tuple(change.path for change in changed)
@@ -696,20 +700,26 @@ class _SourceChanges:
             self._skipped.add(path)
             return None
 
-    def report(self, changes: Iterable[TreeChange], store: ObjectStore) -> Imported:
-        """What was imported, given the differences from the base."""
-        before, n_files, n_bytes = self._known.report, 0, 0
-        for change in changes:
-            for entry, sign in ((change.before, -1), (change.after, 1)):
-                if entry is not None and entry.kind is FileKind.FILE:
-                    n_files += sign
-                    n_bytes += sign * store.size_bytes(entry.id)
+    def report(self, n_files: int, n_bytes: int) -> Imported:
+        """What was imported, given how many more files and bytes than the base has."""
+        before = self._known.report
         return Imported(
             before.source,
             before.n_files + n_files,
             before.n_bytes + n_bytes,
             tuple(sorted(map(str, self._skipped))),
         )
+
+
+def _growth(store: ObjectStore, changes: Iterable[TreeChange]) -> tuple[int, int]:
+    """By how many files and bytes a tree grew."""
+    n_files = n_bytes = 0
+    for change in changes:
+        for entry, sign in ((change.before, -1), (change.after, 1)):
+            if entry is not None and entry.kind is FileKind.FILE:
+                n_files += sign
+                n_bytes += sign * store.size_bytes(entry.id)
+    return n_files, n_bytes
 
 
 class _Remembered:
