@@ -13,7 +13,8 @@ import pytest
 from workspace_rig import storage
 
 from wink_workspace.errors import LedgerBusyError
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.storage import WorkspaceFolder
 
 MAKER = """
 import sys
@@ -83,6 +84,20 @@ def test_leftovers_of_a_killed_removal_are_deleted(tmp_path: Path) -> None:
     assert folders(tmp_path) == {which}
     assert storage(tmp_path).sweep() == 1
     assert folders(tmp_path) == set()
+
+
+def test_workspace_whose_creation_ends_during_a_sweep_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    with Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made:
+        which = made.info.id
+    listed = WorkspaceFolder(tmp_path / "state/workspaces" / which)
+    # As listed before it was complete
+    monkeypatch.setattr(WorkspaceStorage, "_unfinished", lambda _: iter([listed]))
+    assert storage(tmp_path).sweep() == 0
+    with Workspace.open(which, storage=storage(tmp_path)) as opened:
+        assert opened.info.id == which
 
 
 def test_creation_in_place_blocks_only_overlapping_ones_and_is_named_in_their_errors(

@@ -435,7 +435,11 @@ class WorkspaceStorage:
         with self._locked_claims():
             for folder in self._unfinished():
                 with suppress(LedgerBusyError):
-                    dead.append((folder, self._lock_owner(folder)))
+                    owner = self._lock_owner(folder)
+                    if folder.is_workspace:  # its creation has just ended
+                        owner.release()
+                    else:
+                        dead.append((folder, owner))
         n_deleted = 0
         for folder, owner in dead:
             try:
@@ -460,7 +464,7 @@ class WorkspaceStorage:
         for path in self._root.iterdir():
             folder = WorkspaceFolder(path)
             try:
-                is_unfinished = folder.owner.is_file() and not folder.is_workspace
+                is_unfinished = not folder.is_workspace and folder.owner.is_file()
             except PermissionError:  # it belongs to another user
                 continue
             if is_unfinished:
