@@ -20,10 +20,6 @@ import sys
 from operator import attrgetter
 from struct import Struct
 
-TYPE_CHECKING = False  # as in typing, which takes longer to import than all others
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 ANSWER, PATH, NAMES, STATUSES, END = range(5)
 N_COLUMNS = 5
 NO_ANSWER, SAME, LOOK = range(3)
@@ -59,10 +55,11 @@ def rows_of(found: list[os.stat_result]) -> list[tuple[int, ...]]:
     return rows
 
 
-def have_statuses(entries: Iterable[os.stat_result], statuses: bytes) -> bool:
-    """Whether *entries*, whose statuses are read meanwhile, have these packed statuses."""
+def have_statuses(directory: int, names: list[str] | list[bytes], statuses: bytes) -> bool:
+    """Whether the entries *names* of an open directory have these packed statuses."""
+    status = os.stat
     try:
-        found = list(entries)
+        found = [status(name, dir_fd=directory, follow_symlinks=False) for name in names]
     except OSError:
         return False
     known = list(_unpacked(statuses))
@@ -73,11 +70,10 @@ def have_statuses(entries: Iterable[os.stat_result], statuses: bytes) -> bool:
 def _is_same(top: int, table: memoryview, row: list[int]) -> bool:
     directory = os.open(bytes(table[row[PATH] : row[NAMES]]), _LIST, dir_fd=top)
     try:
-        os.fchdir(directory)  # less work for each name than with dir_fd
+        names = bytes(table[row[NAMES] : row[STATUSES]]).split(b"\0")
+        return have_statuses(directory, names, bytes(table[row[STATUSES] : row[END]]))
     finally:
         os.close(directory)
-    names = bytes(table[row[NAMES] : row[STATUSES]]).split(b"\0")
-    return have_statuses(map(os.lstat, names), bytes(table[row[STATUSES] : row[END]]))
 
 
 def main() -> None:

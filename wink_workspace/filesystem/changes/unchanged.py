@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate, chain
 from mmap import mmap
@@ -61,7 +61,7 @@ class UnchangedDirectories:
             answer = NO_ANSWER if self._filter is None else self._filter.answer(parts, n)
             if answer == LOOK or (
                 answer == NO_ANSWER
-                and not have_statuses(_read(directory, piece.names()), bytes(piece.statuses))
+                and not have_statuses(directory, piece.names(), bytes(piece.statuses))
             ):
                 return None
         return known
@@ -79,10 +79,6 @@ def open_unchanged(tree: DiskTree, earlier: FileIndex | None) -> Generator[Uncha
                 top = stack.enter_context(tree.opened(ROOT))
                 filter_ = stack.enter_context(_started(known, top))
         yield UnchangedDirectories(known, filter_)
-
-
-def _read(directory: int, names: list[str]) -> Iterator[os.stat_result]:
-    return (os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names)
 
 
 class _Filter:
