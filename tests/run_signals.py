@@ -118,6 +118,9 @@ class InterruptedRun:
         (workspace_id,) = self.user.workspaces
         with Workspace.open(workspace_id, storage=self.user.storage) as workspace:
             calls = completed(workspace)
+            for number in calls:
+                event = workspace.record(workspace.entry(number)).event
+                assert not getattr(event, "error", None), f"a call failed: {event}"
             for entry in (calls[0] - 1, *calls):
                 workspace.restore(entry)
                 self.states.append(self._state_of(workspace))
