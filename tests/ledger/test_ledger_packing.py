@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -44,6 +45,8 @@ from wink_workspace.ledger import (
     tree_steps,
 )
 from wink_workspace.ledger.collection import joining, measuring
+from wink_workspace.ledger.loose import run_steps
+from wink_workspace.ledger.packs import SETTLED
 from wink_workspace.ledger.repository import GitRepository
 
 KIB = 1_024
@@ -458,7 +461,7 @@ def test_no_step_of_recording_a_directory_is_longer_for_more_files(tmp_path: Pat
 
 def job_of(ledger: Ledger, name: str) -> Iterator[None]:
     if name == "joining":
-        return joining(ledger.store)
+        return joining(ledger.store, time.time())
     if name == "measuring":
         return measuring(ledger.store)
     budget_bytes = 10 * KIB if name == "forgetting" else 10_000 * KIB
@@ -535,6 +538,41 @@ def test_objects_of_a_call_in_another_process_are_not_deleted(ledger, tmp_path) 
             call(theirs, root)
             assert contents(other.store, root) == {"a": b"in a pack", "b": noise}
     assert_clean(tmp_path)
+
+
+def test_what_ended_calls_left_in_a_full_pack_is_deleted_beside_other_writers(
+    ledger, tmp_path, monkeypatch
+) -> None:
+    """It is in the open pack of another process when its entry is forgotten."""
+    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 50)
+    with ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"1"}))
+        with reopened(tmp_path) as other, other.write("other") as theirs:
+            for n in range(25):
+                write_noise(theirs, n)
+            first = theirs.find(2).id
+            ledger.maintain(Retention(budget_bytes=100 * KIB))
+            assert first in other.store.repository
+            other.maintain_if_due(Retention())
+            assert other.store.open_packs.own is None
+            ledger.maintain(Retention())
+            with reopened(tmp_path) as third:
+                assert first not in third.store.repository
+                assert theirs.head.id in third.store.repository
+    assert_clean(tmp_path)
+
+
+def test_packs_are_joined_apart_from_those_with_objects_of_calls_in_progress(ledger) -> None:
+    store = ledger.store
+    for n in range(4):
+        store.write_blob(b"ended %d" % n)
+        for _ in store.open_packs.sealing(is_settled=n < 2):
+            pass
+    run_steps(joining(store, ledger._deletion.filesystem_time()))
+    joined = sorted(store.packs.listed(), key=lambda pack: pack.made)
+    assert [len(pack.disk_bytes) for pack in joined] == [2, 2]
+    assert joined[0].made == SETTLED
+    assert joined[1].made > time.time() - 60
 
 
 def test_a_commit_that_uses_objects_that_were_just_deleted_is_refused(ledger, tmp_path) -> None:

@@ -6,7 +6,8 @@ Other processes may write meanwhile (``leases.py``).
 Rule 1: reachable are the objects that a ref leads to, up to the boundary of the history, the trees
 that the caller names, and the empty tree. If one of them cannot be read, nothing is deleted.
 Rule 2: an unreachable object may belong to a call in progress. It is deleted if no other process
-writes, if it belongs to an entry that was just forgotten, or if it is older than ``_GRACE_S``.
+writes, if it belongs to an entry that was just forgotten, or if it is older than ``_GRACE_S``. A
+pack of ended calls counts as old.
 Nothing is deleted that was added or used since the collection began.
 Rule 3: a reachable object is deleted only after a pack that contains it is in place.
 Rule 4: what is reachable is determined again under the lock under which objects are deleted.
@@ -33,7 +34,7 @@ from .large_packs import is_large_pack
 from .leases import DeletionLock
 from .loose import LooseObject, run_steps
 from .objects import ObjectStore
-from .packs import OBJECTS_PER_STEP, Pack, is_shared
+from .packs import OBJECTS_PER_STEP, SETTLED, Pack, is_shared
 from .repacking import Source, repacking, repacking_large
 
 __all__ = [
@@ -173,21 +174,33 @@ def collecting(
     store.forget()
 
 
-def joining(store: ObjectStore) -> Generator[None]:
-    """Join the smaller packs, with all their objects; neither the history nor others are read."""
+def joining(store: ObjectStore, now: float) -> Generator[None]:
+    """Join the smaller packs, with all their objects; neither the history nor others are read.
+
+    A pack that may have objects of a call in progress is joined only with others like it: rule 2
+    would spare the garbage of all.
+
+    Args:
+        store: The objects.
+        now: The filesystem's time.
+    """
     own = _not_shared(store)
-    paths = _smaller(own, lambda path: path.with_suffix(".pack").stat().st_size)
-    joined = list[Pack]()
-    for path in paths:
-        joined.append((yield from store.packs.loading(path)))
-    sources = [Source(pack, pack.disk_bytes) for pack in joined]
-    new = yield from repacking(store.repository, store.packs, sources)
-    passed(KillPoint.PACK_WRITTEN)
-    for pack in joined:
-        if pack.path != new:
-            store.packs.delete(pack.path)
-            passed(KillPoint.PACK_DELETED)
-            yield
+    spared = {path for path in own if path.stat().st_mtime >= now - _GRACE_S}
+    for paths in (spared, set(own) - spared):
+        smaller = _smaller(paths, lambda path: path.with_suffix(".pack").stat().st_size)
+        joined = list[Pack]()
+        for path in smaller if len(smaller) > 1 else ():
+            joined.append((yield from store.packs.loading(path)))
+        sources = [Source(pack, pack.disk_bytes) for pack in joined]
+        new = yield from repacking(store.repository, store.packs, sources)
+        if new is not None:
+            store.packs.set_made(new, max(pack.made for pack in joined))
+        passed(KillPoint.PACK_WRITTEN)
+        for pack in joined:
+            if pack.path != new:
+                store.packs.delete(pack.path)
+                passed(KillPoint.PACK_DELETED)
+                yield
 
 
 def has_many_packs(store: ObjectStore, *, times: int = 1) -> bool:
@@ -269,6 +282,8 @@ def _replacement(
         raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
     if garbage.with_deltas:
         store.packs.note_deltas(new[0].path)
+    spared = [each.pack.made for each in replaced if each.pack and not kept.issuperset(each.ids)]
+    store.packs.set_made(new[0].path, max(spared, default=SETTLED))
     return new[:1]
 
 

@@ -473,7 +473,8 @@ class Ledger:
             LedgerError: As ``maintain``.
         """
         if self._sealing is None and self.store.open_packs.is_full:
-            self._sealing = self.store.open_packs.sealing()
+            is_settled = not self._has_call_in_progress()
+            self._sealing = self.store.open_packs.sealing(is_settled=is_settled)
         n_bytes = self.store.written_bytes - self._noted_bytes
         is_due = self._maybe_due or n_bytes > retention.budget_bytes // _NOTED_AFTER_PART
         if not is_due and self._sealing is self._measuring is self._job is None:
@@ -511,6 +512,9 @@ class Ledger:
         self._job, self._maybe_due = None, False
         lease.end()
 
+    def _has_call_in_progress(self) -> bool:
+        return any(writer.is_held and writer.pending() is not None for writer in self._writers)
+
     def _has_sealed(self, ends: float) -> bool:
         """Seal the open pack until *ends*; return whether that is done, or has to wait."""
         try:
@@ -546,7 +550,7 @@ class Ledger:
         if is_over or (looks and (yield from looking_for_too_old(self.store, retention, now))):
             yield from self._deleting(retention, now)
         elif has_many_packs(self.store):
-            yield from joining(self.store)
+            yield from joining(self.store, self._deletion.filesystem_time())
 
     def _deleting(
         self,
@@ -607,7 +611,7 @@ class Ledger:
         Raises:
             LedgerError: If a call is in progress, or an object cannot be read, written or deleted.
         """
-        if any(writer.is_held and writer.pending() is not None for writer in self._writers):
+        if self._has_call_in_progress():
             raise LedgerError("a call is in progress", hint="Wait until it is finished.")
         self._abandon_job()
         for directory in list((self._directory / BRANCH_FILES).glob("*")):

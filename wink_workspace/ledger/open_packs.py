@@ -39,7 +39,15 @@ from .deltas import delta_between, delta_sizes
 from .disk import file_sizes, ledger_failure, ledger_failures, sync
 from .lock import LockFile
 from .loose import CHUNK_BYTES, ObjectKind, compress
-from .packs import PACK_HEADER, TYPE_OF_KIND, Packs, entry_header, pack_index, parse_entry_header
+from .packs import (
+    PACK_HEADER,
+    SETTLED,
+    TYPE_OF_KIND,
+    Packs,
+    entry_header,
+    pack_index,
+    parse_entry_header,
+)
 
 __all__ = ["Like", "OpenPacks", "OwnPack"]
 
@@ -392,10 +400,11 @@ class OpenPacks:
 
     # Sealing
 
-    def sealing(self) -> Iterator[None]:
+    def sealing(self, *, is_settled: bool = False) -> Iterator[None]:
         """Make this writer's open packs ordinary packs; pauses often, and may be abandoned.
 
-        Objects that are added meanwhile go to a new open pack.
+        Objects that are added meanwhile go to a new open pack. *is_settled* is whether no call is
+        in progress, so that objects to which no ref leads are garbage at once.
 
         Raises:
             LedgerError: If a file cannot be written; the objects stay in the open pack.
@@ -411,7 +420,9 @@ class OpenPacks:
                 self._full.pop(0).close()
                 continue
             with ledger_failures("an open pack cannot be sealed"):
-                yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
+                index = yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
+            if is_settled and index is not None:
+                self._packs.set_made(index, SETTLED)
             self._full.pop(0).close()
 
     def seal(self) -> None:
@@ -461,7 +472,9 @@ def _new_rows(directory: Path) -> LockFile:
 
 def _sealing(
     pack: _OpenPack, places: dict[str, _Place], packs: Packs, *, durable: bool
-) -> Iterator[None]:
+) -> Generator[None, None, Path | None]:
+    """Make it an ordinary pack; the index of that, unless it is empty."""
+    index: Path | None = None
     if places:
         end = max(offset + length for offset, length, _ in places.values())
         header = PACK_HEADER.pack(b"PACK", 2, len(places))
@@ -484,29 +497,30 @@ def _sealing(
                     os.fsync(fd)
         finally:
             os.close(fd)
-        _publish(pack, name, places, digest.digest(), durable=durable)
+        index = name.with_suffix(".idx")
+        _publish(pack, index, places, digest.digest(), durable=durable)
         passed(KillPoint.OPEN_PACK_SEALED)
     pack.data.unlink(missing_ok=True)
     passed(KillPoint.OPEN_PACK_DELETED)
     pack.rows.unlink(missing_ok=True)
+    return index
 
 
 def _publish(
-    pack: _OpenPack, name: Path, places: dict[str, _Place], checksum: bytes, *, durable: bool
+    pack: _OpenPack, index: Path, places: dict[str, _Place], checksum: bytes, *, durable: bool
 ) -> None:
     """Give the data its name as a pack, then the index, which makes it valid."""
-    index = name.with_suffix(".idx")
     if index.exists():
         return
     try:
-        os.link(pack.data, name.with_suffix(".pack"))
+        os.link(pack.data, index.with_suffix(".pack"))
     except FileExistsError:  # a process died here
         pass
     except OSError:  # this filesystem has no hard links
-        pack.data.rename(name.with_suffix(".pack"))
+        pack.data.rename(index.with_suffix(".pack"))
     passed(KillPoint.OPEN_PACK_LINKED)
     entries = {bytes.fromhex(each): (offset, crc) for each, (offset, _, crc) in places.items()}
-    unfinished = name.with_name(f"tmp_pack_{secrets.token_hex(8)}.idx")
+    unfinished = index.with_name(f"tmp_pack_{secrets.token_hex(8)}.idx")
     try:
         unfinished.write_bytes(pack_index(entries, checksum))
         if durable:
@@ -515,7 +529,7 @@ def _publish(
     finally:
         unfinished.unlink(missing_ok=True)
     if durable:
-        sync(name.parent)
+        sync(index.parent)
 
 
 def _read_at(fd: int, n_bytes: int, offset: int) -> bytes:

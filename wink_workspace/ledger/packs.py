@@ -59,6 +59,8 @@ _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
 OBJECTS_PER_STEP: Final = 256
 """After how many objects of a pack maintenance may pause."""
+SETTLED: Final = 0.0
+"""The time of a pack with objects of ended calls only."""
 KEEP: Final = ".keep"
 """The suffix of git's mark for a pack that is not rewritten."""
 
@@ -70,7 +72,9 @@ _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 class Pack:
     """A pack.
 
-    ``path`` is that of its index, ``made`` the filesystem's time at which it was written.
+    ``path`` is that of its index. ``made`` is the filesystem's time at which it was written; until
+    ``collection`` no longer spares it, a call in progress may use objects that no ref leads to.
+    It is ``SETTLED`` if none does.
     ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id, in the
     order of the file.
     """
@@ -153,6 +157,11 @@ class Packs:
     @property
     def _with_deltas(self) -> Path:
         return self.directory.parent.parent / "wink" / "packs-with-deltas"
+
+    def set_made(self, index: Path, made: float) -> None:
+        """Set the time of a pack that is in place; see ``Pack``. A crash before it is harmless."""
+        with ledger_failures(f"the time of pack {index.stem} cannot be set"):
+            os.utime(index, (made, made))
 
     def invalidate(self, index: Path) -> None:
         """Delete the index of a pack, so that its objects cannot be found any more."""
