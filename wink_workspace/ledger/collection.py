@@ -80,8 +80,9 @@ class Garbage:
 
     Attributes:
         forgotten: Objects of entries that were just forgotten.
-        is_alone: Whether no other process has the ledger open for writing.
-        started: The filesystem's time at which the collection began.
+        is_alone: Whether no other process had the ledger open for writing when it began.
+        started: The filesystem's time at which the collection began; a writer that was not there
+            then adds nothing that is older.
         with_deltas: Whether to compute new deltas, which takes seconds and is one step.
     """
 
@@ -138,7 +139,8 @@ def collecting(
     if garbage.is_alone and not kept.difference(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
     ):
-        store.packs.delete_unindexed()  # otherwise one may contain a missing object
+        # Otherwise one may contain a missing object
+        store.packs.delete_unindexed(garbage.started)
     large = [pack for pack in packs if is_large_pack(pack.path) and not pack.is_shared]
     replaced = yield from _packs_to_rewrite(
         store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage

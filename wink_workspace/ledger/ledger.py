@@ -561,16 +561,17 @@ class Ledger:
         steps: Steps = no_steps,
     ) -> Generator[None, None, Maintenance]:
         begun_at = self._total_bytes
-        with self._shared_lock().alone() as is_alone:
-            pass
-        if with_deltas:
-            self._deletion.wait_for_next_tick()  # otherwise the newest objects are not garbage yet
+        with self._shared_lock().alone() as is_alone:  # no writer may begin before ``started``
+            if with_deltas:  # otherwise the newest objects are not garbage yet
+                self._deletion.wait_for_next_tick()
+            started = self._deletion.filesystem_time()
         done = yield from maintaining(
             self.store,
             self._deletion,
             retention,
             now,
             is_alone=is_alone,
+            started=started,
             with_deltas=with_deltas,
             trees=self._other_trees(),
             steps=steps,

@@ -192,13 +192,15 @@ class Packs:
             if not _has_pack(index) and _is_older(index, before):
                 index.unlink(missing_ok=True)
 
-    def delete_unindexed(self) -> None:
+    def delete_unindexed(self, before: float) -> None:
         """Delete packs whose index is missing because a writer died or a file was lost.
 
-        Their objects must be elsewhere or unreachable, since git can rebuild an index from a pack.
+        Those are packs that were last written before the filesystem's time *before*. A newer one
+        may belong to a writer that is about to write its index. The objects must be elsewhere or
+        unreachable, since git can rebuild an index from a pack.
         """
         for pack in self.directory.glob("*.pack"):
-            if not pack.with_suffix(".idx").exists():
+            if not pack.with_suffix(".idx").exists() and _is_older(pack, before):
                 pack.unlink(missing_ok=True)
 
     def file_sizes(self) -> dict[int, int]:

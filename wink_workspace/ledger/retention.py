@@ -140,6 +140,7 @@ def maintaining(
     now: datetime,
     *,
     is_alone: bool,
+    started: float,
     with_deltas: bool = False,
     trees: Collection[str] = (),
     steps: Steps = no_steps,
@@ -154,6 +155,7 @@ def maintaining(
         retention: What is kept.
         now: The time.
         is_alone: Whether no other process has the ledger open for writing.
+        started: The filesystem's time at a moment at which *is_alone* was so.
         with_deltas: Whether to compute deltas, which takes seconds without a pause.
         trees: Roots that are always kept, as in ``collecting``.
         steps: Receives the progress.
@@ -162,7 +164,6 @@ def maintaining(
         LedgerError: If an object cannot be read, written or deleted.
     """
     _check_main_branch(store)
-    started = lock.filesystem_time()
     before = candidates = yield from _candidates(store)
     before_bytes = yield from measuring(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
