@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
 from ledger_support import NOW, assert_clean, call, contents, imported, new_ledger, reopened, tree
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.ledger import Retention
+
+
+def noise(seed: int, n_bytes: int) -> bytes:
+    return random.Random(seed).randbytes(n_bytes).hex().encode()
 
 
 def test_a_pack_that_another_process_is_sealing_is_not_deleted(tmp_path: Path) -> None:
@@ -33,4 +39,36 @@ def test_a_pack_that_another_process_is_sealing_is_not_deleted(tmp_path: Path) -
         head = ledger.branch("other").head
         assert head is not None
         assert contents(ledger.store, head.files) == {"f": b"1", "g": b"new"}
+    assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("n_steps", [1, 24, 48])
+def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_steps: int
+) -> None:
+    """The other one begins after this process saw that it still has the lease."""
+    with new_ledger(tmp_path) as ledger, reopened(tmp_path) as other, ledger.write() as writer:
+        files = {"f": b"0"}
+        imported(writer, files)
+        for n in range(20):
+            files[f"{n}"] = noise(n, 1_000)
+            with ledger.store.bulk():
+                root = tree(ledger.store, files)
+            call(writer, root)
+        for _ in range(n_steps):
+            ledger.maintain_if_due(Retention(), seconds=0)
+        assert ledger._job is not None
+        real = ledger._has_measured
+
+        def measure_slowly(retention: Retention, ends: float) -> bool:
+            assert other.maintain(Retention()).ran
+            return real(retention, ends)
+
+        with monkeypatch.context() as slowly:
+            slowly.setattr(ledger, "_has_measured", measure_slowly)
+            ledger.maintain_if_due(Retention(), seconds=0)
+        while ledger._job is not None:
+            ledger.maintain_if_due(Retention(), seconds=0)
+        root = writer.head.files if writer.head else ""
+        assert contents(ledger.store, root) == files
     assert_clean(tmp_path)

@@ -184,11 +184,15 @@ class MaintenanceLease:
 
     Args:
         path: The file.
+
+    Attributes:
+        was_mine: Whether no other process had it between the last step before and this one.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._name = secrets.token_hex(8)
+        self.was_mine = False
 
     @contextmanager
     def step(self, now: datetime, *, is_urgent: bool = False) -> Generator[bool]:
@@ -205,6 +209,7 @@ class MaintenanceLease:
                 is_urgent or self._owner(file, now) in (None, self._name)
             )
             if may:
+                self.was_mine = self._read(file)[0] == self._name
                 with suppress(OSError):  # the disk is full; the lock is enough for this step
                     self._write(file, [self._name, now.isoformat()])
             yield may

@@ -495,12 +495,12 @@ class Ledger:
             return
         now = self._clock.now()
         is_urgent = is_over and self._is_far_over(retention)
-        lease_was_mine = is_urgent and lease.is_mine
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
                 self._abandon_job()
                 return
-            if is_urgent and not lease_was_mine:  # another process may have deleted enough
+            if not lease.was_mine and (is_urgent or self._job is not None):
+                self._abandon_job()  # it knows files that another process has deleted since
                 self._measured_at = -math.inf
                 is_over = self.is_over_budget(retention)
             if self._job is None:
