@@ -5,26 +5,28 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from workspace_rig import storage
 
-from wink_workspace.errors import LedgerBusyError
+from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.storage import WorkspaceFolder
 
 MAKER = """
 import sys
 from pathlib import Path
-from wink_workspace.workspace import WorkspaceStorage
+from wink_workspace.clock import SYSTEM_CLOCK
+from wink_workspace.workspace import WorkspaceInfo, WorkspaceStorage
 def fill(folder):
     folder.files.mkdir()
     (folder.files / "half").write_text("of it")
     print("under way", flush=True)
     sys.stdin.readline()
+    return WorkspaceInfo(folder.path.name, str(target), SYSTEM_CLOCK.now(), "in_place")
 target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 WorkspaceStorage(sys.argv[1]).add(fill, in_place=target)
 """
@@ -116,3 +118,24 @@ def test_creation_in_place_blocks_only_overlapping_ones_and_is_named_in_their_er
             begun(project / "part")
         assert "Wait" in caught.value.hint
     begun(project / "part").close()
+
+
+@pytest.mark.parametrize("listing", ["all", "_unfinished"])
+def test_creation_in_place_that_ends_while_another_one_looks_blocks_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    real = getattr(WorkspaceStorage, listing)
+    with maker(tmp_path, project) as process:
+
+        def list_before_the_end(storage: WorkspaceStorage) -> Iterator[object]:
+            found = list(real(storage))
+            if sys._getframe(1).f_code.co_name == "_check_available" and process.poll() is None:
+                process.communicate("\n")
+            return iter(found)
+
+        monkeypatch.setattr(WorkspaceStorage, listing, list_before_the_end)
+        with pytest.raises((LedgerBusyError, UsageError), match=f"{project}"):
+            Workspace.create(project, storage=storage(tmp_path), mode="in_place")
+    assert len(folders(tmp_path)) == 1

@@ -488,17 +488,18 @@ class WorkspaceStorage:
                 f"{directory} is in the folder of the workspaces, {self._root}",
                 hint="Work in a directory of your own, or open the workspace that it belongs to.",
             )
+        # First, since a creation that ends meanwhile is then among the workspaces
+        for folder in self._unfinished():
+            with suppress(UsageError):  # it is a copy, or its owner died before it recorded this
+                other = Path(folder.intended().source)
+                if _overlap(directory, other):
+                    self._refuse_owned(folder, other)
         for info in self.all():
             if info.mode == "in_place" and _overlap(directory, Path(info.source)):
                 raise UsageError(
                     f"the workspace {info.id} is in {info.source} already",
                     hint=f"Work in {info.id}, fork it, or remove it first.",
                 )
-        for folder in self._unfinished():
-            with suppress(UsageError):  # it is a copy, or its owner died before it recorded this
-                other = Path(folder.intended().source)
-                if _overlap(directory, other):
-                    self._refuse_owned(folder, other)
 
     def _refuse_owned(self, folder: WorkspaceFolder, directory: Path) -> None:
         """Raise ``LedgerBusyError`` if the owner of an unfinished folder is alive."""
