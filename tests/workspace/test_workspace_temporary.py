@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import subprocess
@@ -14,6 +15,7 @@ from workspace_support import make_tree, write
 
 from wink_workspace.errors import MountError
 from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.storage import sweep_temporary
 
 
 @pytest.fixture
@@ -113,3 +115,20 @@ def test_the_folder_of_a_killed_process_is_deleted_by_the_next_one(
         assert len(list(temporary_root.iterdir())) == 2
         assert alive.files.read_text("a").text == "a"
     assert [path.name for path in temporary_root.iterdir()] == ["wink-workspace-of-another-program"]
+
+
+def test_a_folder_that_its_owner_deletes_during_a_sweep_is_passed_over(
+    tmp_path: Path, temporary_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = Workspace.temporary(make_tree(tmp_path / "source", {"a": "a"}))
+    real, last = fcntl.flock, [ending.close]
+
+    def end_before(lock: int, operation: int) -> None:
+        if last:
+            last.pop()()
+        real(lock, operation)
+
+    with monkeypatch.context() as late:
+        late.setattr(fcntl, "flock", end_before)
+        assert sweep_temporary() == 0
+    assert list(temporary_root.iterdir()) == []

@@ -597,8 +597,8 @@ def sweep_temporary() -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _delete_temporary(folder)
             n_deleted += 1
-        except (BlockingIOError, FilesystemError):
-            continue  # it is in use, or the next sweep tries again
+        except (BlockingIOError, FileNotFoundError, FilesystemError):
+            continue  # it is in use, was just deleted, or the next sweep tries again
         finally:
             os.close(lock)
     return n_deleted
