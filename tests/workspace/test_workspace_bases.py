@@ -636,6 +636,26 @@ def test_the_first_use_after_a_restart_checks_every_file(machine: Machine) -> No
     assert machine.store.find(base.tree) is None
 
 
+def test_two_processes_may_be_the_first_to_use_a_base_after_a_restart(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = machine.imported().base
+    note = base.path / "complete"
+    note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
+    real, others = Path.replace, [lambda: machine.store.find(base.tree)]
+
+    def replace_later(unfinished: Path, target: Path) -> Path:
+        if others:
+            assert others.pop()() is not None
+        return real(unfinished, target)
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    assert machine.store.find(base.tree) is not None
+    assert others == []
+    assert "an earlier one" not in note.read_text()
+    assert list(base.path.glob("complete?*")) == []
+
+
 # Kills
 
 

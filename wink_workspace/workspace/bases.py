@@ -67,7 +67,7 @@ from wink_workspace.ledger import (
     link_objects,
     walk,
 )
-from wink_workspace.ledger.disk import sync, write_whole
+from wink_workspace.ledger.disk import sync
 from wink_workspace.ledger.git_tree import GitTree
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 
@@ -852,7 +852,14 @@ def _about(path: Path) -> dict[str, Any]:  # Any: read back as it was written
 
 
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
-    write_whole(path / "complete", json.dumps(about).encode(), durable=bool(about["is_synced"]))
+    # A name of its own: several processes may be the first to use a base after a restart
+    unfinished = path / f"complete.{secrets.token_hex(8)}"
+    unfinished.write_text(json.dumps(about))
+    if about["is_synced"]:
+        sync(unfinished)
+    unfinished.replace(path / "complete")
+    if about["is_synced"]:
+        sync(path)
 
 
 def sync_filesystem(path: Path) -> None:
