@@ -32,12 +32,13 @@ from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
-from wink_workspace.ledger import Ledger, Retention, diff
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, walk
 from wink_workspace.sandbox.ownership import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history, open_source
+from wink_workspace.workspace.overlay_branches import _near
 from wink_workspace.workspace.path_rules import ImportConfig
 from wink_workspace.workspace.source_survey import SourceWalk, Survey, open_survey
 
@@ -484,6 +485,40 @@ def test_the_nearest_base_is_the_one_with_the_fewest_differences(machine: Machin
         near = machine.store.nearest(third.tree, ledger.store)
         assert near is not None
         assert near.tree == first.tree  # this ledger does not have the tree of the second
+
+
+def test_a_base_that_is_collected_while_the_nearest_one_is_looked_for_is_passed_over(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = machine.imported().base
+    listed = list(machine.store._all())
+    gone = base.path.with_name(f"{base.name[:-40]}{'0' * 40}")
+    monkeypatch.setattr(BaseStore, "_all", lambda _: iter([gone, *listed]))
+    (machine.source / "new").write_text("x")
+    with Ledger(machine.ledger) as ledger:
+        near = machine.store.nearest("1" * 40, ledger.store)
+    assert near is not None
+    assert near.tree == base.tree
+
+
+@pytest.mark.parametrize("n_others", [0, 1])
+def test_a_base_whose_tree_the_history_has_no_more_as_a_whole_is_not_near(
+    machine: Machine, n_others: int
+) -> None:
+    """Retention may delete the tree of a directory and keep that of the directory above."""
+    other = BaseStore(machine.top / "other")
+    forgotten = machine.imported(other).tree
+    (machine.source / "d/b.txt").write_text("later\n")
+    later = machine.imported(other).tree
+    with Ledger(machine.ledger) as whole, Ledger(machine.new_ledger()) as ledger:
+        machine.store.build(whole.store, forgotten).release()
+        if n_others:
+            machine.store.build(whole.store, EMPTY_TREE_ID).release()
+        for each in (forgotten, later, *(entry.id for _, entry in walk(whole.store, later))):
+            ledger.store.write(*whole.store.repository.read(each))
+        near, changes = _near(machine.store, ledger.store, later)
+        assert near.tree == (EMPTY_TREE_ID if n_others else later)
+        assert bool(changes) == bool(n_others)
 
 
 # Garbage collection

@@ -45,7 +45,12 @@ from typing import Any, Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import DirectoryExpectedError, FileMissingError, FilesystemError
+from wink_workspace.errors import (
+    DirectoryExpectedError,
+    FileMissingError,
+    FilesystemError,
+    LedgerError,
+)
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
@@ -250,19 +255,24 @@ class BaseStore:
     def nearest(self, tree: str, store: ObjectStore) -> Base | None:
         """The base from which *tree* differs least, of those whose tree *store* has.
 
-        Only some bases are compared, the newest ones first.
+        Only some bases are compared, the newest ones first. If there is one candidate, *store* may
+        lack directories of its tree: retention deletes each object for itself.
         """
         if (found := self.find(tree)) is not None:
             return found
-        newest = sorted(self._all(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        trees = (_tree_of(path) for path in newest)
+        found_at: list[tuple[int, Path]] = []
+        for path in self._all():
+            with suppress(FileNotFoundError):  # another process retired it
+                found_at.append((path.stat().st_mtime_ns, path))
+        trees = (_tree_of(path) for _, path in sorted(found_at, reverse=True))
         known = list(islice((each for each in trees if each in store.repository), _MAX_COMPARED))
         if len(known) > 1:
-            n_differences = {
-                each: sum(1 for _ in islice(diff(store, each, tree), _MAX_DIFFERENCES))
-                for each in known
-            }
-            known.sort(key=n_differences.__getitem__)
+            n_differences: dict[str, int] = {}
+            for each in known:
+                with suppress(LedgerError):  # the store lacks directories of it
+                    differences = islice(diff(store, each, tree), _MAX_DIFFERENCES)
+                    n_differences[each] = sum(1 for _ in differences)
+            known = sorted(n_differences, key=n_differences.__getitem__)
         return next(filter(None, map(self.find, known)), None)
 
     # Making

@@ -263,9 +263,10 @@ def _near(bases: BaseStore, store: ObjectStore, tree: str) -> tuple[Base, list[T
     if near is not None:
         if near.tree == tree:
             return near, []
-        changes = list(islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1))
-        if len(changes) <= _MOST_DIFFERENCES:
-            return near, changes
+        with suppress(LedgerError):  # the history lacks a part of its tree
+            changes = list(islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1))
+            if len(changes) <= _MOST_DIFFERENCES:
+                return near, changes
         near.release()
     return bases.build(store, tree), []
 
