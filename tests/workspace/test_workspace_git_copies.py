@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from workspace_support import git, make_tree
 
-from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage, git_copies
 from wink_workspace.workspace.git_copies import GitCopies, write_git_file
 from wink_workspace.workspace.path_rules import ImportConfig
 
@@ -77,6 +78,25 @@ def test_copy_stays_while_a_workspace_names_it_or_a_process_uses_it(
     held.clear()
     (storage.state_dir / "git/new-of-a-dead-process/objects").mkdir(parents=True)
     assert collected(storage) == 1
+    assert copies(storage) == []
+
+
+def test_copy_that_another_process_has_just_deleted_is_passed_over(
+    storage: WorkspaceStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (storage.state_dir / f"git/old-{name}/objects").mkdir(parents=True)
+    real, listed = git_copies._locked, []
+
+    def lock_later(path: Path, how: int) -> int | None:
+        listed.append(path)
+        if len(listed) == 1:
+            shutil.rmtree(path)
+        return real(path, how)
+
+    monkeypatch.setattr(git_copies, "_locked", lock_later)
+    GitCopies(storage.state_dir).collect()
+    assert len(listed) == 2
     assert copies(storage) == []
 
 

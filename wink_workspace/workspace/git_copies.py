@@ -256,8 +256,11 @@ def _stamps(folder: WorkspaceFolder) -> _Stamps:
 
 
 def _locked(path: Path, how: int) -> int | None:
-    """A descriptor with the lock of a copy; ``None`` if another process has it."""
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """A descriptor with the lock of a copy; ``None`` if another process has it or deleted it."""
+    try:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
