@@ -112,6 +112,30 @@ def test_bases_that_were_used_least_recently_are_deleted_above_the_budget(tmp_pa
     close_shown()
 
 
+def test_a_base_that_another_process_deletes_during_a_collection_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, node = NodeCache(tmp_path / "node"), NodeCache(tmp_path / "node", budget_bytes=1)
+    with created(tmp_path, {"a.txt": "a"}) as workspace:
+        trees: list[str] = []
+        for name in ("one", "two", "three"):
+            write(workspace, **{name: name})
+            trees.append(workspace.head.files)
+            large.add(trees[-1], base_of(workspace))
+        real = NodeCache._size_bytes
+
+        def size_of_deleted(cache: NodeCache, files: str) -> int:
+            n_bytes = real(cache, files)
+            if cache is node and files == trees[0]:
+                assert large._delete(large._path(files))
+            return n_bytes
+
+        monkeypatch.setattr(NodeCache, "_size_bytes", size_of_deleted)
+        node.add(trees[-1], base_of(workspace))
+        assert [node.has(each) for each in trees] == [False, False, True]
+    close_shown()
+
+
 def test_what_belongs_to_another_history_is_refused(tmp_path: Path) -> None:
     node = NodeCache(tmp_path / "node")
     with created(tmp_path / "1", {"a.txt": "a"}) as one, created(tmp_path / "2", {"b": "b"}) as two:

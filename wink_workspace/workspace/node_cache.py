@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import BundleError, LedgerBusyError, UsageError
+from wink_workspace.errors import BundleError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.ledger import (
     BundleLimits,
     Ledger,
@@ -377,12 +377,15 @@ class NodeCache:
 
     def _collect(self, *, keep: str) -> None:
         """Delete the bases that were used least recently, as long as all exceed the budget."""
-        named = [
-            path for path in (self._directory / "trees").iterdir() if _TREE.fullmatch(path.name)
-        ]
-        sizes = {path: self._size_bytes(path.name) for path in named}
-        total = sum(sizes.values())
-        for path in sorted(named, key=lambda each: each.stat().st_mtime_ns):
+        sizes: dict[Path, int] = {}
+        used: dict[Path, int] = {}
+        for path in (self._directory / "trees").iterdir():
+            if _TREE.fullmatch(path.name):
+                with suppress(FileNotFoundError, UsageError, LedgerError):  # just deleted
+                    sizes[path] = self._size_bytes(path.name)
+                    used[path] = path.stat().st_mtime_ns
+        total = sum(map(sizes.__getitem__, used))
+        for path in sorted(used, key=used.__getitem__):
             if total <= self._budget_bytes:
                 return
             if path.name != keep and self._delete(path):
