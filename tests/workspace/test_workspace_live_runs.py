@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from wink_workspace.clock import ManualClock
+from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.errors import UsageError
+from wink_workspace.ledger.lock import _start_of
 from wink_workspace.session import Outcome
-from wink_workspace.workspace import RecordedRun, RunAbout, WorkspaceFolder, WorkspaceStorage
+from wink_workspace.workspace import (
+    RecordedRun,
+    RunAbout,
+    WorkspaceFolder,
+    WorkspaceStorage,
+    live_runs,
+)
 from wink_workspace.workspace.live_runs import (
     CallBegan,
     CallEnded,
@@ -26,7 +37,7 @@ from wink_workspace.workspace.live_runs import (
     RunEnded,
     RunInProgress,
 )
-from wink_workspace.workspace.summaries import summary_of
+from wink_workspace.workspace.summaries import remove_finished, summaries_of, summary_of
 from wink_workspace.workspace.workspace import Workspace
 
 ABOUT = RunAbout("Fix it.", "m", "none", 1)
@@ -207,6 +218,19 @@ def test_every_run_in_progress_is_found_also_in_forks(
     assert list(RunInProgress.all(storage)) == []
 
 
+def test_workspace_that_is_deleted_while_all_are_listed_is_passed_over(
+    storage: WorkspaceStorage,
+    folder: WorkspaceFolder,
+    published: PublishedRun,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = replace(folder.info(), id="0" * 12)
+    monkeypatch.setattr(WorkspaceStorage, "all", lambda _: iter([gone, folder.info()]))
+    assert [run.name for run in RunInProgress.all(storage)] == [folder.path.name]
+    assert [each.info for each in summaries_of(storage)] == [folder.info()]
+    assert remove_finished(storage, now=SYSTEM_CLOCK.now() + timedelta(days=100)) == ()
+
+
 @pytest.mark.behaviour(179)
 def test_messages_reach_the_run_once_and_in_order(
     folder: WorkspaceFolder, published: PublishedRun
@@ -248,6 +272,30 @@ def test_stopping_interrupts_the_process_of_the_run(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         watched(folder).stop()
+
+
+def test_run_that_ends_while_it_is_stopped_has_ended(
+    folder: WorkspaceFolder, published: PublishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is gone before it is known which signals it ignores."""
+    process = subprocess.Popen(["sleep", "60"])
+    owner = folder.runs / "1" / "live" / "owner"
+    fields = {
+        **json.loads(owner.read_text()),
+        "pid": process.pid,
+        "started": _start_of(process.pid),
+    }
+    owner.write_text(json.dumps(fields))
+    run, real = watched(folder), live_runs._ignores_interrupts
+
+    def look_later(pid: int) -> bool:
+        process.kill()
+        process.wait()
+        return real(pid)
+
+    monkeypatch.setattr(live_runs, "_ignores_interrupts", look_later)
+    with pytest.raises(UsageError, match="has ended"):
+        run.stop()
 
 
 def test_run_that_ignores_ctrl_c_or_is_elsewhere_is_refused_with_what_to_do(

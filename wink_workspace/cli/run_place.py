@@ -85,7 +85,7 @@ def _last_workspace(context: CommandContext, repo: Path, *, interrupted: bool) -
     storage = context.storage
     for info in storage.all():
         if info.mode != "in_place" and Path(info.source) == repo:
-            newest = RecordedRun.newest(storage.folder(info.id))
+            newest = RecordedRun.newest(storage.folder_of(info))
             if newest is not None and not (interrupted and newest.is_finished):
                 return info.id
     raise UsageError(

@@ -271,10 +271,9 @@ def list_all(context: CommandContext, json: JsonOption = False) -> None:
 
     Edits that are not an entry yet are not counted, and the source is not compared.
     """
-    from wink_workspace.workspace.summaries import summary_of
+    from wink_workspace.workspace.summaries import summaries_of
 
-    storage = context.storage
-    found = [summary_of(storage, info) for info in storage.all()]
+    found = summaries_of(context.storage)
     if json:
         print_json([_summary_fields(each) for each in found])
         return

@@ -31,7 +31,7 @@ from wink_workspace.workspace import (
 )
 from wink_workspace.workspace.live_runs import ModelSpoke, RunInProgress
 from wink_workspace.workspace.reading import ReadableHistory
-from wink_workspace.workspace.summaries import summary_of
+from wink_workspace.workspace.summaries import summaries_of
 
 from .attempts import RunItem, run_item
 from .highlighting import highlighted
@@ -177,7 +177,7 @@ class Pages:
 
     def workspaces(self, query: str = "") -> list[WorkspaceItem]:
         """The workspaces in which *query* occurs, newest first."""
-        found = [summary_of(self._storage, info, is_quick=True) for info in self._storage.all()]
+        found = summaries_of(self._storage, is_quick=True)
         items = [
             WorkspaceItem(
                 id=each.info.id,

@@ -361,9 +361,9 @@ class RunInProgress:
     def all(cls, storage: WorkspaceStorage) -> Iterator[Self]:
         """Every run in progress, those in newer workspaces first."""
         for info in storage.all():
-            folder = storage.folder(info.id)
-            forks = folder.path / "forks"
-            branches = sorted(path.name for path in forks.iterdir()) if forks.is_dir() else []
+            folder, branches = storage.folder_of(info), list[str]()
+            with suppress(FileNotFoundError):
+                branches = sorted(path.name for path in (folder.path / "forks").iterdir())
             for branch in (MAIN_BRANCH, *branches):
                 if (found := cls.of(folder.of_branch(branch))) is not None:
                     yield found
@@ -436,7 +436,7 @@ class RunInProgress:
                         hint=f"End its process: kill {self.owner.pid}",
                     )
                 signal.pidfd_send_signal(process, signal.SIGINT)
-            except ProcessLookupError:
+            except (ProcessLookupError, FileNotFoundError):
                 self._check_is_in_progress()
             except PermissionError as error:
                 raise UsageError(

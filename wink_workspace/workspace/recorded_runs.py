@@ -22,6 +22,7 @@ import json
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -417,6 +418,7 @@ def _was_interrupted(event: ToolInvoked) -> bool:
 
 def _folders(workspace: WorkspaceFolder) -> Iterator[Path]:
     """The folders of all runs, newest first."""
-    found = workspace.runs.iterdir() if workspace.runs.is_dir() else ()
-    numbered = [path for path in found if path.name.isdecimal()]
+    numbered = list[Path]()
+    with suppress(FileNotFoundError):
+        numbered = [path for path in workspace.runs.iterdir() if path.name.isdecimal()]
     return iter(sorted(numbered, key=lambda path: int(path.name), reverse=True))

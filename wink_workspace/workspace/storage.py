@@ -363,9 +363,12 @@ class WorkspaceStorage:
             else:
                 hint = "Create one from a directory first: `wink-workspace new DIRECTORY`."
             raise UsageError(f"{found} called {which!r}", hint=hint)
-        folder = WorkspaceFolder(self._root / ids[0])
-        info = folder.info()
-        return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder
+        return self.folder_of(WorkspaceFolder(self._root / ids[0]).info())
+
+    def folder_of(self, info: WorkspaceInfo) -> WorkspaceFolder:
+        """The folder of a workspace that was listed; another process may have deleted it since."""
+        in_place = Path(info.source) if info.mode == "in_place" else None
+        return WorkspaceFolder(self._root / info.id, in_place=in_place)
 
     def _refuse_damaged(self, which: str) -> None:
         """Raise ``UsageError`` if the workspace of that id exists but its note is unreadable."""

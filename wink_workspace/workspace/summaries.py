@@ -32,6 +32,7 @@ __all__ = [
     "applied_workspaces",
     "mark_made_for_run",
     "remove_finished",
+    "summaries_of",
     "summary_of",
     "unmark_made_for_run",
 ]
@@ -74,6 +75,12 @@ class WorkspaceSummary:
     last_used: datetime
 
 
+def summaries_of(storage: WorkspaceStorage, *, is_quick: bool = False) -> list[WorkspaceSummary]:
+    """``summary_of`` every workspace, newest first, without those that are deleted meanwhile."""
+    found = [summary_of(storage, info, is_quick=is_quick) for info in storage.all()]
+    return [each for each in found if storage.folder_of(each.info).is_workspace]
+
+
 def summary_of(
     storage: WorkspaceStorage, info: WorkspaceInfo, *, is_quick: bool = False
 ) -> WorkspaceSummary:
@@ -82,7 +89,7 @@ def summary_of(
     With *is_quick*, 1,000 changes are counted at most, and the sizes of 2,000 files besides those
     of the history.
     """
-    folder = storage.folder(info.id)
+    folder = storage.folder_of(info)
     limit = _MOST_CHANGES if is_quick else None
     size_bytes, has_more_bytes = _size_bytes(folder, _MOST_FILES if is_quick else None)
     run = RecordedRun.newest(folder)
@@ -103,7 +110,7 @@ def summary_of(
             elif reader.was_applied:
                 state = "applied"
             last_used = reader.head.at
-    except WinkError:
+    except (WinkError, FileNotFoundError):  # the latter: another process is deleting it
         return WorkspaceSummary(
             info=info,
             task=task,
@@ -174,7 +181,7 @@ def remove_finished(storage: WorkspaceStorage, *, now: datetime) -> tuple[str, .
     """
     removed: list[str] = []
     for info in storage.all():
-        folder = storage.folder(info.id)
+        folder = storage.folder_of(info)
         if now - info.created_at < KEPT_AFTER_RUN or not (folder.path / _MARK).exists():
             continue
         with suppress(LedgerError, FilesystemError, UsageError):

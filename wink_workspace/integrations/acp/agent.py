@@ -134,7 +134,7 @@ class AcpAgent:
             session
             for info in storage.all()
             if cwd is None or Path(cwd) == Path(info.source)
-            for session in chats_of(storage.folder(info.id))
+            for session in chats_of(storage.folder_of(info))
         ]
 
     async def _opened_again(
