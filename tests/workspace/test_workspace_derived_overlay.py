@@ -106,3 +106,23 @@ def test_fold_that_is_interrupted_keeps_derived_paths(tmp_path: Path, point: str
         assert workspace.files.read_bytes("node_modules/new/index.js") == b"new\n"
         assert workspace.files.read_bytes("src/__pycache__/new.pyc") == b"new\n"
         assert workspace.files.read_bytes("src/4.py") == b"4\n"
+
+
+@pytest.mark.parametrize("point", ["base-named", "upper-filled", "upper-in-place"])
+def test_fork_whose_first_use_is_interrupted_begins_with_the_small_derived_paths(
+    tmp_path: Path, point: str
+) -> None:
+    with made(tmp_path, PROJECT, mode="overlay") as workspace:
+        workspace.fork("try")
+
+    def interrupt(passed: KillPoint) -> None:
+        if passed == point:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), calling(interrupt):
+        reopened(tmp_path, branch="try")
+    with reopened(tmp_path, branch="try") as fork:
+        assert fork.files.read_bytes(".env") == SECRET
+        fork.files.delete(".env")
+    with reopened(tmp_path, branch="try") as fork:
+        assert not fork.files.exists(".env")

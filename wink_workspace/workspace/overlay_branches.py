@@ -6,6 +6,7 @@
     upper/files/    what this branch changed
     upper/held/     what rollbacks discarded and the history does not have yet
     upper.new/      the layer of a branch that is being made
+    upper.begun     exists until the layer of a new branch has the derived paths of its checkpoint
     work/           needed by the kernel
     index           statuses of the upper layer when the branch was last closed; only a hint
 
@@ -125,12 +126,12 @@ def mount_branch(
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
-    begins = base is None and not _old(folder).is_dir()
     if base is None:
+        if not _old(folder).is_dir():
+            folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _begun(folder).touch()
         base = _begin(folder, writer.store, head, bases, config=config)
-    mounted = _mounted(
-        folder, base, writer, unrecorded=unrecorded, begins=begins, config=config, clock=clock
-    )
+    mounted = _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
     if (
         mounted.tracker.n_visited <= config.fold_above
         or not _is_finished(mounted, writer)
@@ -277,7 +278,6 @@ def _mounted(
     writer: BranchWriter,
     *,
     unrecorded: Unrecorded | None,
-    begins: bool = False,
     config: WorkspaceConfig,
     clock: Clock,
 ) -> MountedBranch:
@@ -287,9 +287,10 @@ def _mounted(
         folder.work.mkdir(mode=0o755, exist_ok=True)
         mount = Mounter.shared().mount(base.lower, folder.upper, folder.work)
         opened.callback(mount.close)
-        if begins:
+        if _begun(folder).exists():
             with DiskTree(mount.path / FILES) as whole:
                 copy_checkpoint(folder.checkpoint, whole)
+            _begun(folder).unlink()
         index, root = load_last_seen(folder.index, writer, unrecorded) or (None, base.tree)
         reports = overlay_support(folder.state_dir).reports_changes
         tracker = OverlayTracker(
@@ -356,6 +357,10 @@ def _newest(writer: BranchWriter) -> LogEntry:
 
 def _old(folder: WorkspaceFolder) -> Path:
     return folder.upper.with_name("upper.old")
+
+
+def _begun(folder: WorkspaceFolder) -> Path:
+    return folder.upper.with_name("upper.begun")
 
 
 def _set_aside(folder: WorkspaceFolder) -> None:
