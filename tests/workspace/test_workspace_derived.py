@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from workspace_support import git
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
-from wink_workspace.errors import ConflictError, SourceTooLargeError, UsageError
+from wink_workspace.errors import ConflictError, LedgerBusyError, SourceTooLargeError, UsageError
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import CallTimes, Ledger, walk
 from wink_workspace.sandbox import ExecRequest
@@ -585,3 +586,27 @@ def test_sparse_file_stays_sparse_through_import_undo_and_fork(tmp_path: Path) -
         assert forked.stat().st_blocks * 512 < 3_000_000
     assert sum(path.stat().st_size for path in folder(tmp_path).ledger.rglob("*")) < 300_000
     assert_fsck_clean(folder(tmp_path).ledger)
+
+
+@pytest.mark.parametrize("point", [KillPoint.CHECKPOINT_COPIED, KillPoint.REF_LOCKED])
+def test_two_processes_that_make_a_fork_of_one_name_do_not_mix_their_derived_paths(
+    tmp_path: Path, form: str, point: KillPoint
+) -> None:
+    with made(tmp_path, PROJECT, mode=form) as workspace:
+        workspace.fork("other")
+        with reopened(tmp_path, branch="other") as other:
+            workspace.commit_edits()
+            other.files.write_bytes(".env", b"OTHER=1\n")
+            refused: list[BaseException | None] = []
+
+            def fork_too(passed: KillPoint) -> None:
+                if passed == point and not refused:
+                    refused.append(None)
+                    with ThreadPoolExecutor() as another:
+                        refused[0] = another.submit(other.fork, "try").exception()
+
+            with calling(fork_too):
+                workspace.fork("try")
+            assert isinstance(refused[0], LedgerBusyError)
+    with reopened(tmp_path, branch="try") as fork:
+        assert fork.files.read_bytes(".env") == SECRET

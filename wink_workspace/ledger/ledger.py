@@ -293,19 +293,34 @@ class Ledger:
         if name == MAIN_BRANCH or self.has_fork(name):
             raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
 
-    def fork(self, name: str, entry: LogEntry) -> Branch:
+    def fork(
+        self, name: str, entry: LogEntry, *, first: Callable[[], object] = lambda: None
+    ) -> Branch:
         """Create a branch at *entry*.
+
+        *first* is called while no other process can make a fork of this name; there is none if it
+        raises.
 
         Raises:
             UsageError: If *name* is taken or invalid.
-            LedgerBusyError: If another process is deleting a fork of this name.
+            LedgerBusyError: If another process is making or deleting a fork of this name.
             LedgerError: If it cannot be written.
         """
         self.check_new_fork(name)
         ref = _ref_of(name)
         self._shared_lock()
         self._delete_files_of_deleted(name)
-        self._refs.move(ref, expected=None, target=entry.id)
+        directory, lock = self._locked(name)
+        try:
+            self.check_new_fork(name)  # another process may have been faster
+            try:
+                first()
+                self._refs.move(ref, expected=None, target=entry.id)
+            except BaseException:
+                _delete_branch_files(directory)
+                raise
+        finally:
+            lock.release()
         return Branch(self.store, ref)
 
     def advance(

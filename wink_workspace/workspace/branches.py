@@ -89,12 +89,16 @@ class Branches:
                 raise EntryMissingError(f"the branch {of!r} has no entry")
             left: tuple[WorkspacePath, ...] = ()
             fork = self._folder.of_branch(name)
-            if self._derived is not None:  # before another process can open the fork
-                left = self._derived.copy_to(fork.checkpoint)
-            self._sandbox.copy_services(fork)
-            if with_runs:
-                copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
-            self._ledger.fork(name, entry)
+
+            def copy_files() -> None:
+                nonlocal left
+                if self._derived is not None:
+                    left = self._derived.copy_to(fork.checkpoint)
+                self._sandbox.copy_services(fork)
+                if with_runs:
+                    copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
+
+            self._ledger.fork(name, entry, first=copy_files)
         return left
 
     def delete(self, name: str) -> None:
