@@ -6,7 +6,17 @@ import random
 from pathlib import Path
 
 import pytest
-from ledger_support import NOW, assert_clean, call, contents, imported, new_ledger, reopened, tree
+from ledger_support import (
+    DIRECTORY,
+    NOW,
+    assert_clean,
+    call,
+    contents,
+    imported,
+    new_ledger,
+    reopened,
+    tree,
+)
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.ledger import Retention
@@ -72,3 +82,18 @@ def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
         root = writer.head.files if writer.head else ""
         assert contents(ledger.store, root) == files
     assert_clean(tmp_path)
+
+
+def test_a_tree_that_another_process_refers_to_during_a_collection_is_kept(tmp_path: Path) -> None:
+    referenced: set[str] = set()
+    files = {"d/f": noise(1, 1_000), "g": b"1"}
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        root = tree(ledger.store, files)
+    with reopened(tmp_path, other_trees=lambda: frozenset(referenced)) as ledger:
+        job = ledger._deleting(Retention(), NOW, with_deltas=True)
+        next(job)
+        referenced.add(root)
+        for _ in job:
+            pass
+        assert contents(ledger.store, root) == {**files, "d": DIRECTORY}

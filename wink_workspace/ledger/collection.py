@@ -84,12 +84,14 @@ class Garbage:
         started: The filesystem's time at which the collection began; a writer that was not there
             then adds nothing that is older.
         with_deltas: Whether to compute new deltas, which takes seconds and is one step.
+        other_trees: Returns further roots to keep; one that does not exist is skipped.
     """
 
     forgotten: Collection[str] = ()
     is_alone: bool
     started: float
     with_deltas: bool = False
+    other_trees: Callable[[], Collection[str]] = tuple
 
     def may_delete(self, object_id: str, used: float) -> bool:
         """Whether an unreachable object may be deleted that was last used at a time."""
@@ -104,7 +106,6 @@ def collecting(
     garbage: Garbage,
     *,
     n_commits: int,
-    trees: Iterable[str] = (),
     steps: Steps = no_steps,
 ) -> Iterator[None]:
     """Join packs and delete garbage. It may be repeated, also after a crash.
@@ -114,7 +115,6 @@ def collecting(
         lock: Excludes moves of refs during a deletion.
         garbage: What may be deleted.
         n_commits: How many commits are kept, for *steps*.
-        trees: Further roots to keep; a root that does not exist is skipped.
         steps: Receives the progress.
 
     Raises:
@@ -124,10 +124,7 @@ def collecting(
     _delete_leftovers(store, garbage)
     kept = {EMPTY_TREE_ID}
     yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
-    for root in trees:
-        if root in store.repository:
-            for _ in _objects_of_tree(store, root, kept):
-                yield
+    yield from _marking_trees(store, garbage, kept)
     loose: list[LooseObject] = []
     for found in store.loose.listed():
         loose.append(found)
@@ -152,7 +149,7 @@ def collecting(
     staying = _except(packs, replaced)
     # Unneeded files first, so that new packs have their space
     packed = _objects_in(staying)
-    yield from _delete_packs(store, lock, unneeded_packs, kept, packed)
+    yield from _delete_packs(store, lock, unneeded_packs, kept, packed, garbage)
     unneeded = yield from _those(
         loose, lambda found: found.id not in kept and garbage.may_delete(found.id, found.used)
     )
@@ -170,7 +167,7 @@ def collecting(
             staying = _except(staying, rewritten) + new
     passed(KillPoint.PACK_WRITTEN)
     packed = _objects_in(staying)
-    yield from _delete_packs(store, lock, replaced, kept, packed)
+    yield from _delete_packs(store, lock, replaced, kept, packed, garbage)
     unneeded = yield from _those(loose, lambda found: found.id in packed)
     yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
     store.forget()
@@ -318,12 +315,17 @@ def _large_replacement(
 
 
 def _delete_packs(
-    store: ObjectStore, lock: DeletionLock, replaced: list[Pack], kept: set[str], packed: set[str]
+    store: ObjectStore,
+    lock: DeletionLock,
+    replaced: list[Pack],
+    kept: set[str],
+    packed: set[str],
+    garbage: Garbage,
 ) -> Iterator[None]:
     lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
     for _ in range(_MAX_TRIES if replaced else 0):
         with lock.exclusively() as is_locked:
-            if is_locked and _is_still_garbage(store, kept, lost):
+            if is_locked and _is_still_garbage(store, kept, lost, garbage):
                 lock.advance()
                 for pack in replaced:
                     store.packs.invalidate(pack.path)
@@ -356,7 +358,8 @@ def _delete_loose(
             return
         with lock.exclusively() as is_locked:
             if is_locked:
-                if not _is_still_garbage(store, kept, {each.id for each in part} - packed):
+                unreachable = {each.id for each in part} - packed
+                if not _is_still_garbage(store, kept, unreachable, garbage):
                     return
                 lock.advance()
                 for found in part:
@@ -368,11 +371,23 @@ def _delete_loose(
         yield
 
 
-def _is_still_garbage(store: ObjectStore, kept: set[str], unreachable: set[str]) -> bool:
-    """Whether no ref leads to *unreachable* objects; completes *kept*."""
+def _is_still_garbage(
+    store: ObjectStore, kept: set[str], unreachable: set[str], garbage: Garbage
+) -> bool:
+    """Whether neither a ref nor another root leads to *unreachable* objects; completes *kept*."""
     for _ in marking(store, kept):
         pass
+    for _ in _marking_trees(store, garbage, kept):
+        pass
     return kept.isdisjoint(unreachable)
+
+
+def _marking_trees(store: ObjectStore, garbage: Garbage, seen: set[str]) -> Iterator[None]:
+    """As ``marking`` for the other roots."""
+    for root in garbage.other_trees():
+        if root not in seen and root in store.repository:
+            for _ in _objects_of_tree(store, root, seen):
+                yield
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:

@@ -92,8 +92,8 @@ class Ledger:
         durable: Whether commits survive a loss of power, not only the death of the process;
             each commit then waits for the device.
         clock: The time, for the text of locks and the retention.
-        other_trees: Called before objects are deleted; returns the roots of trees to keep though
-            no ref leads to them.
+        other_trees: Called whenever objects are about to be deleted; returns the roots of trees to
+            keep though no ref leads to them.
 
     Attributes:
         store: The objects.
@@ -588,7 +588,7 @@ class Ledger:
             is_alone=is_alone,
             started=started,
             with_deltas=with_deltas,
-            trees=self._other_trees(),
+            other_trees=self._other_trees,
             steps=steps,
         )
         self.store.forget()

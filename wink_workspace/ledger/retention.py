@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -142,7 +142,7 @@ def maintaining(
     is_alone: bool,
     started: float,
     with_deltas: bool = False,
-    trees: Collection[str] = (),
+    other_trees: Callable[[], Collection[str]] = tuple,
     steps: Steps = no_steps,
 ) -> Generator[None, None, Maintenance]:
     """Remove entries over the limits, join packs and delete garbage.
@@ -157,7 +157,7 @@ def maintaining(
         is_alone: Whether no other process has the ledger open for writing.
         started: The filesystem's time at a moment at which *is_alone* was so.
         with_deltas: Whether to compute deltas, which takes seconds without a pause.
-        trees: Roots that are always kept, as in ``collecting``.
+        other_trees: Returns roots that are always kept, as in ``Garbage``.
         steps: Receives the progress.
 
     Raises:
@@ -174,12 +174,14 @@ def maintaining(
     for _ in range(_ATTEMPTS):
         kept = yield from _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
-        garbage = Garbage(is_alone=is_alone, started=started, with_deltas=with_deltas)
+        garbage = Garbage(
+            is_alone=is_alone, started=started, with_deltas=with_deltas, other_trees=other_trees
+        )
         if not is_alone:
             garbage.forgotten = yield from _objects_only_in(store, candidates, kept)
         _note_forgotten(store, before, kept, now, reason)
         yield from _remove_others(store, lock, candidates, kept)
-        yield from collecting(store, lock, garbage, n_commits=len(kept), trees=trees, steps=steps)
+        yield from collecting(store, lock, garbage, n_commits=len(kept), steps=steps)
         candidates, size_bytes = (yield from _candidates(store)), (yield from measuring(store))
         if size_bytes <= retention.budget_bytes:
             break
