@@ -38,7 +38,7 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history, open_source
-from wink_workspace.workspace.overlay_branches import _near
+from wink_workspace.workspace.overlay_branches import _is_near
 from wink_workspace.workspace.path_rules import ImportConfig
 from wink_workspace.workspace.source_survey import SourceWalk, Survey, open_survey
 
@@ -516,9 +516,10 @@ def test_a_base_whose_tree_the_history_has_no_more_as_a_whole_is_not_near(
             machine.store.build(whole.store, EMPTY_TREE_ID).release()
         for each in (forgotten, later, *(entry.id for _, entry in walk(whole.store, later))):
             ledger.store.write(*whole.store.repository.read(each))
-        near, changes = _near(machine.store, ledger.store, later)
-        assert near.tree == (EMPTY_TREE_ID if n_others else later)
-        assert bool(changes) == bool(n_others)
+        near = machine.store.nearest(later, ledger.store)
+        assert near is not None
+        assert near.tree == (EMPTY_TREE_ID if n_others else forgotten)
+        assert _is_near(near, later, ledger.store) == bool(n_others)
 
 
 # Garbage collection

@@ -13,17 +13,25 @@ import weakref
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from kill_rig import Server, assert_recovers, copied, staged_calls
 from overlay_files import close_shown
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
+from wink_workspace.ledger import Ledger, Retention, TreeEntry, build
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+from wink_workspace.workspace.bases import Base, BaseStore
+from wink_workspace.workspace.last_seen import forget_last_seen
+from wink_workspace.workspace.overlay_branches import trees_of_bases
 from wink_workspace.workspace.storage import MODE_VARIABLE
 
 MOST_PACKS = 52
@@ -630,3 +638,44 @@ def assert_deletable(directory: Path, name: str) -> None:
         workspace.delete_fork(name)
     left = list((directory / "state/workspaces").rglob(f"{name}*"))
     assert left == []
+
+
+@pytest.mark.parametrize("step", ["nearest", "named"])
+def test_fork_does_not_begin_on_a_base_whose_tree_is_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d0/new.txt": "new", "d1/new.txt": "new"})
+        workspace.fork("try")
+        head = workspace.head.files
+    place = folder(tmp_path)
+    with Ledger(place.ledger, other_trees=lambda: trees_of_bases(place)) as collector:
+        entry = TreeEntry(FileKind.FILE, collector.store.write_blob(b"forgotten"))
+        forgotten = build(collector.store, head, {WorkspacePath(("d2", "forgotten")): entry})
+        collector.store.open_packs.seal()
+        BaseStore(place.state_dir).build(collector.store, forgotten).release()
+        job = collector._deleting(Retention(), datetime.now(UTC), with_deltas=True)
+        next(job)
+
+        def finish() -> None:
+            for _ in job:
+                pass
+
+        real = BaseStore.nearest
+
+        def nearest_then_deleted(*arguments: Any) -> Base | None:
+            found = real(*arguments)
+            assert found is not None
+            assert found.tree == forgotten
+            if step == "nearest":
+                finish()
+            return found
+
+        monkeypatch.setattr(BaseStore, "nearest", nearest_then_deleted)
+        with calling(lambda point: finish() if point is KillPoint.BASE_NAMED else None):
+            branch(tmp_path, "try").close()
+    forget_last_seen(place.of_branch("try").index)  # it is only a hint
+    with branch(tmp_path, "try") as fork:
+        write(fork, {"d3/new.txt": "new"})
+        assert fork.files.read_text("d0/new.txt").text == "new"
+        assert not fork.files.exists("d2/forgotten")

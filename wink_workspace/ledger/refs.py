@@ -78,6 +78,11 @@ class RefMover:
         self._directory = str(repository.directory)
         self._durable = durable
 
+    @property
+    def deletion(self) -> DeletionLock:
+        """Nothing is deleted while it is held."""
+        return self._deletion
+
     def move(
         self, name: str, *, expected: str | None, target: str, spares: SpareFiles | None = None
     ) -> None:

@@ -17,6 +17,7 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
+from .collection import has_lost_objects
 from .commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
 from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .effects import EffectJournal
@@ -258,6 +259,14 @@ class BranchWriter(Branch):
         kept = keep_discarded(self.store, self._refs, what, discard=self._n_discards + 1)
         self._n_discards = max(self._n_discards, kept.discard)
         return kept
+
+    def has_lost_objects(self, tree_id: str, known: str) -> bool:
+        """Whether another process deleted objects of a tree that the tree *known* does not have.
+
+        If not, and if ``other_trees`` of the ledger returns the tree by now, they stay.
+        """
+        with self._refs.deletion:
+            return has_lost_objects(self.store, tree_id, known)
 
     # The pending mark
 

@@ -50,7 +50,6 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
-    TreeChange,
     diff,
     lost_ref,
 )
@@ -127,10 +126,10 @@ def mount_branch(
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
     if base is None:
+        base = _near(folder, writer, head.files, bases, config=config)
         if not _old(folder).is_dir():
-            folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             _begun(folder).touch()
-        base = _begin(folder, writer.store, head, bases, config=config)
+        _begin(folder, writer.store, head, base, config=config)
     mounted = _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
     if (
         mounted.tracker.n_visited <= config.fold_above
@@ -141,14 +140,9 @@ def mount_branch(
     mounted.close()
     _set_aside(folder)
     passed(KillPoint.FOLD_BEGUN)
-    base = _begin(
-        folder,
-        writer.store,
-        head,
-        bases,
-        base=bases.build(writer.store, head.files),
-        config=config,
-    )
+    base = bases.build(writer.store, head.files)
+    _name(folder, base, config=config)
+    _begin(folder, writer.store, head, base, config=config)
     return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
 
 
@@ -173,14 +167,8 @@ def import_overlay(
     try:
         with Ledger(folder.ledger, clock=clock) as ledger:
             entry = begin_history(ledger, imported.tree, imported.report, clock)
-            _begin(
-                folder,
-                ledger.store,
-                entry,
-                bases,
-                base=imported.base,
-                config=WorkspaceConfig(),
-            )
+            _name(folder, imported.base, config=WorkspaceConfig())
+            _begin(folder, ledger.store, entry, imported.base, config=WorkspaceConfig())
         with DiskTree(folder.upper / FILES) as upper:
             copy_derived_of(source, folder.checkpoint, upper, found, wanted)
     finally:
@@ -222,25 +210,18 @@ def _begin(
     folder: WorkspaceFolder,
     store: ObjectStore,
     entry: LogEntry,
-    bases: BaseStore,
+    base: Base,
     *,
-    base: Base | None = None,
     config: WorkspaceConfig,
-) -> Base:
-    """Make the layer of a branch whose files are those of *entry*; the base, still in use."""
-    folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+) -> None:
+    """Make the layer of a branch whose files are those of *entry*, over the base that it names."""
     unfinished = folder.upper.with_name("upper.new")
     for left in (unfinished, folder.work):
         delete_tree(left)
     forget_last_seen(folder.index)
-    if base is None:
-        base, changes = _near(bases, store, entry.files)
-    else:
-        changes = list(diff(store, base.tree, entry.files))
     with ExitStack() as on_error:
         on_error.callback(base.release)
-        write_whole(folder.base, f"{base.name}\n".encode(), durable=config.durable)
-        passed(KillPoint.BASE_NAMED)
+        changes = list(diff(store, base.tree, entry.files))
         owner = base.files.stat()
         for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
             directory.mkdir(mode=0o755)
@@ -255,21 +236,44 @@ def _begin(
         unfinished.rename(folder.upper)
         passed(KillPoint.UPPER_IN_PLACE)
         on_error.pop_all()
+
+
+def _near(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    tree: str,
+    bases: BaseStore,
+    *,
+    config: WorkspaceConfig,
+) -> Base:
+    """A base near *tree*, or else a new one of it; the branch names it."""
+    near = bases.nearest(tree, writer.store)
+    if near is not None and _is_near(near, tree, writer.store):
+        _name(folder, near, config=config)
+        # Otherwise retention deleted a part of its tree before the branch named it
+        if near.tree == tree or not writer.has_lost_objects(near.tree, tree):
+            return near
+    if near is not None:
+        near.release()
+    base = bases.build(writer.store, tree)
+    _name(folder, base, config=config)
     return base
 
 
-def _near(bases: BaseStore, store: ObjectStore, tree: str) -> tuple[Base, list[TreeChange]]:
-    """A base near *tree* with the differences, or else a new one of it."""
-    near = bases.nearest(tree, store)
-    if near is not None:
-        if near.tree == tree:
-            return near, []
-        with suppress(LedgerError):  # the history lacks a part of its tree
-            changes = list(islice(diff(store, near.tree, tree), _MOST_DIFFERENCES + 1))
-            if len(changes) <= _MOST_DIFFERENCES:
-                return near, changes
-        near.release()
-    return bases.build(store, tree), []
+def _is_near(base: Base, tree: str, store: ObjectStore) -> bool:
+    if base.tree == tree:
+        return True
+    with suppress(LedgerError):  # the history lacks a part of the tree of the base
+        changes = islice(diff(store, base.tree, tree), _MOST_DIFFERENCES + 1)
+        return sum(1 for _ in changes) <= _MOST_DIFFERENCES
+    return False
+
+
+def _name(folder: WorkspaceFolder, base: Base, *, config: WorkspaceConfig) -> None:
+    """Let the branch name its base."""
+    folder.branch_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(folder.base, f"{base.name}\n".encode(), durable=config.durable)
+    passed(KillPoint.BASE_NAMED)
 
 
 def _mounted(
