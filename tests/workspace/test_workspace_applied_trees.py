@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from workspace_support import created, state
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.ledger import EMPTY_TREE_ID
 from wink_workspace.workspace import Workspace
@@ -55,3 +59,51 @@ def test_running_apply_is_not_reported_as_interrupted(
         assert seen == [False]
         AppliedTrees(workspace._folder.applied).begin(EMPTY_TREE_ID, EMPTY_TREE_ID)
         assert look(), "no apply is running"
+
+
+def test_fork_that_is_deleted_during_an_apply_does_not_undo_what_the_apply_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion reads the note during the apply, and would write it after that."""
+    deletes, has_read, has_ended = threading.local(), threading.Event(), threading.Event()
+    real = AppliedTrees._read
+
+    def read_then_wait(trees: AppliedTrees) -> Any:
+        note = real(trees)
+        if getattr(deletes, "here", False):
+            has_read.set()
+            has_ended.wait(1)  # in vain if the apply waits for the deletion
+        return note
+
+    def delete(keeper: Workspace) -> None:
+        deletes.here = True
+        keeper.delete_fork("try")
+
+    with ExitStack() as opened:
+        workspace = opened.enter_context(created(tmp_path, {"a": "a"}))
+
+        def branch(name: str) -> Workspace:
+            workspace.fork(name)
+            there = Workspace.open(workspace.info.id, storage=state(tmp_path), branch=name)
+            return opened.enter_context(there)
+
+        fork, keeper = branch("try"), branch("keeper")
+        fork.files.write_text("try", "try")
+        fork.apply()
+        fork.close()
+        workspace.files.write_text("b", "b")
+        monkeypatch.setattr(AppliedTrees, "_read", read_then_wait)
+        another = opened.enter_context(ThreadPoolExecutor())
+
+        def begin_deletion(point: KillPoint) -> None:
+            if point is KillPoint.SOURCE_WRITTEN:
+                deletion.append(another.submit(delete, keeper))
+                assert has_read.wait(10)
+
+        deletion: list[Future[None]] = []
+        with calling(begin_deletion):
+            workspace.apply()
+        has_ended.set()
+        deletion[0].result()
+        assert not workspace.has_unfinished_apply
+        assert set(real(AppliedTrees(workspace._folder.applied)).branches) == {"main"}

@@ -12,9 +12,11 @@ is its commit point. If ``writing`` is set and the lock is free, an apply was in
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +24,7 @@ from typing import Any, Final
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.disk import ledger_failures, write_whole
+from wink_workspace.ledger.lock import LockFile
 
 __all__ = ["AppliedChange", "AppliedTrees"]
 
@@ -147,29 +150,45 @@ class AppliedTrees:
         """The lock of the process that applies something."""
         return self._path.with_name(self._path.name + ".lock")
 
-    # Writing, for the holder of the lock; all methods raise ``LedgerError``
+    # Writing, for the holder of the lock except ``forget``; all methods raise ``LedgerError``
 
     def begin(self, before: str, after: str) -> None:
         """Record that the source is about to be moved from one tree to another."""
-        self._write(_Note(self._read().branches, (before, after)))
+        with self._changing() as note:
+            self._write(_Note(note.branches, (before, after)))
 
     def end(self) -> None:
         """Record that the source is as it was before ``begin``."""
-        self._write(_Note(self._read().branches))
+        with self._changing() as note:
+            self._write(_Note(note.branches))
 
     def add(self, branch: str, applied: AppliedChange) -> None:
         """Record that the source has all that *branch* applied."""
-        note = self._read()
-        others = [entry for entry in note.branches.get(branch, ()) if entry != applied]
-        entries = (*others, applied)[-_MOST_KEPT:]
-        self._write(_Note({**note.branches, branch: entries}))
+        with self._changing() as note:
+            others = [entry for entry in note.branches.get(branch, ()) if entry != applied]
+            entries = (*others, applied)[-_MOST_KEPT:]
+            self._write(_Note({**note.branches, branch: entries}))
 
     def forget(self, branch: str) -> None:
         """Forget a deleted branch; what it applied stays in the source."""
-        note = self._read()
-        if branch in note.branches:
+        if branch not in self._read().branches:
+            return
+        with self._changing() as note:
             kept = {name: entries for name, entries in note.branches.items() if name != branch}
             self._write(_Note(kept, note.writing))
+
+    @contextmanager
+    def _changing(self) -> Generator[_Note]:
+        """The present note; no other process changes it during the block.
+
+        The lock of an apply is not enough: a fork is deleted at any time, and must not wait.
+        """
+        lock = LockFile(self._path.with_name(self._path.name + ".change"))
+        try:
+            lock.lock(fcntl.LOCK_EX)
+            yield self._read()
+        finally:
+            lock.release()
 
     def _write(self, note: _Note) -> None:
         branches = {
