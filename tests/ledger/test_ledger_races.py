@@ -19,7 +19,7 @@ from ledger_support import (
 )
 
 from wink_workspace._kill_points import KillPoint, calling
-from wink_workspace.ledger import Retention
+from wink_workspace.ledger import BranchWriter, Retention
 
 
 def noise(seed: int, n_bytes: int) -> bytes:
@@ -97,3 +97,18 @@ def test_a_tree_that_another_process_refers_to_during_a_collection_is_kept(tmp_p
         for _ in job:
             pass
         assert contents(ledger.store, root) == {**files, "d": DIRECTORY}
+
+
+def test_discards_of_two_processes_have_different_numbers(tmp_path: Path) -> None:
+    with new_ledger(tmp_path) as ledger, reopened(tmp_path) as other, ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"0"}))
+
+        def discard(branch: BranchWriter, n: int) -> None:
+            files = tree(branch.store, {"f": b"%d" % n})
+            branch.discard(files, reason="rolled back", call_id=f"call-{n}", at=NOW)
+
+        with other.write("other") as fork:
+            for n in range(2):
+                discard(writer, 2 * n)
+                discard(fork, 2 * n + 1)
+        assert sorted(each.discard for each in ledger.discarded()) == [1, 2, 3, 4]

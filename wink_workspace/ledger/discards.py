@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -138,8 +138,10 @@ class Discarded:
     dropped: Dropped
 
 
-def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard: int) -> Discarded:
-    """Keep *what* under a ref, as number *discard*; what is kept already is not kept twice.
+def keep_discarded(
+    store: ObjectStore, refs: RefMover, what: Discard, *, number: Callable[[], int]
+) -> Discarded:
+    """Keep *what* under a ref, with a new *number*; what is kept already is not kept twice.
 
     Raises:
         LedgerError: If it cannot be written.
@@ -147,7 +149,7 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
     for ref in _ref_names(what.call_id, what.at):
         commit_id = store.repository.ref(ref)
         if commit_id is None:
-            commit_id = _write_discard(store, what, discard)
+            commit_id = _write_discard(store, what, number())
             store.sync()
             refs.move(ref, expected=None, target=commit_id)
             return discarded_at(store, ref, commit_id)

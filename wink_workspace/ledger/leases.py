@@ -11,6 +11,8 @@ owner renews it with each step. It expires, so that a process without calls bloc
 
 ``WrittenTotal`` counts what all writers add, so that each knows how the ledger grows without
 measuring it.
+
+``DiscardNumbers`` gives each discard of any branch a number of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from wink_workspace.clock import SYSTEM_CLOCK
 from .disk import ledger_failure, ledger_failures
 from .lock import LockFile
 
-__all__ = ["DeletionLock", "MaintenanceLease", "WrittenTotal"]
+__all__ = ["DeletionLock", "DiscardNumbers", "MaintenanceLease", "WrittenTotal"]
 
 _EXPIRES_AFTER: Final = timedelta(seconds=10)
 _MOST_BYTES: Final = 200
@@ -177,6 +179,32 @@ class WrittenTotal:
         """Close the file."""
         if self._file is not None:
             self._file.release()
+
+
+class DiscardNumbers:
+    """The number of the newest discard of all branches, kept in a file.
+
+    A damaged file counts as 0, and on a full disk another process may use the same number.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def following(self, known: int) -> int:
+        """A number that is higher than *known*, and than each that any process got before."""
+        file = LockFile(self._path)
+        try:
+            file.lock(fcntl.LOCK_EX)
+            with suppress(ValueError, OSError):
+                known = max(known, int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0"))
+            with suppress(OSError):  # the disk is full
+                os.pwrite(file.fd, b"%020d" % (known + 1), 0)
+        finally:
+            file.release()
+        return known + 1
 
 
 class MaintenanceLease:

@@ -10,7 +10,7 @@
     wink/open/                      new objects, see ``open_packs``
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
     wink/deletion, maintenance      see ``leases``
-    wink/written                    see ``leases``
+    wink/written, wink/discards     see ``leases``
 
 ``Ledger`` opens them. ``Branch`` reads without a lock, ``BranchWriter`` appends.
 """  # language: allow, wink/lines is a name on disk

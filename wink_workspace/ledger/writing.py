@@ -23,6 +23,7 @@ from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_
 from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
+from .leases import DiscardNumbers
 from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import CallTimes, PendingMark, PendingMarks
@@ -89,6 +90,7 @@ class BranchWriter(Branch):
         self._marks = PendingMarks(directory / "pending", durable=store.durable)
         self._begun: PendingMark | None = None
         self._n_discards: int | None = None
+        self._discard_numbers = DiscardNumbers(store.repository.directory / "wink" / "discards")
         self._skips: list[tuple[int, str]] = []
         self.effects = EffectJournal(directory / "effects", durable=store.durable)
 
@@ -244,8 +246,6 @@ class BranchWriter(Branch):
             found_after = (0, EMPTY_TREE_ID)
             if self.head is not None:
                 found_after = (self.head.number, self.head.files)
-        if self._n_discards is None:
-            self._n_discards = last_discard_number(self.store)
         number, base = found_after
         what = Discard(
             files=files,
@@ -256,9 +256,13 @@ class BranchWriter(Branch):
             at=at,
             dropped=dropped or Dropped(),
         )
-        kept = keep_discarded(self.store, self._refs, what, discard=self._n_discards + 1)
-        self._n_discards = max(self._n_discards, kept.discard)
-        return kept
+        return keep_discarded(self.store, self._refs, what, number=self._new_discard_number)
+
+    def _new_discard_number(self) -> int:
+        if self._n_discards is None:
+            self._n_discards = last_discard_number(self.store)
+        self._n_discards = self._discard_numbers.following(self._n_discards)
+        return self._n_discards
 
     def has_lost_objects(self, tree_id: str, known: str) -> bool:
         """Whether another process deleted objects of a tree that the tree *known* does not have.
