@@ -112,3 +112,20 @@ def test_discards_of_two_processes_have_different_numbers(tmp_path: Path) -> Non
                 discard(writer, 2 * n)
                 discard(fork, 2 * n + 1)
         assert sorted(each.discard for each in ledger.discarded()) == [1, 2, 3, 4]
+
+
+def test_an_object_is_found_while_its_open_pack_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_ledger(tmp_path) as ledger, reopened(tmp_path) as other:
+        blob = other.store.write_blob(b"new")
+        other.store.flush()
+        repository = ledger.store.repository
+        real = repository.open_packs.find_others
+
+        def seal_first() -> None:
+            other.store.open_packs.seal()
+            real()
+
+        monkeypatch.setattr(repository.open_packs, "find_others", seal_first)
+        assert blob in repository

@@ -257,7 +257,11 @@ class GitRepository:
         if object_id in self.open_packs or self._git.odb.exists(object_id):
             return True
         self.open_packs.find_others()
-        return object_id in self.open_packs or object_id in self.loose.deltas
+        return (
+            object_id in self.open_packs
+            or object_id in self.loose.deltas
+            or self._git.odb.exists(object_id)  # its open pack may have been sealed in between
+        )
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """An object's kind and its whole content.
