@@ -655,6 +655,25 @@ def test_a_base_of_which_a_process_uses_the_damaged_files_stays_for_that_process
     assert machine.bases == []
 
 
+def test_a_base_that_another_process_has_made_again_during_the_check_stays(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = machine.imported().base
+    damaged(base, "missing")
+    base.release()
+    real, again = Base.has_changed, [machine.imported]
+
+    def make_again_after(checked: Base) -> bool:
+        has_changed = real(checked)
+        if again:
+            assert again.pop()().base.name == base.name
+        return has_changed
+
+    monkeypatch.setattr(Base, "has_changed", make_again_after)
+    machine.store.verify()
+    assert base.name in machine.bases
+
+
 def test_the_first_use_after_a_restart_checks_every_file(machine: Machine) -> None:
     for n in range(200):  # more than a sample
         (machine.source / "many").mkdir(exist_ok=True)

@@ -117,6 +117,7 @@ class Base:
     def __init__(self, tree: str, path: Path, lock: int) -> None:
         self.tree = tree
         self.path = path
+        self._lock = lock
         self._finalizer = weakref.finalize(self, os.close, lock)
 
     @property
@@ -186,6 +187,14 @@ class Base:
             return build_directories(_TreeHashes(), directories) != self.tree
         except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it still has its name; another process may have retired it."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self.path / "lock").stat())
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Stop using it; may be called again."""
@@ -455,8 +464,9 @@ class BaseStore:
                 continue
             if base.has_changed() or (contents and base.has_other_contents()):
                 damaged.append(path.name)
-                with self._claimed(), suppress(FileNotFoundError):  # another process was faster
-                    self._retire(path)
+                with self._claimed():
+                    if base.is_in_place:  # otherwise another process has retired it
+                        self._retire(path)
             base.release()
         return tuple(damaged)
 
