@@ -11,6 +11,7 @@ from workspace_support import created, state, tree_of, write
 
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
 from wink_workspace.filesystem.disk.filling import NewTree
+from wink_workspace.ledger import Ledger
 from wink_workspace.ledger.repository import GitRepository
 from wink_workspace.workspace import Workspace, WorkspaceReader
 from wink_workspace.workspace.storage import delete_tree
@@ -183,4 +184,14 @@ def test_a_workspace_whose_fork_is_open_is_not_deleted(tmp_path: Path) -> None:
         with pytest.raises(LedgerBusyError):
             Workspace.delete(which, storage=state(tmp_path))
     Workspace.delete(which, storage=state(tmp_path))
+    assert list(state(tmp_path).all()) == []
+
+
+def test_a_workspace_is_deleted_though_another_process_has_just_deleted_a_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with created(tmp_path, {"a": "a"}) as workspace:
+        workspace.fork("try")
+    monkeypatch.setattr(Ledger, "forks", lambda _: ("gone", "try"))
+    Workspace.delete(workspace.info.id, storage=state(tmp_path))
     assert list(state(tmp_path).all()) == []

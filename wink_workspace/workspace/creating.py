@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import FilesystemError, LedgerError, UsageError
-from wink_workspace.ledger import MAIN_BRANCH, Ledger
+from wink_workspace.errors import EntryMissingError, FilesystemError, LedgerError, UsageError
+from wink_workspace.ledger import Ledger
 
 from .bases import collect_bases
 from .git_copies import GitCopies, copy_git
@@ -97,6 +98,8 @@ def delete_workspace(which: str, storage: WorkspaceStorage) -> None:
 
 def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
     with Ledger(folder.ledger) as ledger:
-        for branch in (MAIN_BRANCH, *ledger.forks()):
-            ledger.write(branch)
+        ledger.write()
+        for fork in ledger.forks():
+            with suppress(EntryMissingError):  # another process has just deleted it
+                ledger.write(fork)
         storage.remove(folder)
