@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -139,3 +140,12 @@ def test_creation_in_place_that_ends_while_another_one_looks_blocks_that_one(
         with pytest.raises((LedgerBusyError, UsageError), match=f"{project}"):
             Workspace.create(project, storage=storage(tmp_path), mode="in_place")
     assert len(folders(tmp_path)) == 1
+
+
+def test_leftover_of_a_killed_probe_for_overlays_is_deleted_later(tmp_path: Path) -> None:
+    root = tmp_path / "state/workspaces"
+    for name in (".wink-overlay-dead", ".wink-overlay-alive"):
+        (root / name / "work/work").mkdir(parents=True)
+    os.utime(root / ".wink-overlay-dead", (0, 0))
+    assert storage(tmp_path).sweep() == 0
+    assert folders(tmp_path) == {".wink-overlay-alive"}

@@ -54,7 +54,11 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.filesystem.overlay.mounting import OverlaySupport, overlay_support
+from wink_workspace.filesystem.overlay.mounting import (
+    PROBE_PREFIX,
+    OverlaySupport,
+    overlay_support,
+)
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 
 from .path_rules import PathRules
@@ -76,6 +80,8 @@ MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
 _VERSION: Final = 2
 _OLDEST_VERSION: Final = 1
 """What ``about.json`` says of a workspace that older programs can open, too."""
+
+_LONGEST_PROBE_S: Final = 3_600
 
 _log = logging.getLogger(__name__)
 
@@ -453,7 +459,16 @@ class WorkspaceStorage:
                 _log.warning("cannot delete the unfinished workspace %s: %s", folder.path, error)
             finally:
                 owner.release()
+        self._delete_probes()
         return n_deleted
+
+    def _delete_probes(self) -> None:
+        """Delete what processes left that were killed while they looked for overlays."""
+        before = self._clock.now().timestamp() - _LONGEST_PROBE_S
+        for path in self._root.glob(f"{PROBE_PREFIX}*"):
+            with suppress(FileNotFoundError, FilesystemError):  # its process is just deleting it
+                if path.stat().st_mtime < before:
+                    delete_tree(path)
 
     @contextmanager
     def _locked_claims(self) -> Generator[None]:

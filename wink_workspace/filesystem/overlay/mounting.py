@@ -34,7 +34,17 @@ from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has no
 
 from wink_workspace.errors import MountError, UsageError
 
-__all__ = ["FILES", "Mounter", "OverlayMount", "OverlaySupport", "overlay_support"]
+__all__ = [
+    "FILES",
+    "PROBE_PREFIX",
+    "Mounter",
+    "OverlayMount",
+    "OverlaySupport",
+    "overlay_support",
+]
+
+PROBE_PREFIX: Final = ".wink-overlay-"
+"""The beginning of the names of the directories in which ``overlay_support`` makes a mount."""
 
 FILES: Final = "files"
 """The directory of a mount that has the files of a workspace."""
@@ -418,7 +428,7 @@ def overlay_support(directory: Path) -> OverlaySupport:
 
 def _probed(directory: Path) -> OverlaySupport:
     try:
-        with tempfile.TemporaryDirectory(prefix=".wink-overlay-", dir=directory) as folder:
+        with tempfile.TemporaryDirectory(prefix=PROBE_PREFIX, dir=directory) as folder:
             lower, upper, work = (Path(folder, name) for name in ("lower", "upper", "work"))
             for path in (lower / FILES / "emptied", upper / FILES, work):
                 path.mkdir(parents=True)
