@@ -129,3 +129,27 @@ def test_an_object_is_found_while_its_open_pack_is_sealed(
 
         monkeypatch.setattr(repository.open_packs, "find_others", seal_first)
         assert blob in repository
+
+
+def test_what_an_interrupted_maintenance_left_is_deleted_though_others_write(
+    tmp_path: Path,
+) -> None:
+    retention = Retention(budget_bytes=200_000)
+    with new_ledger(tmp_path) as ledger, reopened(tmp_path) as other, ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"0"}))
+        for n in range(40):
+            call(writer, tree(ledger.store, {"f": noise(n, 10_000)}))
+        ledger.store.open_packs.seal()
+        ledger._deletion.wait_for_next_tick()
+        with other.write("other"):
+
+            def interrupt(point: KillPoint) -> None:
+                if point is KillPoint.BOUNDARY_MOVED:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt), calling(interrupt):
+                ledger.maintain(retention)
+            assert ledger.disk_bytes() > retention.budget_bytes
+            assert ledger.maintain(retention).n_entries_forgotten == 0
+            assert ledger.disk_bytes() <= retention.budget_bytes
+    assert_clean(tmp_path)

@@ -31,7 +31,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import LedgerError, UsageError
+from wink_workspace.errors import (
+    EntryMissingError,
+    LedgerDamagedError,
+    LedgerError,
+    UsageError,
+)
 from wink_workspace.wording import counted
 
 from .collection import (
@@ -396,12 +401,22 @@ def _commits_to_keep(
 def _objects_only_in(
     store: ObjectStore, candidates: dict[str, _Candidate], kept: dict[str, _Candidate]
 ) -> Generator[None, None, set[str]]:
-    """The objects of the commits that are to be removed; some may belong to kept ones, too."""
+    """The objects of the commits that are to be removed; some may belong to kept ones, too.
+
+    With them, what interrupted maintenance left of commits that it removed.
+    """
     found: set[str] = set()
     for name, candidate in candidates.items():
         if name not in kept:
             for _ in objects_of(store, candidate.id, found):
                 yield
+    for end in store.repository.boundary():
+        following = parse_commit(end, store.read(end, "commit")).parent
+        with suppress(LedgerDamagedError, EntryMissingError):  # the rest is deleted
+            while following is not None and following not in found:
+                for _ in objects_of(store, following, found):
+                    yield
+                following = parse_commit(following, store.read(following, "commit")).parent
     return found
 
 
