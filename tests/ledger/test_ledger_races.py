@@ -75,6 +75,7 @@ def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
             return real(retention, ends)
 
         with monkeypatch.context() as slowly:
+            # The other process works between two steps of one method
             slowly.setattr(ledger, "_has_measured", measure_slowly)
             ledger.maintain_if_due(Retention(), seconds=0)
         while ledger._job is not None:

@@ -75,9 +75,9 @@ def test_fork_that_is_deleted_during_an_apply_does_not_undo_what_the_apply_recor
             has_ended.wait(1)  # in vain if the apply waits for the deletion
         return note
 
-    def delete(keeper: Workspace) -> None:
+    def delete(other: Workspace) -> None:
         deletes.here = True
-        keeper.delete_fork("try")
+        other.delete_fork("try")
 
     with ExitStack() as opened:
         workspace = opened.enter_context(created(tmp_path, {"a": "a"}))
@@ -87,17 +87,18 @@ def test_fork_that_is_deleted_during_an_apply_does_not_undo_what_the_apply_recor
             there = Workspace.open(workspace.info.id, storage=state(tmp_path), branch=name)
             return opened.enter_context(there)
 
-        fork, keeper = branch("try"), branch("keeper")
+        fork, other = branch("try"), branch("other")
         fork.files.write_text("try", "try")
         fork.apply()
         fork.close()
         workspace.files.write_text("b", "b")
+        # The deletion waits between its read and its write
         monkeypatch.setattr(AppliedTrees, "_read", read_then_wait)
         another = opened.enter_context(ThreadPoolExecutor())
 
         def begin_deletion(point: KillPoint) -> None:
             if point is KillPoint.SOURCE_WRITTEN:
-                deletion.append(another.submit(delete, keeper))
+                deletion.append(another.submit(delete, other))
                 assert has_read.wait(10)
 
         deletion: list[Future[None]] = []

@@ -493,6 +493,7 @@ def test_a_base_that_is_collected_while_the_nearest_one_is_looked_for_is_passed_
     base = machine.imported().base
     listed = list(machine.store._all())
     gone = base.path.with_name(f"{base.name[:-40]}{'0' * 40}")
+    # As listed before another process retired it
     monkeypatch.setattr(BaseStore, "_all", lambda _: iter([gone, *listed]))
     (machine.source / "new").write_text("x")
     with Ledger(machine.ledger) as ledger:

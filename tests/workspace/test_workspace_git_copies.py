@@ -94,6 +94,7 @@ def test_copy_that_another_process_has_just_deleted_is_passed_over(
             shutil.rmtree(path)
         return real(path, how)
 
+    # Between the list and the lock
     monkeypatch.setattr(git_copies, "_locked", lock_later)
     GitCopies(storage.state_dir).collect()
     assert len(listed) == 2

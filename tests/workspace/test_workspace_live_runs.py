@@ -16,6 +16,8 @@ import pytest
 
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.errors import UsageError
+
+# To name another process as the owner of a run
 from wink_workspace.ledger.lock import _start_of
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import (
@@ -293,6 +295,7 @@ def test_run_that_ends_while_it_is_stopped_has_ended(
         process.wait()
         return real(pid)
 
+    # Between two looks at the process
     monkeypatch.setattr(live_runs, "_ignores_interrupts", look_later)
     with pytest.raises(UsageError, match="has ended"):
         run.stop()

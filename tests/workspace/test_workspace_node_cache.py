@@ -130,6 +130,7 @@ def test_a_base_that_another_process_deletes_during_a_collection_is_passed_over(
                 assert large._delete(large._path(files))
             return n_bytes
 
+        # While the collection looks at one base after the other
         monkeypatch.setattr(NodeCache, "_size_bytes", size_of_deleted)
         node.add(trees[-1], base_of(workspace))
         assert [node.has(each) for each in trees] == [False, False, True]
