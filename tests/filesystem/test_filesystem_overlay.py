@@ -69,6 +69,7 @@ def test_a_full_disk_is_not_remembered_as_a_filesystem_without_overlays(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
+        # What this process found out for the filesystem of the test
         patch.setattr("wink_workspace.filesystem.overlay.mounting._support", {})
         with monkeypatch.context() as disk:
             disk.setattr(tempfile, "mkdtemp", full)

@@ -46,7 +46,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.collection import joining, measuring
 from wink_workspace.ledger.loose import run_steps
-from wink_workspace.ledger.packs import SETTLED
+from wink_workspace.ledger.packs import ENDED_CALLS
 from wink_workspace.ledger.repository import GitRepository
 
 KIB = 1_024
@@ -544,6 +544,7 @@ def test_what_ended_calls_left_in_a_full_pack_is_deleted_beside_other_writers(
     ledger, tmp_path, monkeypatch
 ) -> None:
     """It is in the open pack of another process when its entry is forgotten."""
+    # Otherwise this takes 2,000 objects
     monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 50)
     with ledger.write() as writer:
         ledger.fork("other", imported(writer, {"f": b"1"}))
@@ -566,12 +567,12 @@ def test_packs_are_joined_apart_from_those_with_objects_of_calls_in_progress(led
     store = ledger.store
     for n in range(4):
         store.write_blob(b"ended %d" % n)
-        for _ in store.open_packs.sealing(is_settled=n < 2):
+        for _ in store.open_packs.sealing(is_idle=n < 2):
             pass
     run_steps(joining(store, ledger._deletion.filesystem_time()))
     joined = sorted(store.packs.listed(), key=lambda pack: pack.made)
     assert [len(pack.disk_bytes) for pack in joined] == [2, 2]
-    assert joined[0].made == SETTLED
+    assert joined[0].made == ENDED_CALLS
     assert joined[1].made > time.time() - 60
 
 

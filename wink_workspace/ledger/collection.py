@@ -34,7 +34,7 @@ from .large_packs import is_large_pack
 from .leases import DeletionLock
 from .loose import LooseObject, run_steps
 from .objects import ObjectStore
-from .packs import OBJECTS_PER_STEP, SETTLED, Pack, is_shared
+from .packs import ENDED_CALLS, OBJECTS_PER_STEP, Pack, is_shared
 from .repacking import Source, repacking, repacking_large
 
 __all__ = [
@@ -282,7 +282,7 @@ def _replacement(
     if garbage.with_deltas:
         store.packs.note_deltas(new[0].path)
     spared = [each.pack.made for each in replaced if each.pack and not kept.issuperset(each.ids)]
-    store.packs.set_made(new[0].path, max(spared, default=SETTLED))
+    store.packs.set_made(new[0].path, max(spared, default=ENDED_CALLS))
     return new[:1]
 
 

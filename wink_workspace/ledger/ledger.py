@@ -488,8 +488,8 @@ class Ledger:
             LedgerError: As ``maintain``.
         """
         if self._sealing is None and self.store.open_packs.is_full:
-            is_settled = not self._has_call_in_progress()
-            self._sealing = self.store.open_packs.sealing(is_settled=is_settled)
+            is_idle = not self._has_call_in_progress()
+            self._sealing = self.store.open_packs.sealing(is_idle=is_idle)
         n_bytes = self.store.written_bytes - self._noted_bytes
         is_due = self._maybe_due or n_bytes > retention.budget_bytes // _NOTED_AFTER_PART
         if not is_due and self._sealing is self._measuring is self._job is None:

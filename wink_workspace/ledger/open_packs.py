@@ -40,8 +40,8 @@ from .disk import file_sizes, ledger_failure, ledger_failures, sync
 from .lock import LockFile
 from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import (
+    ENDED_CALLS,
     PACK_HEADER,
-    SETTLED,
     TYPE_OF_KIND,
     Packs,
     entry_header,
@@ -400,10 +400,10 @@ class OpenPacks:
 
     # Sealing
 
-    def sealing(self, *, is_settled: bool = False) -> Iterator[None]:
+    def sealing(self, *, is_idle: bool = False) -> Iterator[None]:
         """Make this writer's open packs ordinary packs; pauses often, and may be abandoned.
 
-        Objects that are added meanwhile go to a new open pack. *is_settled* is whether no call is
+        Objects that are added meanwhile go to a new open pack. *is_idle* is whether no call is
         in progress, so that objects to which no ref leads are garbage at once.
 
         Raises:
@@ -421,8 +421,8 @@ class OpenPacks:
                 continue
             with ledger_failures("an open pack cannot be sealed"):
                 index = yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
-            if is_settled and index is not None:
-                self._packs.set_made(index, SETTLED)
+            if is_idle and index is not None:
+                self._packs.set_made(index, ENDED_CALLS)
             self._full.pop(0).close()
 
     def seal(self) -> None:

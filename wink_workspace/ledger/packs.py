@@ -59,7 +59,7 @@ _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
 OBJECTS_PER_STEP: Final = 256
 """After how many objects of a pack maintenance may pause."""
-SETTLED: Final = 0.0
+ENDED_CALLS: Final = 0.0
 """The time of a pack with objects of ended calls only."""
 KEEP: Final = ".keep"
 """The suffix of git's mark for a pack that is not rewritten."""
@@ -74,7 +74,7 @@ class Pack:
 
     ``path`` is that of its index. ``made`` is the filesystem's time at which it was written; until
     ``collection`` no longer spares it, a call in progress may use objects that no ref leads to.
-    It is ``SETTLED`` if none does.
+    It is ``ENDED_CALLS`` if none does.
     ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id, in the
     order of the file.
     """
