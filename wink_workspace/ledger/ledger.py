@@ -240,7 +240,7 @@ class Ledger:
                 raise self._missing_fork(name)
             if lock.owner_died:
                 self._delete_stale_locks(ref)
-            self.store.open_packs.seal_dead()
+            self._seal_dead()
             writer = BranchWriter(
                 self.store,
                 ref,
@@ -253,6 +253,15 @@ class Ledger:
             raise
         self._writers = [*(each for each in self._writers if each.is_held), writer]
         return writer
+
+    def _seal_dead(self) -> None:
+        """Seal what dead writers left; on a full disk it waits, so that deleting makes room."""
+        try:
+            self.store.open_packs.seal_dead()
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("New objects cannot be packed: %s", error)
 
     def _locked(self, name: str) -> tuple[Path, WriterLock]:
         """The directory of a branch, and its writer lock, which is taken."""
@@ -639,11 +648,11 @@ class Ledger:
                 shutil.rmtree(directory, ignore_errors=True)
         try:
             self.store.open_packs.seal()
-            self.store.open_packs.seal_dead()
         except LedgerError as error:
             if not is_disk_full(error):
                 raise
             _log.warning("New objects cannot be packed: %s", error)
+        self._seal_dead()
         now = self._clock.now()
         try:
             with (
