@@ -23,7 +23,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -240,7 +240,8 @@ class Ledger:
                 raise self._missing_fork(name)
             if lock.owner_died:
                 self._delete_stale_locks(ref)
-            self._seal_dead()
+            with _full_disk_delays_packing():
+                self.store.open_packs.seal_dead()
             writer = BranchWriter(
                 self.store,
                 ref,
@@ -253,15 +254,6 @@ class Ledger:
             raise
         self._writers = [*(each for each in self._writers if each.is_held), writer]
         return writer
-
-    def _seal_dead(self) -> None:
-        """Seal what dead writers left; on a full disk it waits, so that deleting makes room."""
-        try:
-            self.store.open_packs.seal_dead()
-        except LedgerError as error:
-            if not is_disk_full(error):
-                raise
-            _log.warning("New objects cannot be packed: %s", error)
 
     def _locked(self, name: str) -> tuple[Path, WriterLock]:
         """The directory of a branch, and its writer lock, which is taken."""
@@ -541,13 +533,9 @@ class Ledger:
 
     def _has_sealed(self, ends: float) -> bool:
         """Seal the open pack until *ends*; return whether that is done, or has to wait."""
-        try:
+        with _full_disk_delays_packing():
             return self._continue(self._sealing or iter(()), ends)
-        except LedgerError as error:
-            if not is_disk_full(error):
-                raise
-            _log.warning("New objects cannot be packed yet: %s", error)
-            return True  # deleting history may make room; the next sealing does it
+        return True
 
     def _has_measured(self, retention: Retention, ends: float) -> bool:
         """Measure the size until *ends* if it must be known; return whether it is."""
@@ -646,13 +634,9 @@ class Ledger:
                         self._delete_files_of_deleted(directory.name)
             elif directory.name != MAIN_BRANCH:
                 shutil.rmtree(directory, ignore_errors=True)
-        try:
-            self.store.open_packs.seal()
-        except LedgerError as error:
-            if not is_disk_full(error):
-                raise
-            _log.warning("New objects cannot be packed: %s", error)
-        self._seal_dead()
+        for seal in (self.store.open_packs.seal, self.store.open_packs.seal_dead):
+            with _full_disk_delays_packing():
+                seal()
         now = self._clock.now()
         try:
             with (
@@ -670,6 +654,17 @@ class Ledger:
         finally:
             self._lease.end()
             self.store.forget()
+
+
+@contextmanager
+def _full_disk_delays_packing() -> Generator[None]:
+    """Log a full disk: deleting history may make room, and the next sealing does the rest."""
+    try:
+        yield
+    except LedgerError as error:
+        if not is_disk_full(error):
+            raise
+        _log.warning("New objects cannot be packed yet: %s", error)
 
 
 def _delete_branch_files(directory: Path) -> None:

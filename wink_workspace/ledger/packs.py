@@ -72,9 +72,9 @@ _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 class Pack:
     """A pack.
 
-    ``path`` is that of its index. ``made`` is the filesystem's time at which it was written; until
-    ``collection`` no longer spares it, a call in progress may use objects that no ref leads to.
-    It is ``ENDED_CALLS`` if none does.
+    ``path`` is that of its index. ``made`` is the filesystem's time at which it was written: a call
+    in progress may use objects of a new pack to which no ref leads. It is ``ENDED_CALLS`` if no
+    call in progress does.
     ``disk_bytes`` and ``offsets`` have each object's size in the file and its offset, by id, in the
     order of the file.
     """
