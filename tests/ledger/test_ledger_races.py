@@ -115,6 +115,22 @@ def test_discards_of_two_processes_have_different_numbers(tmp_path: Path) -> Non
         assert sorted(each.discard for each in ledger.discarded()) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("damaged", [b"", b"garbage", b"\xff" * 20, b"-7", b"0" * 4_000])
+def test_discards_have_new_numbers_though_their_file_is_damaged(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    for n in range(1, 4):
+        with reopened(tmp_path) if n > 1 else new_ledger(tmp_path) as ledger:
+            with ledger.write() as writer:
+                if n == 1:
+                    imported(writer, {"f": b"0"})
+                files = tree(ledger.store, {"f": b"%d" % n})
+                writer.discard(files, reason="rolled back", call_id=f"call-{n}", at=NOW)
+            assert [each.discard for each in ledger.discarded()].count(n) == 1
+            assert len(ledger.discarded()) == n
+        (tmp_path / "ledger.git/wink/discards").write_bytes(damaged)
+
+
 def test_an_object_is_found_while_its_open_pack_is_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
