@@ -244,15 +244,6 @@ class MaintenanceLease:
         finally:
             file.release()
 
-    @property
-    def is_mine(self) -> bool:
-        """Whether no other process has taken it over since the last step."""
-        file = LockFile(self._path)
-        try:
-            return self._read(file)[0] == self._name
-        finally:
-            file.release()
-
     def end(self) -> None:
         """Give the lease back, if this process has it."""
         file = LockFile(self._path)

@@ -500,10 +500,6 @@ class Ledger:
         if self._sealing is not None and self._has_sealed(ends):
             self._sealing = None
             self._maybe_due = True
-        lease = self._lease
-        if self._job is not None and not lease.is_mine:
-            self._abandon_job()
-            self._measured_at = -math.inf
         if not self._has_measured(retention, ends):
             return
         is_over = self._is_over(retention)
@@ -511,6 +507,7 @@ class Ledger:
             return
         now = self._clock.now()
         is_urgent = is_over and self._is_far_over(retention)
+        lease = self._lease
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
                 self._abandon_job()
