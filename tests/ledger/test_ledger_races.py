@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pytest
 from ledger_support import (
@@ -19,7 +22,8 @@ from ledger_support import (
 )
 
 from wink_workspace._kill_points import KillPoint, calling
-from wink_workspace.ledger import BranchWriter, Retention
+from wink_workspace.ledger import BranchWriter, Retention, open_packs
+from wink_workspace.ledger.open_packs import OpenPacks
 
 
 def noise(seed: int, n_bytes: int) -> bytes:
@@ -146,6 +150,34 @@ def test_an_object_is_found_while_its_open_pack_is_sealed(
 
         monkeypatch.setattr(repository.open_packs, "find_others", seal_first)
         assert blob in repository
+
+
+def test_threads_with_a_ledger_each_share_the_files_of_open_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them opens a file while another, its last user, is closing it."""
+    with new_ledger(tmp_path) as ledger:
+        blob = ledger.store.write_blob(b"new")
+        ledger.store.flush()
+        directory, packs = tmp_path / "ledger.git/wink/open", ledger.store.packs
+
+        def read(n_reads: int) -> set[bytes]:
+            found: set[bytes] = set()
+            for _ in range(n_reads):
+                others = OpenPacks(directory, packs)
+                others.find_others()
+                found.add(others.read(blob)[1])
+                others.close()
+            return found
+
+        interval_s = sys.getswitchinterval()
+        monkeypatch.setattr(open_packs, "_data_files", WeakValueDictionary())  # not the writer's
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(3) as threads:
+                assert list(threads.map(read, [300] * 3)) == [{b"new"}] * 3
+        finally:
+            sys.setswitchinterval(interval_s)
 
 
 def test_what_an_interrupted_maintenance_left_is_deleted_though_others_write(

@@ -29,7 +29,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError
@@ -71,15 +71,15 @@ Like: TypeAlias = tuple[str, bytes]
 
 
 class _DataFile:
-    """The open data file of a pack; closed with its last user."""
+    """The open data file of a pack; closed with its last user.
+
+    Not in ``__del__``: weak references are cleared after that, so another thread could be given a
+    file that is being closed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        fd = getattr(self, "fd", -1)
-        if fd >= 0:
-            os.close(fd)
+        finalize(self, os.close, self.fd)
 
 
 _data_files: WeakValueDictionary[Path, _DataFile] = WeakValueDictionary()
