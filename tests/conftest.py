@@ -11,6 +11,9 @@ Commands use no sandbox unless a test names one: checking which one works here t
 
 Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
 
+Coverage is measured in the processes that run tests. In the Python processes that these start it
+takes 0.1 s each, so it is measured there only in the directories ``MEASURED_PROCESSES``.
+
 Temporary directories are in memory if there is room; see ``on_disk``. ``make soak``,
 ``--basetemp`` and ``PYTEST_DEBUG_TEMPROOT`` put all of them on a disk.
 """
@@ -38,6 +41,13 @@ settings.load_profile("suite")
 MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 * 2**30
 """Several times what two workers use at once."""
+
+
+MEASURED_PROCESSES = {"attempts", "mcp_server", "web"}
+"""The directories of tests of code that mostly runs in processes of its own."""
+COVERAGE = "COVERAGE_PROCESS_CONFIG"
+"""The variable by which coverage's ``subprocess`` patch measures a new process."""
+coverage_settings = os.environ.get(COVERAGE)
 
 
 def has_room_in_memory() -> bool:
@@ -71,6 +81,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if any(map(item.get_closest_marker, not_asked))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose whether processes that the test starts are measured."""
+    if coverage_settings is not None and MEASURED_PROCESSES & set(item.path.parts):
+        os.environ[COVERAGE] = coverage_settings
+    else:
+        os.environ.pop(COVERAGE, None)
 
 
 @pytest.fixture
