@@ -29,8 +29,9 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakValueDictionary
 
+from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash
@@ -71,15 +72,11 @@ Like: TypeAlias = tuple[str, bytes]
 
 
 class _DataFile:
-    """The open data file of a pack; closed with its last user.
-
-    Not in ``__del__``: weak references are cleared after that, so another thread could be given a
-    file that is being closed.
-    """
+    """The open data file of a pack; closed with its last user."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        finalize(self, os.close, self.fd)
+        closed_with(self, self.fd)
 
 
 _data_files: WeakValueDictionary[Path, _DataFile] = WeakValueDictionary()

@@ -34,7 +34,6 @@ import logging
 import os
 import secrets
 import sys
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -43,6 +42,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
@@ -118,7 +118,7 @@ class Base:
         self.tree = tree
         self.path = path
         self._lock = lock
-        self._finalizer = weakref.finalize(self, os.close, lock)
+        self._finalizer = closed_with(self, lock)
 
     @property
     def name(self) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
+from wink_workspace._descriptors import closed_with
 from wink_workspace.errors import (
     DirectoryExpectedError,
     FileMissingError,
@@ -236,7 +236,7 @@ class DiskTree:
         self._durable = durable
         with translate_os_error(self.root):
             self._root = open_root(self.root)
-        self._finalizer = weakref.finalize(self, os.close, self._root)
+        self._finalizer = closed_with(self, self._root)
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has no
     flags,
 )
 
+from wink_workspace._descriptors import closed_with
 from wink_workspace.errors import MountError, UsageError
 
 __all__ = [
@@ -76,7 +77,7 @@ class OverlayMount:
     def __init__(self, mounter: Mounter, descriptor: int) -> None:
         self._mounter = mounter
         self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)
+        self._close = closed_with(self, descriptor)
         _mounts.add(self)
 
     def __enter__(self) -> Self:
