@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -120,6 +122,56 @@ def test_a_result_that_is_delivered_twice_is_accepted_once(workspace: Workspace)
     attempts = Attempts(workspace, n=2, engine=DrivenEngine(on_poll))
     assert [result.number for result in attempts.run(do.solve)] == [1, 2]
     assert len(workspace.forks()) == 2
+
+
+def test_a_cancelled_task_ends_when_the_engine_is_closed_and_is_not_polled_again(
+    workspace: Workspace,
+) -> None:
+    async def main() -> None:
+        loop, is_polled, may_return = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def on_poll(engine: DrivenEngine) -> Sequence[AttemptEvent]:
+            loop.call_soon_threadsafe(is_polled.set)
+            may_return.wait()
+            return [engine.ended(task) for task in engine.tasks]
+
+        async def consume() -> None:
+            async for _ in attempts.run_async(do.solve):
+                pass
+
+        engine = DrivenEngine(on_poll)
+        attempts = Attempts(workspace, n=1, engine=engine)
+        task = asyncio.create_task(consume())
+        await is_polled.wait()
+        task.cancel()
+        await asyncio.sleep(0)  # the task gets the cancellation while the engine is polled
+        assert not engine.is_closed
+        may_return.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert engine.is_closed
+        assert [result.number for result in attempts.results] == [1]
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_run_closes_its_engine_outside_of_the_event_loop(
+    workspace: Workspace,
+) -> None:
+    class Engine(DrivenEngine):
+        def close(self) -> None:  # it may wait for attempts
+            super().close()
+            self.closed_by = threading.get_ident()
+
+    async def main() -> None:
+        running = Attempts(workspace, n=1, engine=engine).run_async(do.solve)
+        await anext(running)
+        await running.aclose()
+
+    engine = Engine(lambda engine: [engine.ended(task) for task in engine.tasks])
+    asyncio.run(main())
+    assert engine.is_closed
+    assert engine.closed_by != threading.get_ident()
 
 
 def test_a_scorer_with_the_default_settings_of_a_sandbox_reaches_the_worker(

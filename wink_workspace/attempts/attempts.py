@@ -13,18 +13,17 @@ waiting again; it then continues from the last entry of its branch.
 
 from __future__ import annotations
 
-import asyncio
 import copyreg
 import pickle
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, Final
 
-from wink_workspace.clock import SYSTEM_CLOCK, Budget, Clock
+from wink_workspace.clock import SYSTEM_CLOCK, Budget, Cancellation, Clock
 from wink_workspace.errors import (
     EntryMissingError,
     LedgerBusyError,
@@ -32,6 +31,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import Document, LogEntry
 from wink_workspace.workspace import ChangeSet, Selection, Workspace
+from wink_workspace.workspace.calls import in_thread
 
 from .budget import BudgetPool, Spending
 from .context import AttemptContext
@@ -379,10 +379,20 @@ class Attempts:
     async def run_async(
         self, attempt: Attempt, *, score: Scorer | None = None, stop: Stop = _never
     ) -> AsyncGenerator[AttemptResult]:
-        """As ``run``, with the waiting in other threads."""
-        with closing(self.run(attempt, score=score, stop=stop)) as running:
-            while (result := await asyncio.to_thread(next, running, None)) is not None:
+        """As ``run``, with the waiting in other threads.
+
+        A cancelled task stops the run as *stop* does, and waits until the engine is closed. The
+        results of attempts that end meanwhile are in ``results``.
+        """
+        ended = Cancellation()
+        running = self.run(
+            attempt, score=score, stop=lambda results: ended.cancelled or stop(results)
+        )
+        try:
+            while (result := await in_thread(partial(next, running, None), ended)) is not None:
                 yield result
+        finally:
+            await in_thread(running.close, ended)  # it waits for attempts that run
 
     def _plan(self, attempt: Attempt, score: Scorer | None) -> AttemptPlan:
         try:
