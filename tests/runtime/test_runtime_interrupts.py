@@ -18,6 +18,8 @@ import pytest
 from wink_workspace.runtime import interrupts
 from wink_workspace.runtime.interrupts import DeferSigint, GuardedBlock
 
+Entering = Callable[[DeferSigint], AbstractContextManager[None]]
+
 
 def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
@@ -182,11 +184,50 @@ def test_other_threads_do_not_change_the_signal_handler() -> None:
     assert seen == [before]
 
 
+@pytest.mark.parametrize("entered", [DeferSigint.deferred, DeferSigint.installed])
+def test_a_block_of_another_thread_leaves_the_handler_that_the_main_thread_installed_meanwhile(
+    entered: Entering,
+) -> None:
+    before, sigint = signal.getsignal(signal.SIGINT), DeferSigint()
+    has_begun, may_end = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with entered(sigint):
+                has_begun.set()
+                may_end.wait()
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    has_begun.wait()
+    with sigint.installed():
+        installed = signal.getsignal(signal.SIGINT)
+        may_end.set()
+        thread.join()
+        assert signal.getsignal(signal.SIGINT) is installed
+    assert errors == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_program_that_restores_the_handler_of_an_ended_block_can_still_be_interrupted() -> None:
+    before, sigint = signal.getsignal(signal.SIGINT), DeferSigint()
+    with sigint.deferred():
+        of_the_block = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, of_the_block)
+    try:
+        with pytest.raises(KeyboardInterrupt), sigint.deferred(), sigint.delivered():
+            press_ctrl_c()
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 _needs_opcodes = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="the sweep counts opcodes as CPython 3.11 traces them"
 )
-
-Entering = Callable[[DeferSigint], AbstractContextManager[None]]
 
 
 def counts_opcodes(test: Callable[..., None]) -> Callable[..., None]:

@@ -70,7 +70,9 @@ class DeferSigint:
         """
         is_user = self._installed
         try:
-            if is_user and not was_installed:
+            # Another thread's block may begin before the main thread installs the handler, and end
+            # before it is removed.
+            if is_user and not was_installed and _is_main_thread():
                 self._installed = False
                 _handler.remove(self)
         finally:
@@ -81,7 +83,7 @@ class DeferSigint:
             signal.raise_signal(_SIGINT)
 
     def _install(self) -> None:
-        if not self._installed and threading.get_ident() == threading.main_thread().ident:
+        if not self._installed and _is_main_thread():
             _handler.add(self)
 
     def _deliver(self) -> None:
@@ -89,6 +91,10 @@ class DeferSigint:
         if _handler.is_pending and self._installed:
             _handler.is_pending = False
             signal.raise_signal(_SIGINT)
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 class _SharedHandler:
@@ -108,6 +114,8 @@ class _SharedHandler:
             self._users, user._installed = (*self._users, user), True
             return
         previous = _signal.getsignal(_SIGINT)
+        if previous is self:  # a program read it inside of a block and restored it afterwards
+            previous = self._previous
         if previous is None or previous == _signal.SIG_IGN:
             return
         # First, so that ``_leave`` always undoes it
