@@ -142,6 +142,50 @@ def test_other_users_of_pygit2_in_the_process_keep_their_configuration(tmp_path:
         assert [pygit2.settings.search_path[level] for level in levels] == before
 
 
+FORKED_WHILE_A_LEDGER_IS_OPENED = """
+import os, signal, sys, threading
+from pathlib import Path
+import pygit2
+from pygit2.enums import ConfigLevel
+from wink_workspace.ledger import Ledger
+
+directory = Path(sys.argv[1])
+Ledger.create(directory)
+pygit2.settings.search_path[ConfigLevel.GLOBAL] = "/home/ann"
+is_opening, may_open, Repository = threading.Event(), threading.Event(), pygit2.Repository
+
+def waiting(*arguments):
+    if threading.current_thread() is thread:
+        is_opening.set()
+        may_open.wait()
+    return Repository(*arguments)
+
+pygit2.Repository = waiting
+thread = threading.Thread(target=lambda: Ledger(directory).close())
+thread.start()
+is_opening.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # ends a child that hangs
+    if pygit2.settings.search_path[ConfigLevel.GLOBAL] != "/home/ann":
+        os._exit(2)
+    Ledger(directory).close()
+    os._exit(pygit2.settings.search_path[ConfigLevel.GLOBAL] != "/home/ann")
+is_hidden = pygit2.settings.search_path[ConfigLevel.GLOBAL] == ""
+may_open.set()
+thread.join()
+is_restored = pygit2.settings.search_path[ConfigLevel.GLOBAL] == "/home/ann"
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), is_hidden, is_restored)
+"""
+
+
+def test_a_child_forked_while_a_ledger_is_opened_has_the_configuration_and_can_open_it(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", FORKED_WHILE_A_LEDGER_IS_OPENED, str(tmp_path / "ledger.git")]
+    assert subprocess.check_output(command, text=True).strip() == "0 True True"
+
+
 def test_a_damaged_ledger_inside_a_repository_does_not_fall_back_to_that_one(tmp_path) -> None:
     pygit2.init_repository(tmp_path)
     with new_ledger(tmp_path):

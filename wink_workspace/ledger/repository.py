@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -35,6 +34,7 @@ from pygit2.enums import (
     RepositoryOpenFlag,
 )
 
+from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
@@ -83,7 +83,9 @@ _CONFIGURATION = f"""\
 # Has precedence over attributes files in trees and in the system's configuration.
 _ATTRIBUTES = "* !text !eol !crlf !ident !filter !working-tree-encoding !diff !merge\n"
 
-_search_paths = threading.Lock()
+_search_paths = ModuleLock()
+_hidden_paths: dict[ConfigLevel, str] = {}
+"""What is hidden now; restored in a child that is forked meanwhile."""
 
 
 @contextmanager
@@ -94,15 +96,23 @@ def _own_configuration_only() -> Generator[None]:
     other users of pygit2 in the process keep their configuration.
     """
     paths = pygit2.settings.search_path
-    with _search_paths:
-        before = {level: paths[level] for level in _FOREIGN_LEVELS}
-        for level in _FOREIGN_LEVELS:
-            paths[level] = ""
+    with _search_paths.now:
         try:
+            _hidden_paths.update({level: paths[level] for level in _FOREIGN_LEVELS})
+            for level in _FOREIGN_LEVELS:
+                paths[level] = ""
             yield
         finally:
-            for level, path in before.items():
-                paths[level] = path
+            _restore_search_paths()
+
+
+def _restore_search_paths() -> None:
+    for level, path in _hidden_paths.items():
+        pygit2.settings.search_path[level] = path
+    _hidden_paths.clear()
+
+
+os.register_at_fork(after_in_child=_restore_search_paths)
 
 
 class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a function

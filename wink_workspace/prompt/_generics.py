@@ -17,12 +17,13 @@ examples) are plain ``Generic``; if they are frozen and slotted they need ``stri
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ForwardRef, NoReturn, TypeVar, cast, get_args, get_origin
 from weakref import WeakValueDictionary
+
+from wink_workspace._module_lock import ModuleLock
 
 __all__ = ["Specialised", "strictly_frozen", "type_arguments", "type_name"]
 
@@ -31,7 +32,7 @@ C = TypeVar("C", bound=type)
 _Key = tuple[type, tuple[object, ...]]
 
 _cache: WeakValueDictionary[_Key, type] = WeakValueDictionary()
-_cache_lock = threading.Lock()
+_cache_lock = ModuleLock()
 
 
 class Specialised:
@@ -92,7 +93,7 @@ def strictly_frozen(cls: C) -> C:
 
 def _subclass(cls: type, types: tuple[object, ...]) -> type:
     key = (cls, types)
-    with _cache_lock:
+    with _cache_lock.now:
         found = _cache.get(key)
         if found is None:
             listed = ", ".join(type_name(type_) for type_ in types)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
+from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import PoisonedError, RollbackError, SessionError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.resources import Snapshotable
@@ -358,7 +359,7 @@ def takes_part(resource_type: type) -> bool:
 _holders: dict[int, SessionTransactions] = {}
 """The session whose call uses a participant, by its ``id``; a call keeps participants alive."""
 
-_making = threading.Lock()
+_making = ModuleLock()
 
 
 def transactions_of(session: Session) -> SessionTransactions:
@@ -370,7 +371,7 @@ def transactions_of(session: Session) -> SessionTransactions:
     """
     while session.parent is not None:
         session = session.parent
-    with _making:
+    with _making.now:
         found = session.companions.get(SessionTransactions)
         if not isinstance(found, SessionTransactions):
             found = session.companions[SessionTransactions] = SessionTransactions(session.lock)

@@ -33,6 +33,7 @@ from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has no
 )
 
 from wink_workspace._descriptors import closed_with
+from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import MountError, UsageError
 
 __all__ = [
@@ -158,7 +159,7 @@ class Mounter:
     def shared(cls) -> Mounter:
         """The one of this process, started on its first use."""
         global _shared
-        with _shared_lock:
+        with _shared_lock.now:
             if _shared is None:
                 _shared = cls()
             return _shared
@@ -407,7 +408,7 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
 
 
 _shared: Mounter | None = None
-_shared_lock = threading.Lock()
+_shared_lock = ModuleLock()
 _mounts: weakref.WeakSet[OverlayMount] = weakref.WeakSet()
 _support: dict[int, OverlaySupport] = {}
 
@@ -479,8 +480,7 @@ class _Inotify(Protocol):
 
 def _forget() -> None:
     """Close what a forked child has of its parent."""
-    global _shared, _shared_lock
-    _shared_lock = threading.Lock()  # another thread of the parent may have held it
+    global _shared
     if _shared is not None:
         _shared.abandon()
     _shared = None

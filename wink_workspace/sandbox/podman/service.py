@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlencode, urlsplit
 
+from wink_workspace._module_lock import ModuleLock
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
@@ -409,7 +410,7 @@ def _reason(text: str) -> str:
 _shared: weakref.WeakValueDictionary[tuple[int, tuple[str, ...]], PodmanService] = (
     weakref.WeakValueDictionary()
 )
-_shared_lock = threading.Lock()
+_shared_lock = ModuleLock()
 
 
 def shared_service(
@@ -429,7 +430,7 @@ def shared_service(
     """
     names = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "CONTAINERS_CONF", "HOME")
     key = (os.getpid(), tuple(environment.variables.get(name, "") for name in names))
-    with _shared_lock:
+    with _shared_lock.now:
         service = _shared.get(key)
         if service is None:
             service = _shared[key] = PodmanService(environment, clock=clock, waits=False)
