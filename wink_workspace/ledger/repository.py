@@ -92,8 +92,10 @@ _hidden_paths: dict[ConfigLevel, str] = {}
 def _own_configuration_only() -> Generator[None]:
     """Hide the configuration files of user and system from libgit2.
 
-    The search path is global to the process, so it is changed only while a repository is opened:
-    other users of pygit2 in the process keep their configuration.
+    The search path is global to the process, so it is changed only while a repository is opened.
+    Outside of this block other users of pygit2 have their configuration. A repository that another
+    thread opens with pygit2 during the block has none of it; pygit2 cannot hide it for one
+    repository only.
     """
     paths = pygit2.settings.search_path
     with _search_paths.now:
