@@ -212,6 +212,28 @@ def test_a_block_of_another_thread_leaves_the_handler_that_the_main_thread_insta
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_that_another_thread_defers_is_raised_when_the_handler_is_removed() -> None:
+    sigint, steps = DeferSigint(), []
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with sigint.deferred():
+            has_begun.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    has_begun.wait()
+    try:
+        with pytest.raises(KeyboardInterrupt), sigint.installed():
+            press_ctrl_c()
+            steps.append("deferred")
+    finally:
+        may_end.set()
+        thread.join()
+    assert steps == ["deferred"]
+
+
 def test_a_program_that_restores_the_handler_of_an_ended_block_can_still_be_interrupted() -> None:
     before, sigint = signal.getsignal(signal.SIGINT), DeferSigint()
     with sigint.deferred():

@@ -77,7 +77,9 @@ class DeferSigint:
                 _handler.remove(self)
         finally:
             self._is_leaving = False
-            is_due = is_user and _handler.is_pending and self._delivers
+            # Without the handler it cannot wait for a block of another thread.
+            delivers = self._delivers or not self._installed
+            is_due = is_user and _handler.is_pending and delivers
             _handler.is_pending = _handler.is_pending and not is_due
         if is_due:
             signal.raise_signal(_SIGINT)
