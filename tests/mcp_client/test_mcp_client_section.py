@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -321,6 +322,28 @@ def test_section_that_is_dropped_ends_its_server(foreign: Foreign) -> None:
     McpSection("it", command=command)
     gc.collect()
     assert connections() == []
+
+
+def test_section_collected_on_the_thread_of_its_connection_ends_its_server(
+    foreign: Foreign,
+) -> None:
+    """The garbage collector may run on any thread, and calls the finalizers there."""
+    command = [sys.executable, "-I", str(SERVER), "plain", str(foreign.journal)]
+    gc.disable()  # otherwise another thread may collect it
+    try:
+        section: Any = McpSection("it", command=command)
+        section.cycle = section
+        connection, collected = section._connection, weakref.ref(section)
+        del section
+        connection._loop.call_soon_threadsafe(gc.collect)
+        connection._thread.join(30)
+    finally:
+        gc.enable()
+    assert collected() is None
+    assert not connection._thread.is_alive()
+    assert connection._loop.is_closed()
+    assert connection._open is None
+    connection.close()
 
 
 def test_forked_child_cannot_use_the_connection(foreign: Foreign) -> None:

@@ -94,7 +94,7 @@ class Connection:
         self._open: _Open | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name=f"wink-mcp-{name}", daemon=True
+            target=_run_until_stopped, args=(self._loop,), name=f"wink-mcp-{name}", daemon=True
         )
         self._thread.start()
         try:
@@ -137,14 +137,21 @@ class Connection:
         return self._run(self._called(tool, arguments, timeout_s), while_waiting)
 
     def close(self) -> None:
-        """End the server and the thread; may be repeated. A forked child does nothing."""
+        """End the server and the thread; may be repeated. A forked child does nothing.
+
+        Called on that thread, it does not wait: they end soon afterwards.
+        """
         if not self._process.is_present or self._loop.is_closed():
+            return
+        if threading.current_thread() is self._thread:
+            # The garbage collector runs finalizers on any thread. Here it would wait for itself
+            ending = asyncio.run_coroutine_threadsafe(self._stopped(), self._loop)
+            ending.add_done_callback(lambda _: self._loop.stop())
             return
         with suppress(McpServerError):
             self._run(self._stopped())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
 
     def _run(
         self, work: Coroutine[Any, Any, T], while_waiting: Callable[[], object] = lambda: None
@@ -253,6 +260,13 @@ class Connection:
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         return McpServerError(f"the MCP server {self._name}: {printable(text, _PROBLEM_CHARS)}")
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 class _Opened(AbstractAsyncContextManager[tuple[Any, Any]]):
