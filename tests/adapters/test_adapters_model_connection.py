@@ -63,6 +63,21 @@ def test_close_cancels_running_requests() -> None:
         waiting.result()
 
 
+def test_close_on_the_thread_itself_does_not_wait_for_its_end() -> None:
+    """The garbage collector may run on that thread, and calls the finalizers there."""
+    resource = Resource()
+    connection = Connection(resource)
+
+    async def close() -> threading.Thread:
+        connection.close()
+        return threading.current_thread()
+
+    thread = connection.submit(close()).result()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert resource.log == ["in", "out"]
+
+
 def test_a_resource_that_fails_to_enter_is_retried_by_the_next_request() -> None:
     resource = Resource(fails_on_enter=True)
     connection = Connection(resource)

@@ -48,14 +48,18 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def close(self) -> None:
-        """Cancel requests, exit the resource, end the thread; the next request starts a new one."""
+        """Cancel requests, exit the resource, end the thread; the next request starts a new one.
+
+        Called on that thread, it does not wait: the garbage collector may call finalizers there.
+        """
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
                 return
             loop, stop = self._started.result()
             loop.call_soon_threadsafe(stop.set)
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
 
     def _ensure_running(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
         """Return the thread's loop and its stop event; start the thread if necessary."""

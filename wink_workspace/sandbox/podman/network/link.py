@@ -101,9 +101,14 @@ class NetworkLink:
         return self._proxy.take_records()
 
     def close(self) -> None:
-        """End the thread; may be called again."""
+        """End the thread; may be called again. Called on that thread, it does not wait."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
+        if loop is not None and thread is threading.current_thread():
+            # The garbage collector called it, perhaps while the loop holds the lock of the wire
+            loop.call_soon_threadsafe(self._wire.close)
+            loop.call_soon_threadsafe(loop.stop)
+            return
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_END_TIMEOUT_S)
