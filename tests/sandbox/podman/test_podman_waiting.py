@@ -334,6 +334,37 @@ def test_a_wait_for_a_container_that_is_being_started_can_be_cancelled() -> None
     assert shared.take(kind, Cancellation()) is None, "what failed is not tried again"
 
 
+def test_wait_beside_the_start_of_the_thread_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, begin = WaitingContainers(), threading.Thread.start
+
+    def start_after_a_wait(thread: threading.Thread) -> None:
+        shared.wait()  # as another thread does at this moment
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_after_a_wait)
+    shared.prepare(lambda _: None)
+    shared.close()
+    assert shared.n_waiting == 0
+
+
+def test_thread_that_could_not_start_does_not_disturb_later_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared, kind, searched = WaitingContainers(), object(), threading.Event()
+
+    def cannot_start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            shared.prepare(lambda _: None)
+    assert shared.take(kind, Cancellation()) is None
+    shared.prepare(lambda _: searched.set())
+    assert searched.wait(30)
+    shared.close()
+
+
 # A container that is prepared for a first command
 
 

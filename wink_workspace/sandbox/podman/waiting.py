@@ -239,10 +239,9 @@ class WaitingContainers:
         raise refusal[1]
 
     def _run(self, target: Callable[..., None], *arguments: object) -> None:
-        self._thread = threading.Thread(
-            target=target, args=arguments, name="wink-waiting-container"
-        )
-        self._thread.start()
+        thread = threading.Thread(target=target, args=arguments, name="wink-waiting-container")
+        thread.start()
+        self._thread = thread  # not earlier: others join it, and a start may fail
 
     def _prepare(self, find: Find) -> None:
         kind = container = None
