@@ -5,6 +5,7 @@ Run by root and, in ``test_podman_rootless``, by an ordinary user.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,17 +25,19 @@ import pytest
 from podman_machine import children_of, listed_containers
 
 from wink_workspace import PodmanSandboxSection, Prompt, Workspace, WorkspaceStorage
-from wink_workspace.clock import Cancellation
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation
 from wink_workspace.environment import Environment
 from wink_workspace.errors import CallCancelledError, PatternError, ServiceError, UsageError
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EntryKind
 from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.sandbox import ExecRequest, ServiceConfig, ServiceStatus
+from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman import freezer as freezing
 from wink_workspace.sandbox.podman import services as podman_services
 from wink_workspace.sandbox.podman.services import PodmanServices
+from wink_workspace.sandbox.podman.stream import Ending, Limits
 from wink_workspace.sandbox.podman.waiting import WaitingContainers
 from wink_workspace.workspace import ImportConfig, WorkspaceConfig, WorkspaceMode
 
@@ -584,6 +588,57 @@ def test_a_service_ends_with_its_branch(tmp_path: Path, environment: Environment
         fetched(address.url)
     assert not [each for each in threading.enumerate() if each.name.startswith("wink-service")]
     WaitingContainers.shared().close()
+
+
+class ContainerOfService:
+    """A container whose engine handles one request at a time. It prints a line and goes on."""
+
+    shell, live = "/bin/sh", None
+
+    def __init__(self, engine: threading.RLock) -> None:
+        self._engine = engine
+        self.is_removed = threading.Event()
+
+    def attach(self, mount: object, note: object) -> None:
+        """Do nothing: there are no files."""
+
+    def probe_workspace(self, *_: object, **options: object) -> None:
+        """Do nothing: there are no files."""
+
+    def run(
+        self, request: object, env: object, limits: Limits, sink: Callable[..., None]
+    ) -> Ending:
+        sink("stdout", b"up\n")
+        while (reason := limits.watch()) is None:
+            self.is_removed.wait(limits.watch_s)
+        return Ending(stopped=reason)
+
+    def end(self) -> None:
+        with self._engine:
+            self.is_removed.set()
+
+
+def test_services_dropped_during_a_request_to_the_engine_end_after_it(tmp_path: Path) -> None:
+    """The engine is not needed. A garbage collection in a request may call the finalizer."""
+    engine = threading.RLock()
+    container: Any = ContainerOfService(engine)
+    services = PodmanServices(
+        lock=threading.RLock(),
+        start=lambda _: container,
+        commands=lambda _: container.live,
+        env=lambda given: given,
+        context=SandboxContext(files=tmp_path),
+        config=PodmanConfig(),
+        clock=SYSTEM_CLOCK,
+    )
+    services.start(ServiceConfig(name="web", command="serve", ready="up"))
+    dropped = weakref.ref(services)
+    with engine:
+        del services
+        gc.collect()
+        assert dropped() is None
+        assert not container.is_removed.is_set()
+    assert container.is_removed.wait(30)
 
 
 # Rollbacks

@@ -69,6 +69,8 @@ _VARIABLES: Final = {"PYTHONUNBUFFERED": "1"}
 _LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp [proc(5)]
 _N_ADDRESSES: Final = 16
 
+_CLOSED: Final = "its sandbox was closed"
+
 Start = Callable[[Cancellation], RunnerContainer]
 
 
@@ -229,7 +231,7 @@ class PodmanServices(Services):
         self._remembered = RememberedServices(context.services)
         self._has_inherited = False
         self._is_frozen = False
-        self._end_all = weakref.finalize(self, _end_all, self._services, self._relay)
+        weakref.finalize(self, _stop_all, self._services, self._relay)
 
     # The protocol
 
@@ -349,7 +351,10 @@ class PodmanServices(Services):
         with self._lock:
             for name in self._services:
                 self._remembered.stopped(name)
-            self._end_all()
+            running = list(self._services.values())
+            _stop_all(self._services, self._relay)
+            for service in running:
+                service.end(_CLOSED)
 
     # Starting
 
@@ -553,13 +558,14 @@ class _Link:
     target: LiveContainer
 
 
-def _end_all(services: dict[str, _Service], relay: Relay) -> None:
-    running = list(services.values())
+def _stop_all(services: dict[str, _Service], relay: Relay) -> None:
+    """Let the threads end all services, without waiting for them.
+
+    The garbage collector may call this during a request to the engine, for which they would wait.
+    """
+    for service in services.values():
+        service.ask_to_stop(_CLOSED)
     services.clear()
-    for service in running:
-        service.ask_to_stop("its sandbox was closed")
-    for service in running:
-        service.end("its sandbox was closed")
     relay.end()
 
 
