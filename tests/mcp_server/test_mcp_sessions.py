@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
 from mcp_harness import Harness, HttpServer, http_client, run, text_of
+
+from wink_workspace.mcp_server.hosting import WorkspaceProvider
+from wink_workspace.mcp_server.http import _SessionWorkspaces
 
 
 async def work(client: Client, me: str, n_rounds: int) -> None:
@@ -111,3 +119,40 @@ def test_a_hundred_clients_for_a_minute_are_isolated_and_memory_stays_bounded(
         assert server.end() == 0
     assert temporary_folders(harness) == []
     assert "Traceback" not in server.stderr
+
+
+class Connection:
+    """What the library has for each session."""
+
+    def __init__(self) -> None:
+        self.exit_stack = AsyncExitStack()
+
+
+def test_workspace_that_closes_while_the_server_closes_another_is_left_alone() -> None:
+    """A session ended during its call, and the library did not wait. Then the server is ended."""
+    unused: Any = None
+    workspaces = _SessionWorkspaces(WorkspaceProvider(open=unused), unused)
+    connections = {each: Connection() for each in ("first", "second")}
+    calls = {each: threading.Event() for each in connections}
+
+    async def end() -> None:
+        for name, connection in connections.items():
+            session = SimpleNamespace(_connection=connection)
+            hosted = workspaces.of(SimpleNamespace(session=session))
+            hosted._submit(calls[name].wait)
+        ending = asyncio.create_task(connections["second"].exit_stack.aclose())
+        await asyncio.sleep(0)
+        ending.cancel()
+        closing = asyncio.create_task(workspaces.close())
+        await asyncio.sleep(0)  # it waits for the call of the first one
+        calls["second"].set()
+        await asyncio.wrap_future(hosted.close())
+        calls["first"].set()
+        await closing
+
+    try:
+        asyncio.run(end())
+    finally:
+        for call in calls.values():
+            call.set()
+    assert workspaces._hosted == {}

@@ -243,7 +243,10 @@ class _SessionWorkspaces:
             await self._end(connection)
 
     async def _end(self, connection: object) -> None:
-        closing = self._hosted[connection].close()
+        hosted = self._hosted.get(connection)
+        if hosted is None:
+            return  # closed meanwhile: its thread removed it
+        closing = hosted.close()
         closing.add_done_callback(lambda _: self._hosted.pop(connection, None))
         try:
             # Shielded: the library stops waiting after a timeout, and a call may take longer.
