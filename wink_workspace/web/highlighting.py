@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -15,16 +16,19 @@ __all__ = ["code_style", "highlighted"]
 _pygments: Final = cast("Any", pygments)  # its types leave out most parameters
 _lexers: Final = cast("Any", lexers)
 _OPTIONS: Final = {"stripnl": False, "ensurenl": False}
+_lock: Final = threading.Lock()
+"""The library builds the rules of a language at its first use; two threads would mix them up."""
 
 
 def highlighted(path: str, lines: Sequence[str]) -> list[str]:
     """The markup of the lines of a file; its name decides the language."""
-    try:
-        lexer = _lexers.get_lexer_for_filename(path, **_OPTIONS)
-    except (ClassNotFound, ValueError):
-        lexer = _lexers.get_lexer_by_name("text", **_OPTIONS)
     formatter = HtmlFormatter[str](nowrap=True)
-    markup: str = _pygments.highlight("\n".join(lines), lexer, formatter)
+    with _lock:
+        try:
+            lexer = _lexers.get_lexer_for_filename(path, **_OPTIONS)
+        except (ClassNotFound, ValueError):
+            lexer = _lexers.get_lexer_by_name("text", **_OPTIONS)
+        markup: str = _pygments.highlight("\n".join(lines), lexer, formatter)
     found = markup.split("\n")[: len(lines)]
     return found + [""] * (len(lines) - len(found))
 
