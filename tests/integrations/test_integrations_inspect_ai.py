@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 
 import pytest
 from inspect_ai import Task
@@ -18,7 +19,7 @@ from inspect_ai.util import sandbox
 from real_package import ADDED, BROKEN, CHECK, FILE, copy_package
 
 from wink_workspace.errors import UsageError
-from wink_workspace.integrations.inspect_ai import WinkSandbox
+from wink_workspace.integrations.inspect_ai import WinkSandbox, _tasks
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
@@ -137,6 +138,27 @@ def test_samples_are_forks_of_one_workspace_and_a_tool_that_raises_leaves_no_tra
         added = {line for line in diff.splitlines() if line.startswith("+")}
         assert {f"+one {sample.id}", f"+two {sample.id}"} <= added
         assert "trace" not in diff
+
+
+def test_samples_that_begin_at_the_same_time_have_different_workspaces() -> None:
+    both = threading.Barrier(2)
+
+    class Samples(list[Workspace]):
+        def append(self, sample: Workspace) -> None:
+            super().append(sample)
+            both.wait(30)
+
+    async def begin() -> set[str]:
+        await WinkSandbox.task_init("task", None)
+        try:
+            _tasks[""].samples = Samples()
+            begun = [WinkSandbox.sample_init("task", None, {}) for _ in range(2)]
+            samples = [each["default"] for each in await asyncio.gather(*begun)]
+            return {each.as_type(WinkSandbox).workspace.branch_name for each in samples}
+        finally:
+            await WinkSandbox.task_cleanup("task", None, cleanup=True)
+
+    assert len(asyncio.run(begin())) == 2
 
 
 def test_without_a_cleanup_the_forks_of_the_samples_stay(tmp_path, storage) -> None:

@@ -109,8 +109,9 @@ class WinkSandbox(SandboxEnvironment):
         def fork() -> Workspace:
             name = f"sample-{uuid.uuid4().hex[:12]}"
             task.workspace.fork(name, at=task.begin.number)
-            task.samples.append(Workspace.open(task.workspace.info.id, branch=name))
-            return task.samples[-1]
+            sample = Workspace.open(task.workspace.info.id, branch=name)
+            task.samples.append(sample)  # other samples begin meanwhile, so it may not be the last
+            return sample
 
         return {"default": cls(await asyncio.to_thread(fork))}
 
