@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,13 @@ class DeepAgent:
         backend: Any = None,
         checkpointer: Any = None,
         n_calls: int = 0,
+        middleware: WorkspaceMiddleware | None = None,
     ) -> Any:
         return create_deep_agent(
             ScriptedModel(turns=list(turns), n_calls=n_calls),
             list(tools),
             backend=backend or WorkspaceBackend(self.workspace),
-            middleware=[WorkspaceMiddleware(self.workspace)],
+            middleware=[middleware or WorkspaceMiddleware(self.workspace)],
             checkpointer=checkpointer or InMemorySaver(),
         )
 
@@ -214,6 +216,39 @@ def test_another_thread_in_the_same_workspace_is_not_going_back(agent: DeepAgent
     agent.graph([write("b", "2")], "Done.").invoke({"messages": [("user", "go")]}, other)
     continued(agent, graph, CONFIG, [write("c", "3")], "Done.", given=MORE)
     assert [agent.text(name) for name in "abc"] == ["1", "2", "3"]
+
+
+def test_agent_inside_a_tool_does_not_wait_for_a_conversation_that_goes_back(
+    agent: DeepAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going back waits for the end of the tool, and the tool for the agent inside it."""
+    middleware = WorkspaceMiddleware(agent.workspace)
+    turns = [write("a", "1")], [write("a", "2")], "Done.", "Went back."
+    graph, _ = agent.run(*turns, middleware=middleware)
+    restore, restoring, inner_ended = agent.workspace.restore, threading.Event(), threading.Event()
+
+    def restore_after_inner_agent(entry: str) -> Any:
+        restoring.set()
+        assert inner_ended.wait(20), "the inner agent waits for this"
+        return restore(entry)
+
+    @tool
+    def delegate() -> str:
+        """Let another agent work while the first conversation goes back."""
+        going_back.append(pool.submit(graph.invoke, None, checkpoint_at(graph, CONFIG, 2)))
+        assert restoring.wait(30)
+        inner = agent.graph("Nothing to do.", middleware=middleware)
+        inner.invoke(MORE, {"configurable": {"thread_id": "inner"}})
+        inner_ended.set()
+        return "delegated"
+
+    monkeypatch.setattr(agent.workspace, "restore", restore_after_inner_agent)
+    going_back: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as pool:
+        outer = agent.graph([("delegate", {})], "Done.", tools=[delegate], middleware=middleware)
+        outer.invoke(MORE, {"configurable": {"thread_id": "outer"}})
+    assert going_back[0].result()["messages"][-1].content == "Went back."
+    assert agent.text("a") == "1"
 
 
 # Failures

@@ -506,9 +506,10 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         return self.before_agent(state, runtime)
 
     def before_model(self, state: WorkspaceState, runtime: Any) -> dict[str, Any] | None:
-        """Restore the files if the conversation went back."""
+        """Restore the files if the conversation went back; not inside a tool call."""
         del runtime
-        self._follow(state, _thread_of(get_config()))
+        if not self._is_inside():  # there it would wait for a restore that waits for the call
+            self._follow(state, _thread_of(get_config()))
         return None
 
     async def abefore_model(self, state: WorkspaceState, runtime: Any) -> dict[str, Any] | None:
@@ -547,9 +548,12 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         return self._with_entry(result)
 
     def _is_wrapped(self, request: ToolCallRequest) -> bool:
+        return request.tool_call["name"] not in self._skip and not self._is_inside()
+
+    def _is_inside(self) -> bool:
+        """Whether a tool call of the workspace is open here: in its tool, or an agent inside it."""
         opened = _open_call.get()
-        is_inside = opened is not None and opened.is_open and opened.workspace is self._workspace
-        return request.tool_call["name"] not in self._skip and not is_inside
+        return opened is not None and opened.is_open and opened.workspace is self._workspace
 
     def _call(self, request: ToolCallRequest) -> WorkspaceCall:
         tool_call = request.tool_call
