@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -11,19 +10,21 @@ from pygments import lexers
 from pygments.formatters.html import HtmlFormatter
 from pygments.util import ClassNotFound
 
+from wink_workspace._module_lock import ModuleLock
+
 __all__ = ["code_style", "highlighted"]
 
 _pygments: Final = cast("Any", pygments)  # its types leave out most parameters
 _lexers: Final = cast("Any", lexers)
 _OPTIONS: Final = {"stripnl": False, "ensurenl": False}
-_lock: Final = threading.Lock()
+_lock: Final = ModuleLock()
 """The library builds the rules of a language at its first use; two threads would mix them up."""
 
 
 def highlighted(path: str, lines: Sequence[str]) -> list[str]:
     """The markup of the lines of a file; its name decides the language."""
     formatter = HtmlFormatter[str](nowrap=True)
-    with _lock:
+    with _lock.now:
         try:
             lexer = _lexers.get_lexer_for_filename(path, **_OPTIONS)
         except (ClassNotFound, ValueError):
