@@ -22,7 +22,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
 from wink_workspace.ledger.leases import DeletionLock, WrittenTotal
-from wink_workspace.ledger.lock import Owner, WriterLock
+from wink_workspace.ledger.lock import LockFile, Owner, WriterLock
 
 HOLD = """
 import sys
@@ -253,6 +253,26 @@ def test_a_released_lock_is_free_while_a_child_that_is_starting_has_its_descript
         child.communicate(b"\n")
 
 
+def test_the_lock_of_a_killed_process_is_free_once_its_child_has_started(tmp_path: Path) -> None:
+    path = tmp_path / "wink" / "writer.lock"
+    path.parent.mkdir()
+    held = LockFile(path)
+    assert held.try_lock_exclusively()
+    owner = {"pid": 2**22 + 1, "host": os.uname().nodename, "started": "x", "since": "then"}
+    path.write_text(json.dumps(owner))
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            held.close()  # as exec does
+
+    lock = WriterLock(path, what="the workspace", now=NOW, wait=wait)
+    assert lock.owner_died
+    assert len(waits) == 3
+    lock.release()
+
+
 def test_a_forked_child_may_open_a_branch_of_its_own(ledger) -> None:
     with ledger.write() as writer:
         ledger.fork("child", imported(writer, {}))
@@ -301,7 +321,7 @@ def test_the_message_names_the_owner_as_far_as_the_lock_does(tmp_path, text, mes
     lock = WriterLock(path, what="the workspace", now=NOW)
     path.write_bytes(text)
     with pytest.raises(LedgerBusyError, match=message):
-        WriterLock(path, what="the workspace", now=NOW)
+        WriterLock(path, what="the workspace", now=NOW, wait=lambda _: None)
     lock.release()
     lock.release()
     assert not lock.is_held

@@ -16,7 +16,7 @@ import json
 import os
 import socket
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
@@ -34,6 +35,8 @@ _ENDED: Final = ("Z", "X")
 """The states of a process that has ended."""
 _NO_OWNER: Final = 0o600
 _OWNER_WITHOUT_TEXT: Final = 0o100
+_CHILD_LOOKS: Final = 100
+_CHILD_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class WriterLock:
         what: What is locked, for messages: ``the workspace``.
         now: The time, for the messages of other processes.
         hint: The hint of ``LedgerBusyError``.
+        wait: Waits for a number of seconds.
 
     Attributes:
         owner_died: Whether the previous owner ended without releasing the lock.
@@ -185,10 +189,18 @@ class WriterLock:
         LedgerError: If the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, what: str, now: datetime, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        what: str,
+        now: datetime,
+        hint: str | None = None,
+        wait: Callable[[float], object] = SYSTEM_CLOCK.wait,
+    ) -> None:
         self._path = path
         self._file = LockFile(path)
-        if not self._file.try_lock(fcntl.LOCK_EX):
+        if not (self._file.try_lock(fcntl.LOCK_EX) or self._is_soon_free(wait)):
             self._file.release()
             raise _busy(what, read_owner(path), hint)
         try:
@@ -198,6 +210,20 @@ class WriterLock:
         except BaseException:
             self._file.release()
             raise
+
+    def _is_soon_free(self, wait: Callable[[float], object]) -> bool:
+        """Take the lock of an owner that was killed while it started a child.
+
+        Until it calls exec, the child has a copy of the descriptor.
+        """
+        for _ in range(_CHILD_LOOKS):
+            owner = read_owner(self._path)
+            if owner is None or not owner.is_gone:
+                return False
+            wait(_CHILD_LOOK_S)
+            if self._file.try_lock(fcntl.LOCK_EX):
+                return True
+        return False
 
     @property
     def is_held(self) -> bool:
