@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -331,6 +332,32 @@ def test_an_owner_is_gone_if_another_process_has_its_pid() -> None:
     this = Owner.this_process(NOW)
     assert not this.is_gone
     assert Owner(this.pid, this.host, "an earlier start", this.since).is_gone
+
+
+@pytest.mark.parametrize("function", ["ftruncate", "fchmod"])
+def test_closing_releases_every_lock_and_packs_objects_though_no_lock_can_be_written(
+    ledger, tmp_path, monkeypatch, function: str
+) -> None:
+    """Some filesystems need space to truncate a file or to change its mode."""
+    real = getattr(os, function)
+
+    def fail_for_locks(fd: int, value: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "lock":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(fd, value)
+
+    ledger.fork("try", imported(ledger.write(), {"f": b"1"}))
+    call(ledger.write("try"), EMPTY_TREE_ID)
+    for branch in ("main", "try"):
+        (tmp_path / f"ledger.git/wink/lines/{branch}/lock").chmod(0o700)
+    monkeypatch.setattr(os, function, fail_for_locks)
+    with pytest.raises(LedgerError, match=r"lock cannot be .*: No space left on device"):
+        ledger.close()
+    monkeypatch.undo()
+    assert not list((tmp_path / "ledger.git/wink/open").iterdir())
+    with reopened(tmp_path) as other, other.write() as writer, other.write("try"):
+        call(writer, EMPTY_TREE_ID)
+        assert other.maintain(Retention()).ran
 
 
 def test_a_lock_that_cannot_be_created_is_a_ledger_error(tmp_path) -> None:

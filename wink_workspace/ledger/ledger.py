@@ -23,7 +23,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -167,26 +167,42 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Release every lock and close every file."""
-        for writer in self._writers:
-            writer.close()
+        """Release every lock and close every file.
+
+        Raises:
+            LedgerError: If the file of a lock cannot be written; everything is released anyway.
+        """
+        with ExitStack() as closing:  # each step runs though another one fails; the last is first
+            closing.callback(self.store.close)
+            closing.callback(self._deletion.close)
+            closing.callback(self._written.close)
+            closing.callback(self._release_shared)
+            closing.callback(self._seal)
+            closing.callback(self._end_job)
+            for writer in reversed(self._writers):
+                closing.callback(writer.close)
+
+    def _end_job(self) -> None:
         if self._job is not None:
             self._abandon_job()
             if self._shared is not None and self._shared.is_held:  # not in a forked child
                 with suppress(LedgerError):  # it expires
                     self._lease.end()
+
+    def _seal(self) -> None:
         try:
             self.store.open_packs.seal()
         except LedgerError as error:  # the next writer does it
             _log.warning("New objects cannot be packed: %s", error)
+
+    def _release_shared(self) -> None:
         if self._shared is not None:
-            if self._shared.is_held and self.store.written_bytes > self._noted_bytes:
-                with suppress(LedgerError):
-                    self._note_written()
-            self._shared.release()
-        self._written.close()
-        self._deletion.close()
-        self.store.close()
+            try:
+                if self._shared.is_held and self.store.written_bytes > self._noted_bytes:
+                    with suppress(LedgerError):
+                        self._note_written()
+            finally:
+                self._shared.release()
 
     def _check_new_commit(self, commit_id: str, before: str | None) -> None:
         """Check a commit after another process deleted objects that it may have used."""

@@ -236,11 +236,18 @@ class WriterLock:
         return self._file.is_in_place
 
     def release(self) -> None:
-        """Release the lock; may be repeated."""
+        """Release the lock; may be repeated.
+
+        Raises:
+            LedgerError: If the file cannot be emptied. The lock is released, and the next owner
+                cleans up as if this one had died.
+        """
         if self.is_held:
-            self._write(b"")
-            self._set_mode(_NO_OWNER)
-            self._file.release()
+            try:
+                self._write(b"")
+                self._set_mode(_NO_OWNER)
+            finally:
+                self._file.release()
 
     def abandon(self) -> None:
         """Release the lock as if this owner had died, so that the next owner cleans up."""
