@@ -9,6 +9,7 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -165,6 +166,15 @@ def assert_clean(directory: Path) -> None:
     assert found == ""
 
 
+def open_below(directory: Path) -> list[str]:
+    """The files and directories below *directory* that this process has open."""
+    found: list[str] = []
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor of this listing
+            found.append(str(fd.readlink()))
+    return sorted(path for path in found if path.startswith(f"{directory.resolve()}/"))
+
+
 class KillAt:
     """A kill point that ends its process at the *n*-th step, counted from 1."""
 
@@ -211,6 +221,7 @@ __all__ = [
     "killed_in_child",
     "link",
     "new_ledger",
+    "open_below",
     "reopened",
     "script",
     "state",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -13,7 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ledger_support import NOW, call, imported, killed_in_child, new_ledger, reopened
+from ledger_support import (
+    NOW,
+    call,
+    imported,
+    killed_in_child,
+    new_ledger,
+    open_below,
+    reopened,
+)
 
 from wink_workspace.errors import (
     EntryMissingError,
@@ -23,7 +32,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
 from wink_workspace.ledger.leases import DeletionLock, WrittenTotal
-from wink_workspace.ledger.lock import LockFile, Owner, WriterLock
+from wink_workspace.ledger.lock import LockFile, Owner, SharedLock, WriterLock
 
 HOLD = """
 import sys
@@ -364,6 +373,35 @@ def test_a_lock_that_cannot_be_created_is_a_ledger_error(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LedgerError, match="cannot be opened"):
         WriterLock(tmp_path / "file" / "lock", what="the workspace", now=NOW)
+
+
+@pytest.mark.parametrize(
+    "take", [SharedLock, lambda path: WriterLock(path, what="the workspace", now=NOW)]
+)
+def test_a_lock_that_cannot_be_taken_closes_its_file(tmp_path, monkeypatch, take) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", fail)
+        with pytest.raises(LedgerError, match="cannot be taken: No locks available"):
+            take(tmp_path / "wink" / "lock")
+    assert open_below(tmp_path) == []
+
+
+def test_waiting_for_a_lock_that_is_interrupted_closes_its_file(tmp_path: Path) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "wink" / "lock"
+    held = LockFile(path)
+    assert held.try_lock_exclusively()
+    owner = {"pid": 2**22 + 1, "host": os.uname().nodename, "started": "x", "since": "then"}
+    path.write_text(json.dumps(owner))
+    with pytest.raises(KeyboardInterrupt):
+        WriterLock(path, what="the workspace", now=NOW, wait=interrupt)
+    held.release()
+    assert open_below(tmp_path) == []
 
 
 def test_a_branch_that_cannot_be_read_releases_its_lock_and_leaves_recovery_to_the_next(

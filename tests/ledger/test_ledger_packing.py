@@ -27,6 +27,7 @@ from ledger_support import (
     imported,
     killed_in_child,
     new_ledger,
+    open_below,
     reopened,
     tree,
 )
@@ -182,6 +183,35 @@ def write_and_die(directory: Path, **options: object) -> None:
     write(writer, writer.head.number + 1)
     write(writer, writer.head.number + 1)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("step", ["create", "read", "sync"])
+def test_an_open_pack_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch, step: str) -> None:
+    """Otherwise each failed write would leave a file, and keep a descriptor."""
+    real = os.open
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def opening(path: str | Path, flags: int, *rest: int) -> int:
+        if str(path).endswith(".pack") and bool(flags & os.O_CREAT) == (step == "create"):
+            fail()
+        return real(path, flags, *rest)
+
+    with new_ledger(tmp_path, durable=True) as ledger, ledger.write() as writer:
+        before = open_below(tmp_path)
+        with monkeypatch.context() as patched:
+            if step == "sync":
+                patched.setattr(os, "fsync", fail)
+            else:
+                patched.setattr(os, "open", opening)
+            for n in range(2):
+                with pytest.raises(LedgerError, match="Too many open files"):
+                    ledger.store.write("blob", b"%d" % n)
+        assert open_below(tmp_path) == before
+        assert not files_of(tmp_path / "ledger.git/wink/open")
+        imported(writer, {"f": b"1"})
+        assert_history(ledger, range(1, 2))
 
 
 def test_an_open_pack_of_a_live_writer_is_left_alone(ledger, tmp_path) -> None:

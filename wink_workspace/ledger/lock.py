@@ -200,15 +200,15 @@ class WriterLock:
     ) -> None:
         self._path = path
         self._file = LockFile(path)
-        if not (self._file.try_lock(fcntl.LOCK_EX) or self._is_soon_free(wait)):
-            self._file.release()
-            raise _busy(what, read_owner(path), hint)
         try:
+            if not (self._file.try_lock(fcntl.LOCK_EX) or self._is_soon_free(wait)):
+                raise _busy(what, read_owner(path), hint)
             status = os.fstat(self._file.fd)
             self.owner_died = status.st_size > 0 or bool(status.st_mode & _OWNER_WITHOUT_TEXT)
             self._write_owner(now)
         except BaseException:
-            self._file.release()
+            with suppress(OSError):  # the error that led here is raised
+                self._file.release()
             raise
 
     def _is_soon_free(self, wait: Callable[[float], object]) -> bool:
@@ -312,7 +312,12 @@ class SharedLock:
 
     def __init__(self, path: Path) -> None:
         self._file = LockFile(path)
-        self._file.lock(fcntl.LOCK_SH)
+        try:
+            self._file.lock(fcntl.LOCK_SH)
+        except BaseException:
+            with suppress(OSError):  # the error that led here is raised
+                self._file.release()
+            raise
 
     @contextmanager
     def alone(self) -> Generator[bool]:

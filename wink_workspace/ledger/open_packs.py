@@ -171,17 +171,25 @@ class OwnPack(_OpenPack):
     def __init__(self, directory: Path, *, durable: bool) -> None:
         self.lock = _new_rows(directory)
         rows = self.lock.path
-        self._write_fd = os.open(
-            rows.with_suffix(_DATA_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
-        )
-        super().__init__(rows)
+        data = rows.with_suffix(_DATA_SUFFIX)
+        self._write_fd = -1
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._write_fd = os.open(data, flags, 0o644)
+            super().__init__(rows)
+            if durable:
+                sync(directory)
+        except BaseException:
+            with suppress(OSError):  # the next writer deletes it
+                data.unlink(missing_ok=True)
+                rows.unlink(missing_ok=True)
+            self.close()
+            raise
         self._buffer = bytearray(PACK_HEADER.pack(b"PACK", 2, 0))
         self.written_bytes = 0
         self._new_rows = bytearray()
         self.unflushed: list[str] = []
         self.depths: dict[str, int] = {}
-        if durable:
-            sync(directory)
 
     def entry(self, object_id: str) -> bytes:
         """The bytes of an object, which may be in memory only."""
