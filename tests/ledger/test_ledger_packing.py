@@ -185,6 +185,39 @@ def write_and_die(directory: Path, **options: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("function", "suffix"), [("unlink", ".pack"), ("unlink", ".rows"), ("utime", ".idx")]
+)
+def test_sealing_may_be_repeated_after_an_error_in_its_last_steps(
+    ledger, tmp_path, monkeypatch, function: str, suffix: str
+) -> None:
+    def seal() -> None:
+        for _ in ledger.store.open_packs.sealing(is_idle=True):
+            pass
+
+    real = getattr(os, function)
+
+    def fail(path: str | Path, *rest: object, **options: object) -> None:
+        if str(path).endswith(suffix):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(path, *rest, **options)
+
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        with monkeypatch.context() as patched:
+            patched.setattr(os, function, fail)
+            with pytest.raises(LedgerError, match="Input/output error"):
+                seal()
+        assert_history(ledger, range(1, 2))
+        seal()
+        write(writer, 2)
+        seal()
+        assert not files_of(tmp_path / "ledger.git/wink/open")
+        assert ledger.maintain(Retention()).ran
+        assert_history(ledger, range(1, 3))
+    assert_clean(tmp_path)
+
+
 @pytest.mark.parametrize("step", ["create", "read", "sync"])
 def test_an_open_pack_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch, step: str) -> None:
     """Otherwise each failed write would leave a file, and keep a descriptor."""

@@ -96,6 +96,9 @@ class _OpenPack:
     Args:
         rows: The path of the rows.
 
+    Attributes:
+        index: The index of the ordinary pack that it became, ``None`` before.
+
     Raises:
         FileNotFoundError: If it was sealed meanwhile.
     """
@@ -103,6 +106,7 @@ class _OpenPack:
     def __init__(self, rows: Path) -> None:
         self.rows, self.data = rows, rows.with_suffix(_DATA_SUFFIX)
         self.places: dict[str, _Place] = {}
+        self.index: Path | None = None
         self._n_rows = 0
         self._file: _DataFile | None = _opened(self.data)
         self._data_fd = self._file.fd
@@ -426,9 +430,9 @@ class OpenPacks:
                 continue
             with ledger_failures("an open pack cannot be sealed"):
                 index = yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
+            self._full.pop(0).close()  # first, because the next step may fail
             if is_idle and index is not None:
                 self._packs.set_made(index, ENDED_CALLS)
-            self._full.pop(0).close()
 
     def seal(self) -> None:
         """``sealing`` at once."""
@@ -478,9 +482,11 @@ def _new_rows(directory: Path) -> LockFile:
 def _sealing(
     pack: _OpenPack, places: dict[str, _Place], packs: Packs, *, durable: bool
 ) -> Generator[None, None, Path | None]:
-    """Make it an ordinary pack; the index of that, unless it is empty."""
-    index: Path | None = None
-    if places:
+    """Make it an ordinary pack; the index of that, unless it is empty.
+
+    After an error it may be repeated, also if the data is deleted already.
+    """
+    if places and pack.index is None:
         end = max(offset + length for offset, length, _ in places.values())
         header = PACK_HEADER.pack(b"PACK", 2, len(places))
         digest, at = git_hash(header), len(header)
@@ -504,11 +510,12 @@ def _sealing(
             os.close(fd)
         index = name.with_suffix(".idx")
         _publish(pack, index, places, digest.digest(), durable=durable)
+        pack.index = index
         passed(KillPoint.OPEN_PACK_SEALED)
     pack.data.unlink(missing_ok=True)
     passed(KillPoint.OPEN_PACK_DELETED)
     pack.rows.unlink(missing_ok=True)
-    return index
+    return pack.index
 
 
 def _publish(
