@@ -456,6 +456,67 @@ def test_a_deletion_gives_up_for_now_while_a_ref_moves(tmp_path) -> None:
         assert not locked
 
 
+@pytest.mark.parametrize("damage", [bytes(20), b"garbage", b"\xff" * 20])
+def test_a_damaged_generation_counts_as_another_one_until_the_next_deletion(
+    tmp_path, damage: bytes
+) -> None:
+    path = tmp_path / "wink" / "deletion"
+    before, asleep = DeletionLock(path), DeletionLock(path)
+    before.prepare()
+    path.write_bytes(damage)
+    opened = DeletionLock(path)
+    with opened as has_changed:
+        assert not has_changed
+    with before as has_changed:
+        assert has_changed
+        before.accept()
+    with before as has_changed:
+        assert not has_changed
+    with opened.exclusively() as is_locked:
+        assert is_locked
+        opened.advance()
+    assert not opened.have_others_deleted()
+    for each in (before, asleep, opened):
+        with each as has_changed:
+            assert has_changed
+            each.accept()
+        with each as has_changed:
+            assert not has_changed
+
+
+@pytest.mark.parametrize("damage", [bytes(20), b"garbage"])
+def test_a_ledger_with_a_damaged_generation_is_used_as_before(tmp_path, damage: bytes) -> None:
+    path = tmp_path / "ledger.git/wink/deletion"
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        path.write_bytes(damage)
+        call(writer, EMPTY_TREE_ID)
+    with reopened(tmp_path) as ledger, ledger.write() as writer:
+        call(writer, EMPTY_TREE_ID)
+        assert ledger.maintain(Retention()).ran
+        call(writer, EMPTY_TREE_ID)
+        assert len(list(ledger.branch().log())) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(OSError(errno.EIO, os.strerror(errno.EIO)), LedgerError), (KeyboardInterrupt(), None)],
+)
+def test_a_generation_that_cannot_be_read_leaves_objects_unlocked(
+    tmp_path, monkeypatch, error: BaseException, raised: type[BaseException] | None
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    moving = DeletionLock(tmp_path / "wink" / "deletion")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", fail)
+        with pytest.raises(raised or type(error)), moving:
+            pass
+    with DeletionLock(tmp_path / "wink" / "deletion").exclusively() as is_locked:
+        assert is_locked
+
+
 @pytest.mark.parametrize("damage", [b"", bytes(20), b"twenty characters  ."])
 def test_the_total_of_what_writers_add_is_shared_and_survives_damage(
     tmp_path, damage: bytes

@@ -38,6 +38,8 @@ __all__ = ["DeletionLock", "DiscardNumbers", "MaintenanceLease", "WrittenTotal"]
 _EXPIRES_AFTER: Final = timedelta(seconds=10)
 _MOST_BYTES: Final = 200
 _NUMBER_BYTES: Final = 20
+_DAMAGED: Final = -1
+"""The generation of a damaged file: another one than before, until the next deletion."""
 _MOST_LOOKS: Final = 50_000
 _WAIT_S: Final = 0.001
 
@@ -67,8 +69,14 @@ class DeletionLock:
         try:
             fcntl.flock(file.fd, fcntl.LOCK_SH)
             return int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0") != self._seen
-        except OSError as problem:
-            raise ledger_failure("a lock of the ledger cannot be taken", problem) from problem
+        except ValueError:
+            return self._seen != _DAMAGED
+        except BaseException as problem:
+            with suppress(OSError):  # the error that led here is raised
+                file.unlock()
+            if isinstance(problem, OSError):
+                raise ledger_failure("a lock of the ledger cannot be taken", problem) from problem
+            raise
 
     def __exit__(
         self,
@@ -108,9 +116,13 @@ class DeletionLock:
         self._seen = self._generation()
 
     def advance(self) -> None:
-        """Increase the generation, before objects are deleted."""
-        following = self._generation() + 1
-        self._explained += 1
+        """Increase the generation, before objects are deleted.
+
+        After damage the next one is random, because others may have seen any number before it.
+        """
+        present = self._generation()
+        following = secrets.randbits(63) if present == _DAMAGED else present + 1
+        self._explained += following - present
         with ledger_failures("the generation of the ledger cannot be written"):
             os.pwrite(self._opened().fd, b"%020d" % following, 0)
 
@@ -139,7 +151,11 @@ class DeletionLock:
             self._file.release()
 
     def _generation(self) -> int:
-        return int(os.pread(self._opened().fd, _NUMBER_BYTES, 0) or b"0")
+        content = os.pread(self._opened().fd, _NUMBER_BYTES, 0)
+        try:
+            return int(content or b"0")
+        except ValueError:
+            return _DAMAGED
 
     def _opened(self) -> LockFile:
         if self._file is None or self._file.fd < 0:
