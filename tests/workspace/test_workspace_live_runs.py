@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerError, UsageError
 
 # To name another process as the owner of a run
 from wink_workspace.ledger.lock import _start_of
@@ -246,6 +246,24 @@ def test_messages_reach_the_run_once_and_in_order(
     with (folder.runs / "1" / "live" / "messages").open("a") as file:
         file.write('"half')
     assert published.messages() == ()
+
+
+def test_message_of_which_a_full_disk_took_a_part_is_an_error_and_the_next_one_arrives(
+    folder: WorkspaceFolder,
+    published: PublishedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run, real = watched(folder), os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda file, content: real(file, content[:5]))
+        with pytest.raises(LedgerError, match="message cannot be sent: No space left on device"):
+            run.send("one of many words")
+    assert published.messages() == ()
+    run.send("two")
+    run.send("three")
+    assert published.messages() == ("two", "three")
+    assert "incomplete message" in caplog.text
 
 
 @pytest.mark.parametrize("message", ["", " \n", "x" * 70_000])

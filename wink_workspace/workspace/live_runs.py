@@ -23,6 +23,7 @@ over, because its process is gone.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -39,6 +40,7 @@ from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.ledger import MAIN_BRANCH
+from wink_workspace.ledger.disk import ledger_failures
 from wink_workspace.ledger.lock import Owner, WriterLock, read_owner
 from wink_workspace.session import Outcome, ToolInvoked, call_subject
 
@@ -284,7 +286,13 @@ class PublishedRun:
             return ()
         whole = content[: content.rfind(b"\n") + 1]
         self._n_taken_bytes += len(whole)
-        return tuple(str(json.loads(line)) for line in whole.splitlines())
+        found: list[str] = []
+        for line in filter(None, whole.splitlines()):
+            try:
+                found.append(str(json.loads(line)))
+            except ValueError:  # its sender got an error
+                _log.warning("an incomplete message to this run was skipped")
+        return tuple(found)
 
     def end(self, problem: str = "") -> None:
         """Publish the end of the run, and delete what was published; may be repeated.
@@ -448,16 +456,20 @@ class RunInProgress:
 
         Raises:
             UsageError: As ``check_message``, or if the run is over.
+            LedgerError: If it cannot be written, as on a full disk.
         """
         check_message(message)
-        content = json.dumps(message).encode() + b"\n"
+        # The first newline ends what a sender wrote of a message on a full disk.
+        content = b"\n" + json.dumps(message).encode() + b"\n"
         self._check_is_in_progress()
         try:
             file = os.open(self._folder / "messages", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise _over(self.name) from error
         try:
-            os.write(file, content)  # whole: one write to a local file
+            with ledger_failures("the message cannot be sent"):
+                if os.write(file, content) < len(content):  # to a local file, only on a full disk
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
 
