@@ -319,6 +319,47 @@ def test_an_engine_that_fails_or_does_not_answer_is_unavailable(
         fake.store.find(python.reference)
 
 
+def test_a_build_that_keeps_its_output_open_is_ended_at_the_time_limit(
+    fake: FakePrograms, python: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podman = PODMAN.replace("build*)", f"build*) exec {shutil.which('sleep')} 20;")
+    fake.install("podman", podman)
+    # The real timeout would be spent in full.
+    monkeypatch.setattr(programs, "_LONGEST_BUILD_S", 0)
+    with pytest.raises(
+        SandboxUnavailableError, match="build failed: it was ended because"
+    ) as ended:
+        fake.store.build(python)
+    assert "mirrors" in ended.value.hint
+
+
+def test_a_program_that_ignores_sigterm_is_killed_when_its_build_is_abandoned(
+    fake: FakePrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survived = tmp_path / "survived"
+    program = (
+        "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        " print('begun', flush=True); time.sleep(20); pathlib.Path(sys.argv[1]).touch()"
+    )
+
+    def abandon(line: str) -> None:
+        raise InterruptedError(line)
+
+    # The real timeout would be spent in full.
+    monkeypatch.setattr(programs, "_CLEANUP_S", 0, raising=False)
+    with pytest.raises(InterruptedError, match="begun"):
+        fake.store.programs.run([sys.executable, "-c", program, str(survived)], progress=abandon)
+    assert not survived.exists()
+
+
+def test_lines_of_a_build_are_reported_whole_and_decoded(fake: FakePrograms) -> None:
+    lines: list[str] = []
+    program = "import os; os.write(1, b'a\\r\\n\\xc3'); os.write(1, b'\\xa9\\xff\\n\\nend')"
+    output = fake.store.programs.run([sys.executable, "-c", program], progress=lines.append)
+    assert lines == ["a", "\xe9\ufffd", "", "end"]
+    assert output == "\n".join(lines)
+
+
 def test_without_podman_the_store_is_unavailable(fake: FakePrograms) -> None:
     (fake.directory / "podman").unlink()
     with pytest.raises(SandboxUnavailableError, match="no podman"):

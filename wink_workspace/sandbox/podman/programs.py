@@ -6,14 +6,18 @@ is configured for. None gets a shell.
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
+import selectors
 import shutil
 import subprocess  # noqa: TID251 - the engine's own command builds images
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.system_packages import install_hint
@@ -27,6 +31,9 @@ Progress = Callable[[str], None]
 
 _LONGEST_BUILD_S = 1_800
 _LONGEST_QUERY_S = 60
+_CLEANUP_S = 30
+"""How long a program may clean up after SIGTERM before it is killed."""
+_READ_BYTES: Final = 65_536
 _LAST_LINES: Final = 12
 _PERMISSION_MESSAGES: Final = (
     "chroot mode",
@@ -45,6 +52,10 @@ _PERMISSION_HINT: Final = (
 _BUILD_HINT: Final = (
     "Fix the reported error and build again, or start from a public image:"
     " `wink-workspace image build python --base debian:bookworm-slim`."
+)
+_TIMEOUT_HINT: Final = (
+    "See which step its last output names. Check that the package mirrors and registries answer,"
+    " then build again."
 )
 
 
@@ -90,7 +101,8 @@ class Programs:
             cwd: Its working directory.
 
         Raises:
-            SandboxUnavailableError: If it fails; the message ends with its last output.
+            SandboxUnavailableError: If it fails, or takes longer than that and is ended; the
+                message ends with its last output.
         """
         with subprocess.Popen(  # noqa: S603 - found on the caller's own PATH; no shell
             command,
@@ -120,27 +132,72 @@ def _answer(process: subprocess.Popen[str], command: Sequence[str]) -> str:
 
 def _watched(process: subprocess.Popen[str], command: Sequence[str], progress: Progress) -> str:
     lines: list[str] = []
+    until_s = SYSTEM_CLOCK.monotonic_s() + _LONGEST_BUILD_S
     try:
-        for line in process.stdout or ():
-            lines.append(line.rstrip("\n"))
-            progress(lines[-1])
-        process.wait(timeout=_LONGEST_BUILD_S)
+        for line in _lines(process, until_s):
+            lines.append(line)
+            progress(line)
+        process.wait(timeout=max(0.0, until_s - SYSTEM_CLOCK.monotonic_s()))
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        late = f"it was ended because it took longer than {_LONGEST_BUILD_S / 60:g} minutes"
+        raise _failed(command, [*lines, late], hint=_TIMEOUT_HINT) from error
     except BaseException:
-        process.terminate()  # Ctrl-C: mmdebstrap and podman clean up after themselves
+        _end(process)
         raise
     if process.returncode:
         raise _failed(command, lines)
     return "\n".join(lines)
 
 
-def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableError:
+def _lines(process: subprocess.Popen[str], until_s: float) -> Generator[str]:
+    """The lines of the output as they arrive; ``TimeoutExpired`` if it is still open at *until_s*.
+
+    A read from ``process.stdout`` would have no time limit. Ending the program is not enough to
+    end such a read, because a program that it started may keep the output open.
+    """
+    output = process.stdout
+    assert isinstance(output, io.TextIOWrapper)  # noqa: S101 - a pipe, opened as text
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder(output.encoding)("replace"), translate=True
+    )
+    unfinished = ""
+    with selectors.DefaultSelector() as selector:
+        selector.register(output.fileno(), selectors.EVENT_READ)
+        while True:
+            left_s = until_s - SYSTEM_CLOCK.monotonic_s()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired(process.args, _LONGEST_BUILD_S)
+            if not selector.select(left_s):
+                continue
+            data = os.read(output.fileno(), _READ_BYTES)
+            *lines, unfinished = (unfinished + decoder.decode(data, final=not data)).split("\n")
+            yield from lines
+            if not data:
+                break
+    if unfinished:
+        yield unfinished
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let the program clean up after itself, as mmdebstrap and podman do, but not without limit."""
+    process.terminate()
+    try:
+        process.wait(timeout=_CLEANUP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _failed(
+    command: Sequence[str], lines: Sequence[str], *, hint: str | None = None
+) -> SandboxUnavailableError:
     output = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
     program = Path(command[0]).name
     if program != "mmdebstrap":
-        return SandboxUnavailableError(f"{program} {command[1]} failed: {output}")
+        return SandboxUnavailableError(f"{program} {command[1]} failed: {output}", hint=hint)
     is_not_permitted = any(word in output.casefold() for word in _PERMISSION_MESSAGES)
     why = " for lack of permissions" if is_not_permitted else ""
     return SandboxUnavailableError(
         f"the root filesystem cannot be made{why}; mmdebstrap printed: {output}",
-        hint=_PERMISSION_HINT if is_not_permitted else _BUILD_HINT,
+        hint=hint or (_PERMISSION_HINT if is_not_permitted else _BUILD_HINT),
     )
