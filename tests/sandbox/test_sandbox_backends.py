@@ -388,3 +388,42 @@ def test_a_backend_without_examine_has_no_findings() -> None:
     environment = Environment.from_os()
     assert backend.examine(environment) == backend.sweep(environment) == ()
     assert backend.end_leftover(Path("/nonexistent")) == ""
+
+
+# A sandbox that cannot be ended
+
+
+def test_a_workspace_is_closed_although_its_sandbox_cannot_be_ended(
+    tmp_path: Path, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise SandboxUnavailableError("the engine does not answer")
+
+    workspace = created(tmp_path)
+    sandbox = workspace.sandbox(FakeConfig())
+    with monkeypatch.context() as patched:
+        patched.setattr(sandbox, "close", fail)
+        with pytest.raises(SandboxUnavailableError, match="does not answer"):
+            workspace.close()
+    with Workspace.open(workspace.info.id, storage=state(tmp_path)):
+        assert len(fake.cleaned) == 1, "opening it ends what still runs"
+    workspace.close()
+    assert fake.created[0].is_closed
+
+
+def test_another_sandbox_waits_for_the_end_of_the_one_before(
+    tmp_path: Path, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise SandboxUnavailableError("the engine does not answer")
+
+    with created(tmp_path) as workspace:
+        first = workspace.sandbox(FakeConfig())
+        with monkeypatch.context() as patched:
+            patched.setattr(first, "close", fail)
+            for _ in range(2):
+                with pytest.raises(SandboxUnavailableError, match="does not answer"):
+                    workspace.sandbox(FakeConfig(greeting="other"))
+        assert len(fake.created) == 1
+        workspace.sandbox(FakeConfig(greeting="other"))
+        assert fake.created[0].is_closed

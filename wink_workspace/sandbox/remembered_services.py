@@ -6,17 +6,22 @@ and a recovery knows which paths a service was changing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from wink_workspace import serde
-from wink_workspace.errors import WinkError
+from wink_workspace.errors import SandboxError, WinkError
 
 from .services import ServiceConfig
 
 __all__ = ["RememberedServices"]
+
+_log = logging.getLogger(__name__)
+
+_HINT: Final = "Free disk space, or make its directory writable, and start the service again."
 
 State = Literal["stopped", "running", "inherited"]
 """``inherited``: it ran in the parent when this branch was forked, and has not been started yet."""
@@ -31,7 +36,8 @@ class _Remembered:
 class RememberedServices:
     """The services of one branch; *file* is ``None`` if nothing is remembered.
 
-    A file that is damaged or of another version counts as empty.
+    A file that is damaged or of another version counts as empty. If it cannot be written, the end
+    of a service is logged instead: one that is recorded as running may have ended.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -48,9 +54,19 @@ class RememberedServices:
         )
 
     def started(self, config: ServiceConfig) -> None:
-        """Record that a service runs."""
+        """Record that a service runs.
+
+        Raises:
+            SandboxError: If the file cannot be written: a rollback would not leave the paths of
+                the service alone.
+        """
         others = [each for each in self._read() if each.config.name != config.name]
-        self._write([*others, _Remembered(config, "running")])
+        try:
+            self._write([*others, _Remembered(config, "running")])
+        except OSError as error:
+            raise SandboxError(
+                f"the service {config.name} cannot be recorded: {error}", hint=_HINT
+            ) from error
 
     def stopped(self, name: str) -> None:
         """Record that a service does not run; it can be started again by its name."""
@@ -81,9 +97,14 @@ class RememberedServices:
         known = self._read()
         if changed.isdisjoint(each.config.name for each in known):
             return
-        self._write(
-            [replace(each, state=state) if each.config.name in changed else each for each in known]
-        )
+        newer = [
+            replace(each, state=state) if each.config.name in changed else each for each in known
+        ]
+        try:
+            self._write(newer)
+        except OSError as error:
+            listed = ", ".join(sorted(changed))
+            _log.warning("The state of the services %s cannot be recorded: %s", listed, error)
 
     def _read(self) -> list[_Remembered]:
         if self._file is None:

@@ -154,10 +154,10 @@ class WorkspaceSandbox:
                 )
 
     def close(self) -> None:
-        """End the sandbox, if there is one. May be called again."""
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
-            sandbox.close()
+        """End the sandbox, if there is one. May be called again, also after an error."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
             self._note.unlink(missing_ok=True)
 
     @property

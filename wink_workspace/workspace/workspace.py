@@ -358,6 +358,8 @@ class Workspace(ReadableHistory):
 
         Raises:
             UsageError: Inside a call on the same thread, which could not be rolled back then.
+            SandboxError: If the sandbox cannot be ended. The workspace is closed all the same;
+                opening it again ends what still runs.
         """
         if not self._process.is_present:
             return
@@ -367,12 +369,14 @@ class Workspace(ReadableHistory):
                 hint="Close it when the call is over.",
             )
         with self._closing:  # one thread at a time
-            self._sandbox.close()  # before the last scan of the files
-            self._keep_index()
-            if self._writer.is_held and self._delete_storage is None:
-                self._discards.record_small()
-            self._discards.close()
-            self._close()
+            try:
+                self._sandbox.close()  # before the last scan of the files
+                self._keep_index()
+                if self._writer.is_held and self._delete_storage is None:
+                    self._discards.record_small()
+                self._discards.close()
+            finally:
+                self._close()
             if self._delete_storage is not None:
                 self._delete_storage()
 

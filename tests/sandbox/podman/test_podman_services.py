@@ -5,6 +5,7 @@ Run by root and, in ``test_podman_rootless``, by an ordinary user.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import select
@@ -19,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +29,13 @@ from podman_machine import children_of, listed_containers
 from wink_workspace import PodmanSandboxSection, Prompt, Workspace, WorkspaceStorage
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation
 from wink_workspace.environment import Environment
-from wink_workspace.errors import CallCancelledError, PatternError, ServiceError, UsageError
+from wink_workspace.errors import (
+    CallCancelledError,
+    PatternError,
+    SandboxError,
+    ServiceError,
+    UsageError,
+)
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EntryKind
 from wink_workspace.runtime import CallOutcome, ToolCall
@@ -618,19 +626,25 @@ class ContainerOfService:
             self.is_removed.set()
 
 
+def services_without_engine(folder: Path, *containers: Any) -> PodmanServices:
+    """Services that start these containers in turn, and the last one again and again."""
+    left = list(containers)
+    return PodmanServices(
+        lock=threading.RLock(),
+        start=lambda _: left.pop(0) if len(left) > 1 else left[0],
+        commands=lambda _: containers[0].live,
+        env=lambda given: given,
+        context=SandboxContext(files=folder, services=folder / "services.json"),
+        config=PodmanConfig(),
+        clock=SYSTEM_CLOCK,
+    )
+
+
 def test_services_dropped_during_a_request_to_the_engine_end_after_it(tmp_path: Path) -> None:
     """The engine is not needed. A garbage collection in a request may call the finalizer."""
     engine = threading.RLock()
     container: Any = ContainerOfService(engine)
-    services = PodmanServices(
-        lock=threading.RLock(),
-        start=lambda _: container,
-        commands=lambda _: container.live,
-        env=lambda given: given,
-        context=SandboxContext(files=tmp_path),
-        config=PodmanConfig(),
-        clock=SYSTEM_CLOCK,
-    )
+    services = services_without_engine(tmp_path, container)
     services.start(ServiceConfig(name="web", command="serve", ready="up"))
     dropped = weakref.ref(services)
     with engine:
@@ -639,6 +653,79 @@ def test_services_dropped_during_a_request_to_the_engine_end_after_it(tmp_path: 
         assert dropped() is None
         assert not container.is_removed.is_set()
     assert container.is_removed.wait(30)
+
+
+def test_services_end_although_their_end_cannot_be_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    container = ContainerOfService(threading.RLock())
+    services = services_without_engine(tmp_path, container)
+    services.start(ServiceConfig(name="web", command="serve", ready="up"))
+    (tmp_path / "services.json.new").mkdir()  # the file cannot be written
+    services.close()
+    assert container.is_removed.is_set()
+    assert not services.listed()
+    assert "cannot be recorded" in caplog.text
+
+
+def test_a_service_that_cannot_be_recorded_is_not_started(tmp_path: Path) -> None:
+    container = ContainerOfService(threading.RLock())
+    services = services_without_engine(tmp_path, container)
+    (tmp_path / "services.json.new").mkdir()  # the file cannot be written
+    with pytest.raises(SandboxError, match="web cannot be recorded"):
+        services.start(ServiceConfig(name="web", command="serve", ready="up"))
+    assert container.is_removed.is_set()
+    assert not services.listed()
+
+
+class StubbornContainer(ContainerOfService):
+    """A container that the engine removes for its own thread only."""
+
+    def end(self) -> None:
+        super().end()
+        if threading.current_thread() is threading.main_thread():
+            raise SandboxError("the engine does not answer")
+
+
+def test_services_and_commands_end_although_one_service_raises(tmp_path: Path) -> None:
+    first, second = (StubbornContainer(threading.RLock()) for _ in range(2))
+    services = services_without_engine(tmp_path, first, second)
+    for name in ("one", "two"):
+        services.start(ServiceConfig(name=name, command="serve", ready="up"))
+    sandbox = PodmanSandbox(SandboxContext(files=tmp_path))
+    commands: Any = ContainerOfService(threading.RLock())
+    # Private: without an engine neither commands nor services can be started through it.
+    sandbox._services, sandbox._commands = services, commands
+    with pytest.raises(SandboxError, match="does not answer"):
+        sandbox.close()
+    # Joined by ``close``: only that waits for the threads of both.
+    assert not [each for each in threading.enumerate() if each.name.startswith("wink-service")]
+    assert commands.is_removed.is_set()
+
+
+class ContainerOnFullDisk(ContainerOfService):
+    """A running container that cannot be noted a second time."""
+
+    live: Any = SimpleNamespace(pid=os.getpid(), is_running=True)
+    n_attached = 0
+
+    def attach(self, mount: object, note: object) -> None:
+        self.n_attached += 1
+        if self.n_attached > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_rollback_succeeds_although_a_service_cannot_be_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = services_without_engine(tmp_path, ContainerOnFullDisk(threading.RLock()))
+    services.start(ServiceConfig(name="web", command="serve", ready="up"))
+    monkeypatch.setattr(podman_services, "freeze", lambda pid, clock: False)
+    with services.frozen():
+        pass
+    assert "web was not restarted: [Errno 28]" in caplog.text
+    assert [each.state for each in services.listed()] == ["ended"]
+    services.close()
 
 
 # Rollbacks

@@ -240,9 +240,11 @@ class PodmanSandbox(Sandbox):
             return  # a forked child leaves it to its parent
         with self._lock:
             self._closed = True
-            if self._services is not None:
-                self._services.close()
-            self._end()
+            try:
+                if self._services is not None:
+                    self._services.close()
+            finally:
+                self._end()
 
     # One command
 

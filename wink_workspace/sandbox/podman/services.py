@@ -21,7 +21,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -248,11 +248,11 @@ class PodmanServices(Services):
             service = self._started(config, commands, cancellation)
             try:
                 self._wait_until_ready(service, expression, cancellation)
+                self._remembered.started(config)
             except BaseException:
                 self._forget(service, "it was not ready")
                 raise
             service.is_ready = True
-            self._remembered.started(config)
             return service.status
 
     def stop(self, name: str) -> ServiceStatus:
@@ -347,14 +347,12 @@ class PodmanServices(Services):
                 _log.warning("The service %s of this fork: %s", config.name, error)
 
     def close(self) -> None:
-        """End all services. May be called again."""
-        with self._lock:
-            for name in self._services:
-                self._remembered.stopped(name)
-            running = list(self._services.values())
+        """End all services, also if one of them raises. May be called again."""
+        with self._lock, ExitStack() as ends:
+            for name, service in self._services.items():
+                ends.callback(self._remembered.stopped, name)
+                ends.callback(service.end, _CLOSED)
             _stop_all(self._services, self._relay)
-            for service in running:
-                service.end(_CLOSED)
 
     # Starting
 
@@ -470,7 +468,7 @@ class PodmanServices(Services):
             service.is_ready = True
             if address is not None:
                 self.expose(config.name, port=address[0].port)
-        except WinkError as error:
+        except (WinkError, OSError) as error:
             _log.warning("The service %s was not restarted: %s", config.name, error)
             self._services.setdefault(config.name, stopped)
 
