@@ -17,6 +17,7 @@ from typing import Any
 import pyflakes
 import pytest
 from acp import Client, RequestError, connect_to_agent, run_agent
+from acp.agent.connection import AgentSideConnection
 from acp.helpers import image_block, text_block
 from acp.schema import (
     AllowedOutcome,
@@ -196,6 +197,28 @@ def test_session_is_a_branch_and_changes_are_applied_only_when_the_user_allows_i
         "one = 1\n",
         "one = 2\n",
     )
+
+
+def test_message_is_answered_although_an_update_cannot_be_sent(
+    desktop: Desktop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send, is_first = AgentSideConnection.session_update, iter([True])
+
+    async def fail_first(self: Any, session_id: str, update: Any, **more: Any) -> None:
+        if next(is_first, False):
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        await send(self, session_id, update, **more)
+
+    async def scenario(client: Any) -> None:
+        session = await client.new_session(cwd=str(desktop.source), mcp_servers=[])
+        monkeypatch.setattr(AgentSideConnection, "session_update", fail_first)
+        desktop.play([READ], "Done.")
+        answer = await client.prompt(session_id=session.session_id, prompt=message("Read it."))
+        assert answer.stop_reason == "end_turn"
+
+    desktop.run(scenario)
+    assert desktop.editor.texts("agent_message_chunk") == ["Done."]
+    assert "surrogates not allowed" in caplog.text
 
 
 def test_agent_edits_a_package_breaks_it_goes_back_and_ends_right(desktop: Desktop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -49,6 +50,8 @@ with importing("acp"):
     from acp.schema import PermissionOption, SessionInfo, ToolCallUpdate
 
 __all__ = ["AcpSession", "chats_of"]
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 StopReason = Literal["end_turn", "max_turn_requests", "cancelled"]
@@ -104,6 +107,8 @@ class AcpSession:
             update = await self._updates.get()
             try:
                 await self._client.session_update(session_id=self.id, update=update)
+            except Exception:  # noqa: BLE001 - the border to the client: the next updates are sent
+                _log.exception("An update could not be sent to the client")
             finally:
                 self._updates.task_done()
 
