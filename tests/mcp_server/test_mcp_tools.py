@@ -18,12 +18,13 @@ from mcp_harness import WATCHDOG_S, Harness, exchange, run, text_of
 from raw_http import INITIALIZE
 
 from wink_workspace.clock import Cancellation
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.mcp_server.catalog import Catalog
-from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceProvider
+from wink_workspace.mcp_server.hosting import Answer, HostedWorkspace, WorkspaceProvider
 from wink_workspace.prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolResult
 from wink_workspace.session import Outcome, ToolInvoked
+from wink_workspace.workspace import Workspace
 
 FILES = {"app.py": "print('helo')\n", "lib/deep.py": "x = 1\n", "old.txt": "old\n"}
 
@@ -481,6 +482,41 @@ def test_b971_import_stops_when_the_client_disconnects() -> None:
     hosted.close().result(WATCHDOG_S)
     with pytest.raises(UsageError, match="is closed"):
         opening.result(WATCHDOG_S)
+
+
+def test_calls_work_on_the_opened_branch_if_the_one_before_cannot_be_closed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = HostedWorkspace(
+        WorkspaceProvider(lambda _: Workspace.create(harness.source, storage=harness.storage)),
+        Catalog(operations=True),
+    )
+
+    def call(name: str, **arguments: object) -> Answer:
+        return hosted.call(name, arguments, cancellation=Cancellation()).result(WATCHDOG_S)
+
+    close, is_first = Workspace.close, iter([True])
+
+    def fail_first(workspace: Workspace) -> None:
+        close(workspace)
+        if next(is_first, False):
+            raise LedgerError("the lock cannot be written")
+
+    try:
+        assert call("fork_workspace", branch="one").success
+        assert call("fork_workspace", branch="two").success
+        assert call("switch_branch", branch="one").success
+        monkeypatch.setattr(Workspace, "close", fail_first)
+        refused = call("switch_branch", branch="two")
+        assert "the lock cannot be written" in refused.text
+        assert call("write_file", file_path="new.txt", content="kept\n").success
+        assert hosted.read(lambda workspace: workspace.branch_name).result(WATCHDOG_S) == "main"
+        assert call("switch_branch", branch="one").success
+        assert "new.txt" not in call("ls").text
+        assert call("switch_branch", branch="main").success
+        assert "new.txt" in call("ls").text
+    finally:
+        hosted.close().result(WATCHDOG_S)
 
 
 def test_a_list_over_stdio_begins_the_import(harness: Harness) -> None:

@@ -263,6 +263,7 @@ class _OpenWorkspace:
 
         Raises:
             LedgerBusyError: If another process has it open; calls work on the branch before.
+            WinkError: If the branch before cannot be closed; calls work on the one that was opened.
         """
         if branch == self.workspace.branch_name:
             return
@@ -271,7 +272,12 @@ class _OpenWorkspace:
             if branch != self._home.branch_name:
                 workspace = opened.enter_context(self._home.open_branch(branch))
             executor = opened.enter_context(self._executor_for(workspace))
-            self._branch.close()
+            try:
+                self._branch.close()
+            except BaseException:
+                self.workspace = self._home
+                self._executor = self._branch.enter_context(self._executor_for(self._home))
+                raise
             self._branch.push(opened.pop_all())
         self.workspace, self._executor = workspace, executor
 
