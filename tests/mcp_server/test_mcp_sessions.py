@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 import time
 from contextlib import AsyncExitStack
@@ -15,8 +17,10 @@ import pytest
 from mcp import Client
 from mcp_harness import Harness, HttpServer, http_client, run, text_of
 
+from wink_workspace.mcp_server.catalog import Catalog
 from wink_workspace.mcp_server.hosting import WorkspaceProvider
 from wink_workspace.mcp_server.http import _SessionWorkspaces
+from wink_workspace.workspace import Workspace
 
 
 async def work(client: Client, me: str, n_rounds: int) -> None:
@@ -156,3 +160,31 @@ def test_workspace_that_closes_while_the_server_closes_another_is_left_alone() -
         for call in calls.values():
             call.set()
     assert workspaces._hosted == {}
+
+
+def test_workspaces_are_closed_although_one_of_them_raises_an_error_of_the_system(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    released: list[str] = []
+
+    def release(workspace: Workspace) -> None:
+        workspace.close()
+        released.append(workspace.info.id)
+        if len(released) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    provider = WorkspaceProvider(
+        lambda _: Workspace.create(harness.source, storage=harness.storage), release
+    )
+    workspaces = _SessionWorkspaces(provider, Catalog())
+
+    async def end() -> None:
+        for _ in range(3):
+            session = SimpleNamespace(_connection=Connection())
+            await asyncio.wrap_future(workspaces.of(SimpleNamespace(session=session)).open())
+        await workspaces.close()
+
+    asyncio.run(end())
+    assert len(released) == 3
+    assert workspaces._hosted == {}
+    assert "No space left on device" in caplog.text
