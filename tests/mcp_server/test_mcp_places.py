@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import jsonschema
+import pytest
 from mcp import Client
 from mcp_harness import Harness, run, text_of
 
+from wink_workspace.cli.context import CommandContext
+from wink_workspace.cli.serving import McpOptions, _closer
 from wink_workspace.environment import Environment
+from wink_workspace.errors import LedgerError
 from wink_workspace.project import Confirmations, load_settings
+from wink_workspace.workspace import Workspace
 
 
 def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: Harness) -> None:
@@ -75,3 +80,19 @@ def test_in_place_the_directory_itself_changes_and_apply_is_left_out(harness: Ha
     run(test)
     run(again)
     assert len(harness.workspaces()) == 1
+
+
+def test_workspace_is_closed_and_stays_if_its_changes_cannot_be_read(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Workspace) -> None:
+        raise LedgerError("an object is damaged")
+
+    context = CommandContext(Environment(variables=harness.environment, home=harness.root))
+    workspace = Workspace.create(harness.source, storage=context.storage)
+    monkeypatch.setattr(Workspace, "changeset", fail)
+    # Private: the command's server is another process, whose errors a test cannot choose.
+    close = _closer(context, McpOptions(repo=harness.source))
+    with pytest.raises(LedgerError, match="damaged"):
+        close(workspace)
+    Workspace.open(workspace.info.id, storage=context.storage).close()

@@ -207,9 +207,11 @@ def _closer(context: CommandContext, options: McpOptions) -> Callable[[Workspace
 
     def close(workspace: Workspace) -> None:
         name = workspace.info.id
-        has_new_trees = len({entry.files for entry in workspace.log()}) > 1
-        was_changed = has_new_trees or bool(workspace.forks() or workspace.changeset().paths)
-        workspace.close()
+        try:
+            has_new_trees = len({entry.files for entry in workspace.log()}) > 1
+            was_changed = has_new_trees or bool(workspace.forks() or workspace.changeset().paths)
+        finally:
+            workspace.close()
         if was_changed:
             message = f"workspace {name} stays; see wink-workspace diff {name}"
             context.err.print(message, markup=False)
