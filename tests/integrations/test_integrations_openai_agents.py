@@ -34,7 +34,7 @@ from openai.types.responses import (
 )
 from real_package import ADDED, BROKEN, CHECK, FILE, copy_package
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.integrations.openai_agents import (
     OpenWorkspaces,
     WinkFilesystem,
@@ -48,7 +48,7 @@ from wink_workspace.integrations.openai_agents import (
     shell_tool,
 )
 from wink_workspace.session import Outcome
-from wink_workspace.workspace import WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 
 def scripted(*turns):
@@ -534,3 +534,19 @@ def test_the_calls_of_an_agent_that_is_a_tool_are_a_part_of_its_call(boxed) -> N
     assert all(map(workspace.files.exists, ("notes", "shell.txt", "patch.txt")))
     workspace.undo()
     assert not any(map(workspace.files.exists, ("notes", "shell.txt", "patch.txt")))
+
+
+def test_workspace_whose_edits_cannot_be_committed_can_be_deleted_later(
+    tmp_path, workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Workspace) -> None:
+        raise LedgerError("an object cannot be written")
+
+    name, _ = workspaces.create()
+    with monkeypatch.context() as patched:
+        patched.setattr(Workspace, "commit_edits", fail)
+        with pytest.raises(LedgerError, match="cannot be written"):
+            workspaces.delete(name)
+    assert workspaces.get(name).workspace.info.id == name
+    workspaces.delete(name)
+    assert list(WorkspaceStorage(tmp_path / "storage").all()) == []

@@ -77,8 +77,10 @@ class OpenWorkspaces:
             for each in tuple(self._open):
                 if each == name or (not branch and each.startswith(f"{name}/")):
                     environment = self._open.pop(each)
-                    environment.end()
-                    environment.workspace.close()
+                    try:
+                        environment.end()
+                    finally:
+                        environment.workspace.close()
         if branch:
             self.get(which).workspace.delete_fork(branch)
         else:
