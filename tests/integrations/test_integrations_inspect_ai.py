@@ -18,7 +18,7 @@ from inspect_ai.tool import bash, tool
 from inspect_ai.util import sandbox
 from real_package import ADDED, BROKEN, CHECK, FILE, copy_package
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.integrations.inspect_ai import WinkSandbox, _tasks
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -159,6 +159,54 @@ def test_samples_that_begin_at_the_same_time_have_different_workspaces() -> None
             await WinkSandbox.task_cleanup("task", None, cleanup=True)
 
     assert len(asyncio.run(begin())) == 2
+
+
+async def begin_samples(number: int) -> list[WinkSandbox]:
+    await WinkSandbox.task_init("task", None)
+    begun = [await WinkSandbox.sample_init("task", None, {}) for _ in range(number)]
+    return [each["default"].as_type(WinkSandbox) for each in begun]
+
+
+def test_task_is_closed_and_deleted_although_a_sample_cannot_be_closed(
+    storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    close = Workspace.close
+
+    def fail_first(workspace: Workspace) -> None:
+        close(workspace)
+        closed.append(workspace.branch_name)
+        if len(closed) == 1:
+            raise LedgerError("the lock cannot be written")
+
+    async def main() -> None:
+        samples = await begin_samples(2)
+        monkeypatch.setattr(Workspace, "close", fail_first)
+        with pytest.raises(LedgerError, match="the lock"):
+            await WinkSandbox.task_cleanup("task", None, cleanup=True)
+        assert set(closed) == {*(each.workspace.branch_name for each in samples), "main"}
+
+    asyncio.run(main())
+    assert list(storage.all()) == []
+
+
+def test_sample_is_closed_although_its_diff_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: WinkSandbox) -> str:
+        raise LedgerError("an object is damaged")
+
+    async def main() -> None:
+        [sample] = await begin_samples(1)
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(WinkSandbox, "diff", fail)
+                with pytest.raises(LedgerError, match="damaged"):
+                    await WinkSandbox.sample_cleanup("task", None, {"default": sample}, False)
+            with pytest.raises(UsageError, match="no longer open"):
+                sample.workspace.undo()
+        finally:
+            await WinkSandbox.task_cleanup("task", None, cleanup=True)
+
+    asyncio.run(main())
 
 
 def test_without_a_cleanup_the_forks_of_the_samples_stay(tmp_path, storage) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import posixpath
 import tempfile
 import uuid
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Literal, overload
 
@@ -93,10 +94,13 @@ class WinkSandbox(SandboxEnvironment):
         del task_name
         task = _tasks.pop(_directory(config), None)
         if task is not None:
-            for each in (*task.samples, task.workspace):  # of samples without a cleanup, too
-                await asyncio.to_thread(each.close)
-            if cleanup:
-                await asyncio.to_thread(Workspace.delete, task.workspace.info.id)
+            async with AsyncExitStack() as ending:  # each step is taken, also if another one fails
+                if cleanup:
+                    ending.push_async_callback(
+                        asyncio.to_thread, Workspace.delete, task.workspace.info.id
+                    )
+                for each in (task.workspace, *task.samples):  # of samples without a cleanup, too
+                    ending.push_async_callback(asyncio.to_thread, each.close)
 
     @classmethod
     async def sample_init(
@@ -125,10 +129,12 @@ class WinkSandbox(SandboxEnvironment):
     ) -> None:
         """Write the diff to the log, and close the fork."""
         del task_name, config, interrupted
-        for environment in environments.values():
-            sample = environment.as_type(cls)
-            transcript().info({"diff": await asyncio.to_thread(sample.diff)}, source="wink")
-            await asyncio.to_thread(sample.workspace.close)
+        samples = [environment.as_type(cls) for environment in environments.values()]
+        async with AsyncExitStack() as closing:
+            for sample in samples:
+                closing.push_async_callback(asyncio.to_thread, sample.workspace.close)
+            for sample in samples:
+                transcript().info({"diff": await asyncio.to_thread(sample.diff)}, source="wink")
 
     def diff(self) -> str:
         """What changed since the sample began, as a git-style diff."""
