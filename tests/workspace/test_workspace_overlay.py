@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -11,7 +12,8 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +26,7 @@ from overlay_files import close_shown
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
 
 from wink_workspace._kill_points import KillPoint, calling
-from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.ledger import Ledger, Retention, TreeEntry, build
@@ -527,6 +529,90 @@ def test_a_base_that_is_missing_is_made_again_from_the_history(tmp_path: Path) -
     with reopened(tmp_path) as workspace:
         assert_same(before, picture(workspace._opened.tree.root))
         assert workspace.changes() != ()
+
+
+@contextmanager
+def unusable_claims(directory: Path) -> Iterator[None]:
+    """The lock of the bases cannot be opened, as if no descriptor were left."""
+    claims = directory / "state" / "bases" / "claims"
+    claims.unlink()
+    claims.mkdir()
+    yield
+    claims.rmdir()
+
+
+@contextmanager
+def unreadable_name(directory: Path) -> Iterator[None]:
+    """The file that names the base cannot be read."""
+    file = folder(directory).base
+    file.rename(directory / "name")
+    file.mkdir()
+    yield
+    file.rmdir()
+    (directory / "name").rename(file)
+
+
+@contextmanager
+def unwritable_base(directory: Path) -> Iterator[None]:
+    """The base is missing, and cannot be made again."""
+    bases = directory / "state" / "bases"
+    (bases / folder(directory).base.read_text().strip()).rename(directory / "lost")
+
+    def fail(*_: object) -> Base:
+        raise LedgerError("no file descriptor is left")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseStore, "build", fail)
+        yield
+
+
+@pytest.mark.parametrize("fault", [unusable_claims, unreadable_name, unwritable_base])
+def test_an_opening_that_fails_keeps_the_edits_in_the_layer(
+    tmp_path: Path, fault: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    overlay(tmp_path).close()
+    (folder(tmp_path).upper / "files" / "edit").write_text("by hand\n")
+    with fault(tmp_path), pytest.raises((FilesystemError, LedgerError)):
+        reopened(tmp_path)
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_text("edit").text == "by hand"
+
+
+def test_a_full_disk_at_the_first_opening_after_a_restart_keeps_the_edits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay(tmp_path).close()
+    (folder(tmp_path).upper / "files" / "edit").write_text("by hand\n")
+    base = tmp_path / "state" / "bases" / folder(tmp_path).base.read_text().strip()
+    about = json.loads((base / "complete").read_text())
+    (base / "complete").write_text(json.dumps({**about, "boot": "an earlier start"}))
+    real = Path.write_text
+
+    def write_text(path: Path, *arguments: Any, **options: Any) -> int:
+        n_chars = real(path, *arguments, **options)
+        if path.name.startswith("complete."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return n_chars
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_text("edit").text == "by hand"
+    assert list(base.glob("complete.*")) == []
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_branch_that_names_no_base_begins_again_with_the_newest_entry(
+    tmp_path: Path, content: str | None
+) -> None:
+    with overlay(tmp_path) as workspace:
+        write(workspace, {"d1/1.txt": "changed\n"})
+        before = picture(workspace._opened.tree.root)
+    close_shown()
+    folder(tmp_path).base.unlink()
+    if content is not None:
+        folder(tmp_path).base.write_text(content)
+    with reopened(tmp_path) as workspace:
+        assert_same(before, picture(workspace._opened.tree.root))
 
 
 def test_a_layer_that_is_missing_begins_again_with_the_newest_entry(tmp_path: Path) -> None:

@@ -442,10 +442,10 @@ class BaseStore:
         if not about or (base.has_changed_sample() if is_checked else base.has_changed()):
             return False
         if not is_checked:
-            _write_about(base.path, about | {"boot": boot})
+            _note_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
             sync_filesystem(base.path)
-            _write_about(base.path, about | {"boot": boot, "is_synced": True})
+            _note_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
     def verify(self, *, contents: bool = False) -> tuple[str, ...]:
@@ -874,12 +874,23 @@ def _about(path: Path) -> dict[str, Any]:  # Any: read back as it was written
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     # A name of its own: several processes may be the first to use a base after a restart
     unfinished = path / f"complete.{secrets.token_hex(8)}"
-    unfinished.write_text(json.dumps(about))
-    if about["is_synced"]:
-        sync(unfinished)
-    unfinished.replace(path / "complete")
+    try:
+        unfinished.write_text(json.dumps(about))
+        if about["is_synced"]:
+            sync(unfinished)
+        unfinished.replace(path / "complete")
+    finally:
+        unfinished.unlink(missing_ok=True)
     if about["is_synced"]:
         sync(path)
+
+
+def _note_about(path: Path, about: Mapping[str, Any]) -> None:
+    """Write it for a base in use; a failure is logged, as it costs only a second check."""
+    try:
+        _write_about(path, about)
+    except OSError as error:
+        _log.warning("The check of %s cannot be noted: %s", path, error)
 
 
 def sync_filesystem(path: Path) -> None:

@@ -34,8 +34,15 @@ from typing import Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
-from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.errors import (
+    EntryMissingError,
+    FileMissingError,
+    FilesystemError,
+    LedgerDamagedError,
+    LedgerError,
+)
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     FILES,
@@ -119,8 +126,9 @@ def mount_branch(
 
     Raises:
         MountError: If the system refuses the mount.
-        LedgerError: If the newest entry cannot be read, and the branch has to begin with it.
-        FilesystemError: If something cannot be written.
+        LedgerError: If the newest entry cannot be read, and the branch has to begin with it, or
+            the tree of its base, and the base has to be made again.
+        FilesystemError: If something cannot be written, or the base cannot be read at the moment.
     """
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
@@ -192,18 +200,27 @@ def _tree_in(base: Path) -> str:
 
 
 def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> Base | None:
-    """The base of an existing branch, made again if it is damaged; ``None`` if it is lost."""
-    try:
-        name = folder.base.read_text(encoding="utf-8").strip()
-        return bases.named(name) or bases.build(store, _tree_in(folder.base))
-    except (OSError, LedgerError) as error:
-        _log.warning(
-            "The base of %s is lost, so the branch begins again with its newest entry: %s",
-            folder.branch_dir,
-            error,
-        )
-        _set_aside(folder)
-        return None
+    """The base of an existing branch, made again if it is damaged; ``None`` if it is lost.
+
+    It is lost if no file names it, or if objects of its tree are. Any other error may be gone the
+    next time, and is raised: the layer may have changes that no entry has.
+    """
+    tree, reason = "", f"{folder.base} is missing or empty"
+    with suppress(FileMissingError), translate_os_error(folder.base):
+        tree = _tree_in(folder.base)
+    if tree:
+        try:
+            with translate_os_error(folder.state_dir / "bases"):
+                return bases.build(store, tree)
+        except (LedgerDamagedError, EntryMissingError) as error:
+            reason = str(error)
+    _log.warning(
+        "The base of %s is lost, so the branch begins again with its newest entry: %s",
+        folder.branch_dir,
+        reason,
+    )
+    _set_aside(folder)
+    return None
 
 
 def _begin(
