@@ -69,12 +69,24 @@ def test_source_gets_changes_since_a_tree_that_no_entry_has(tmp_path: Path) -> N
     [
         '{"branches": []}',
         '{"branches": {"main": [{"base": 1, "tree": 2}]}, "writing": null}',
-        f'{{"branches": {{}}, "writing": ["{"0" * 40}", "{"0" * 40}"]}}',
     ],
 )
-def test_note_of_a_missing_tree_is_named_and_maintenance_still_runs(
-    tmp_path: Path, text: str
-) -> None:
+def test_damaged_note_is_named_and_maintenance_deletes_nothing(tmp_path: Path, text: str) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{"b.txt": "b\n"})
+        note = workspace._folder.applied
+        note.write_text(text)
+        for act in (workspace.apply, workspace.maintain):
+            with pytest.raises(LedgerDamagedError, match="records what was applied") as caught:
+                act()
+            assert caught.value.hint.startswith("Delete it")
+        note.unlink()
+        assert workspace.maintain().ran
+        assert workspace.apply().paths == ("b.txt",)
+
+
+def test_note_of_a_missing_tree_is_named_and_maintenance_still_runs(tmp_path: Path) -> None:
+    text = f'{{"branches": {{}}, "writing": ["{"0" * 40}", "{"0" * 40}"]}}'
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         note = workspace._folder.applied
@@ -93,7 +105,7 @@ def test_workspace_opens_when_the_note_is_not_a_file(tmp_path: Path) -> None:
     note.mkdir()
     with (
         Workspace.open(which, storage=state(tmp_path)) as workspace,
-        pytest.raises(LedgerDamagedError, match="cannot be read"),
+        pytest.raises(LedgerError, match="cannot be read"),
     ):
         workspace.apply()
 

@@ -12,8 +12,9 @@ import pytest
 from workspace_support import created, state
 
 from wink_workspace._kill_points import KillPoint, calling
-from wink_workspace.errors import LedgerDamagedError
-from wink_workspace.ledger import EMPTY_TREE_ID
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, TreeEntry, build
 from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.applied_trees import AppliedTrees
 from wink_workspace.workspace.in_place.tree import InPlaceTree
@@ -30,6 +31,33 @@ def test_unreadable_note_prevents_apply_but_not_opening(tmp_path: Path, garbage:
         with pytest.raises(LedgerDamagedError, match="Delete it"):
             again.apply()
         applied.unlink()
+        assert again.apply().paths == ()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_maintenance_with_an_unreadable_note_deletes_no_tree_of_an_interrupted_apply(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    with created(tmp_path, {"a": "a"}) as workspace, Ledger(workspace._folder.ledger) as ledger:
+        path, note = WorkspacePath(("a",)), workspace._folder.applied
+        blob = ledger.store.write_blob(b"written by an apply")
+        tree = build(ledger.store, EMPTY_TREE_ID, {path: TreeEntry(FileKind.FILE, blob)})
+        ledger.store.open_packs.seal()
+        AppliedTrees(note).begin(workspace.head.files, tree)
+    readable = note.read_bytes()
+    if is_damaged:
+        note.write_bytes(b"garbage")
+    else:
+        note.unlink()
+        note.mkdir()
+    with Workspace.open(workspace.info.id, storage=state(tmp_path)) as again:
+        assert again.has_unfinished_apply
+        with pytest.raises(LedgerError, match="records what was applied to the source"):
+            again.maintain()
+    if not is_damaged:
+        note.rmdir()
+    note.write_bytes(readable)
+    with Workspace.open(workspace.info.id, storage=state(tmp_path)) as again:
         assert again.apply().paths == ()
 
 

@@ -166,9 +166,10 @@ def maintaining(
         steps: Receives the progress.
 
     Raises:
-        LedgerError: If an object cannot be read, written or deleted.
+        LedgerError: If an object cannot be read, written or deleted, or *other_trees* raises it.
     """
     _check_main_branch(store)
+    other_trees()  # if they are unknown, it raises before anything is removed
     before = candidates = yield from _candidates(store)
     before_bytes = yield from measuring(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)

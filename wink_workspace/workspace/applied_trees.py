@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.ledger import ObjectStore, try_read_lock
-from wink_workspace.ledger.disk import ledger_failures, write_whole
+from wink_workspace.ledger.disk import ledger_failure, ledger_failures, write_whole
 from wink_workspace.ledger.lock import LockFile
 
 __all__ = ["AppliedChange", "AppliedTrees"]
@@ -79,7 +79,8 @@ class AppliedTrees:
         except FileNotFoundError:
             return _Note()
         except OSError as error:
-            raise self._damaged("cannot be read") from error
+            what = f"{self._path}, which records what was applied to the source, cannot be read"
+            raise ledger_failure(what, error) from error
         try:
             noted: dict[str, Any] = json.loads(content)
             if "roots" in noted:  # a version that did not record the branch
@@ -104,7 +105,12 @@ class AppliedTrees:
         )
 
     def check(self, store: ObjectStore) -> None:
-        """Raise ``LedgerDamagedError`` if it cannot be read or *store* lacks one of the trees."""
+        """Check that *store* has all trees.
+
+        Raises:
+            LedgerDamagedError: If the file is damaged, or *store* lacks one of the trees.
+            LedgerError: If the file cannot be read.
+        """
         if any(root not in store.repository for root in self._read().roots):
             raise self._damaged("names a tree that is not there any more")
 
@@ -112,7 +118,8 @@ class AppliedTrees:
         """What *branch* applied since it has this *base*, newest first.
 
         Raises:
-            LedgerDamagedError: If the file cannot be read.
+            LedgerDamagedError: If the file is damaged.
+            LedgerError: If it cannot be read.
         """
         entries = self._read().branches.get(branch, ())
         return tuple(entry for entry in reversed(entries) if entry.base == base)
@@ -124,11 +131,11 @@ class AppliedTrees:
 
     @property
     def referenced(self) -> frozenset[str]:
-        """The trees that the ledger has to keep for the next ``apply``; none if unreadable."""
-        try:
-            return frozenset(self._read().roots)
-        except LedgerDamagedError:
-            return frozenset()
+        """The trees that the ledger has to keep for the next ``apply``.
+
+        Raises as ``applied_changes``; then nothing may be deleted.
+        """
+        return frozenset(self._read().roots)
 
     @property
     def was_interrupted(self) -> bool:
@@ -142,7 +149,7 @@ class AppliedTrees:
     def _is_unfinished(self) -> bool:
         try:
             return self._read().writing is not None
-        except LedgerDamagedError:
+        except LedgerError:
             return True
 
     @property

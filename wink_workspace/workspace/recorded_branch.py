@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerDamagedError, UsageError
 from wink_workspace.ledger import MAIN_BRANCH, Branch, Ledger, LogEntry, ObjectStore, lost_ref
 from wink_workspace.session import ToolInvoked
 
@@ -102,7 +104,9 @@ class RecordedBranch:
         from .changeset import ChangeSet  # on use: with diffs it takes 20 ms to load
 
         imported = self.imported().files
-        applied = AppliedTrees(self.applied).referenced
+        applied: Iterable[str] = ()
+        with suppress(LedgerDamagedError):  # the next apply reports it
+            applied = AppliedTrees(self.applied).referenced
         with open_source_filter(
             Path(self.info.source),
             rules_in(self.store, wanted),
