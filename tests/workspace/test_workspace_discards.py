@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from workspace_rig import (
     assert_fsck_clean,
     assert_same,
     calls,
+    die,
     doing,
     folder,
     made,
@@ -19,9 +21,10 @@ from workspace_rig import (
     reopened,
 )
 
-from wink_workspace.errors import EntryMissingError, FileMissingError
+from wink_workspace.errors import EntryMissingError, FileMissingError, FilesystemError
 from wink_workspace.ledger import Retention, find_discarded
 from wink_workspace.workspace import Workspace, WorkspaceConfig
+from wink_workspace.workspace.pending_discards import PendingDiscards
 
 MIB = 1_048_576
 
@@ -278,6 +281,33 @@ def test_path_that_cannot_be_renamed_is_removed_and_named(
             "other-disk (5 bytes, cannot be moved"
             in workspace.record(workspace.head).event.notes[0]
         )
+
+
+@pytest.mark.parametrize(("code", "fails"), [(errno.EMFILE, True), (errno.ENOSPC, False)])
+def test_recovery_that_cannot_move_files_aside_fails_and_keeps_them_unless_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, fails: bool
+) -> None:
+    def move(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    workspace = made(tmp_path, {"a.txt": b"a"})
+    root = folder(tmp_path).files
+    before = picture(root)
+    workspace._writer.begin("call-1", "act", datetime.now(UTC))
+    (root / "notes.txt").write_bytes(b"by hand")
+    die(workspace)
+    with monkeypatch.context() as patched:
+        patched.setattr(PendingDiscards, "move", move)
+        if fails:
+            with pytest.raises(FilesystemError, match="cannot be moved aside") as caught:
+                reopened(tmp_path)
+            assert "open the workspace again" in caught.value.hint
+        else:
+            reopened(tmp_path).close()
+    with reopened(tmp_path) as workspace:
+        assert_same(before, picture(root))
+        kept = [contents(workspace, found.number) for found in workspace.discarded()]
+        assert ({"notes.txt": b"by hand"} in kept) is fails
 
 
 def test_directory_that_a_rollback_discards_causes_no_scan(tmp_path: Path) -> None:

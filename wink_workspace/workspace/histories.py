@@ -132,7 +132,7 @@ class CopyHistory(TreeHistory):
 
     def undo_interrupted(self, root: str) -> str:
         """Make the files those of *root*."""
-        self.move_to(self.token_of(root), reason="interrupted")
+        self.move_to(self.token_of(root), reason="interrupted", may_fail=True)
         return "what it did to files was undone"
 
     def remove_unfinished(self, root: str) -> None:

@@ -6,7 +6,8 @@ Rule 2: a restore keeps what it replaces as a *discard*, which can be restored. 
 the ledger may lack, and ``PendingDiscards`` records it later.
 Rule 3: a rollback must not fail because a discard cannot be kept. What cannot be moved, exceeds the
 limit or fills the disk is deleted, and the discard names it. If no discard can be made at all, the
-files are deleted, and only a warning in the log reports it.
+files are deleted, and only a warning in the log reports it. The recovery of an interrupted call
+fails instead, unless the disk is full: it can be repeated.
 Rule 4: a restore removes before it writes, and touches only paths that differ.
 Rule 5: a path is *odd* if the ledger cannot record all of it: a pipe, socket or device, a mode
 other than 0644 and 0755, extended attributes or an access control list. A restore removes or
@@ -218,12 +219,23 @@ class TreeHistory:
         self.move_to(self._checked_token(token))
 
     def move_to(
-        self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
+        self,
+        token: FilesToken,
+        *,
+        reason: str = "rolled back",
+        kept: str | None = None,
+        may_fail: bool = False,
     ) -> None:
-        """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard."""
+        """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard.
+
+        With *may_fail*, an error while a discard is begun is raised as ``FilesystemError``, before
+        anything is deleted, unless the disk is full.
+        """
         leaving = _Leaving(self._store, token.root)
         try:
-            failures = self._replace(self.changed_paths(leaving=leaving), token.root, reason, kept)
+            steps = self._steps(self.changed_paths(leaving=leaving), token.root)
+            self._move_aside(steps, reason, kept, may_fail=may_fail)
+            failures = self._replace(steps)
         except BaseException:
             self._tracker.note(ROOT, below=True)  # what was leaving is unknown to the tracker
             raise
@@ -242,12 +254,8 @@ class TreeHistory:
                 hint="Fix what the system reports, then close the workspace and open it again.",
             ) from next(iter(failures.values()))
 
-    def _replace(
-        self, dirty: Dirty, wanted: str, reason: str, kept: str | None
-    ) -> dict[WorkspacePath, WinkError]:
-        """Restore *wanted*; the paths that could not be restored."""
-        steps = self._steps(dirty, wanted)
-        self._move_aside(steps, reason, kept)
+    def _replace(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
+        """Carry out *steps*, with more space on a full disk; the paths that were not restored."""
         failures = self._carry_out(steps)
         # On a full disk, try again with the reserve released, then without the pending discards
         for free_space in (self._reserve and self._reserve.release, self._free_discards):
@@ -645,8 +653,11 @@ class TreeHistory:
         elif path.parts:
             steps.made.append((path, entry, True))
 
-    def _move_aside(self, steps: _Steps, reason: str, kept: str | None) -> None:
-        """Move aside what is replaced, unless the ledger keeps it; if that fails, remove it."""
+    def _move_aside(self, steps: _Steps, reason: str, kept: str | None, *, may_fail: bool) -> None:
+        """Move aside what is replaced, unless the ledger keeps it; if that fails, remove it.
+
+        With *may_fail*, it is removed only on a full disk.
+        """
         plan = steps.plan
         is_known = plan.base in (plan.wanted, kept)
         if is_known and not (plan.moves or plan.gone or plan.flipped):
@@ -659,6 +670,12 @@ class TreeHistory:
             discard = self._begin_discard(self._pending_discards, plan, cause)
             self._pending_discards.move(discard, self._tree)
         except (OSError, WinkError) as error:
+            if may_fail and not is_full([error]):
+                cause = getattr(error, "strerror", None) or error
+                raise FilesystemError(
+                    f"the files that a restore replaces cannot be moved aside: {cause}",
+                    hint="Fix what the system reports, then open the workspace again.",
+                ) from error
             _log.warning("The files that a restore replaces are not kept: %s", error)
             steps.removed += plan.all_moves()
             return
