@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,7 @@ from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, walk
 from wink_workspace.sandbox.ownership import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace import bases as bases_module
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history, open_source
@@ -568,6 +570,50 @@ def test_nothing_is_collected_while_it_is_unknown_which_bases_are_used(machine: 
     with pytest.raises(FilesystemError):
         machine.store.collect(machine.store.named_by_branches)
     assert machine.bases == [base.name]
+
+
+def test_a_collection_that_fails_keeps_no_lock_of_a_base(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = machine.imported().base
+    base.release()
+
+    def rename(path: Path, target: object) -> Path:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path), None, str(target))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename)
+        with pytest.raises(FilesystemError, match="Input/output error"):
+            machine.store.collect(set)
+    assert machine.store.collect(set) == 1, "its lock can be taken"
+
+
+def test_a_collection_that_fails_keeps_no_lock_of_what_dead_processes_left(
+    machine: Machine,
+) -> None:
+    bases = machine.top / "state" / "bases"
+    (bases / "new-left").mkdir(parents=True)
+    (bases / "old-left" / "lock").mkdir(parents=True)
+    with pytest.raises(FilesystemError):
+        machine.store.collect(set)
+    (bases / "old-left" / "lock").rmdir()
+    machine.store.collect(set)
+    assert machine.bases == []
+
+
+def test_a_base_whose_name_cannot_be_synced_is_not_in_use(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        if path == machine.top / "state" / "bases":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bases_module, "sync", fail)
+        store = BaseStore(machine.top / "state", machine.clock, durable=True)
+        with pytest.raises(FilesystemError, match="Input/output error"):
+            machine.imported(store)
+    assert machine.store.collect(set) == 1, "its lock can be taken"
 
 
 def test_collecting_in_a_state_directory_without_bases_does_nothing(machine: Machine) -> None:

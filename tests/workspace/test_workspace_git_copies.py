@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from workspace_support import git, make_tree
 
+from wink_workspace.errors import FilesystemError
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage, git_copies
 from wink_workspace.workspace.git_copies import GitCopies, write_git_file
 from wink_workspace.workspace.path_rules import ImportConfig
@@ -99,6 +101,21 @@ def test_copy_that_another_process_has_just_deleted_is_passed_over(
     GitCopies(storage.state_dir).collect()
     assert len(listed) == 2
     assert copies(storage) == []
+
+
+def test_collection_that_fails_keeps_no_lock_of_a_copy(
+    storage: WorkspaceStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (storage.state_dir / "git/unused/objects").mkdir(parents=True)
+
+    def rename(path: Path, target: object) -> Path:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path), None, str(target))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename)
+        with pytest.raises(FilesystemError, match="Input/output error"):
+            GitCopies(storage.state_dir).collect()
+    assert GitCopies(storage.state_dir).collect() == 1, "its lock can be taken"
 
 
 def test_copy_can_be_read_by_others_whatever_the_umask_is(

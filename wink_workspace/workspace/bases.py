@@ -35,7 +35,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -428,10 +428,15 @@ class BaseStore:
                 self._retire(path)
             made.path.rename(path)
             made.is_placed = True
-        if self._durable:
-            sync(self._root)
-        passed(KillPoint.BASE_PLACED)
-        return Base(made.tree, path, made.lock)
+        base = Base(made.tree, path, made.lock)
+        with ExitStack() as on_error:
+            on_error.callback(base.release)
+            if self._durable:
+                with translate_os_error(self._root):
+                    sync(self._root)
+            passed(KillPoint.BASE_PLACED)
+            on_error.pop_all()
+        return base
 
     # Damage
 
@@ -480,27 +485,33 @@ class BaseStore:
         Args:
             in_use: The names of the bases that branches name; called when no other process can
                 find or make a base.
+
+        Raises:
+            FilesystemError: If a base cannot be locked or retired; the next call tries again.
         """
         if not self._root.is_dir():
             return 0
         n_retired = 0
-        with self._claimed():
-            named = in_use()
-            for path in [path for path in self._all() if path.name not in named]:
-                lock = _try_lock(path)
-                if lock >= 0:
-                    self._retire(path)
-                    os.close(lock)
-                    n_retired += 1
-            locked = [(path, _try_lock(path)) for path in self._unnamed()]
-        for path, lock in locked:
-            if lock >= 0:
+        unused: list[Path] = []
+        with ExitStack() as locks:
+            with translate_os_error(self._root), self._claimed():
+                named = in_use()
+                for path in [path for path in self._all() if path.name not in named]:
+                    lock = _try_lock(path)
+                    if lock >= 0:
+                        with Descriptor(lock):
+                            self._retire(path)
+                        n_retired += 1
+                for path in self._unnamed():
+                    lock = _try_lock(path)
+                    if lock >= 0:
+                        locks.callback(os.close, lock)
+                        unused.append(path)
+            for path in unused:
                 try:
                     delete_tree(path)
                 except FilesystemError as error:
                     _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
-                finally:
-                    os.close(lock)
         for path in (self._root / "sources").glob("*"):
             _Remembered(path).drop_without_base(self._root)
         return n_retired

@@ -27,7 +27,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -35,7 +35,7 @@ from typing import ClassVar, Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError, LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
     CopyPaths,
@@ -117,31 +117,35 @@ class GitCopies:
         self.find(name)
 
     def collect(self) -> int:
-        """Delete the copies that no workspace names and no process uses; how many."""
+        """Delete the copies that no workspace names and no process uses; how many.
+
+        Raises:
+            FilesystemError: If a copy cannot be locked or retired; the next call tries again.
+        """
         if not self._root.is_dir():
             return 0
-        removed: list[tuple[Path, int]] = []
+        removed: list[Path] = []
         n_retired = 0
-        with self._claimed():
-            named = self._named()
-            for path in list(self._root.iterdir()):
-                if path.name in named or not path.is_dir():
-                    continue
-                lock = _locked(path, fcntl.LOCK_EX)
-                if lock is None:
-                    continue
-                retired = path
-                if not path.name.startswith((_NEW, _OLD)):
-                    retired = path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
-                    n_retired += 1
-                removed.append((retired, lock))
-        for path, lock in removed:
-            try:
-                delete_tree(path)
-            except FilesystemError as error:
-                _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
-            finally:
-                os.close(lock)
+        with ExitStack() as locks:
+            with translate_os_error(self._root), self._claimed():
+                named = self._named()
+                for path in list(self._root.iterdir()):
+                    if path.name in named or not path.is_dir():
+                        continue
+                    lock = _locked(path, fcntl.LOCK_EX)
+                    if lock is None:
+                        continue
+                    locks.callback(os.close, lock)
+                    retired = path
+                    if not path.name.startswith((_NEW, _OLD)):
+                        retired = path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
+                        n_retired += 1
+                    removed.append(retired)
+            for path in removed:
+                try:
+                    delete_tree(path)
+                except FilesystemError as error:
+                    _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
         return n_retired
 
     def _named(self) -> set[str]:
