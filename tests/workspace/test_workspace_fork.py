@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from workspace_support import created, state, tree_of, write
 
-from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
+from wink_workspace.errors import EntryMissingError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.ledger import Ledger
 from wink_workspace.ledger.repository import GitRepository
@@ -165,6 +165,34 @@ def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
             assert [entry.id for entry in fork.log()] == entries
         workspace.delete_fork("try")
         assert list((fork._folder.path / "forks").iterdir()) == []
+
+
+def test_a_fork_that_fails_leaves_no_files_of_its_own(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        (workspace._folder.runs / "1").mkdir(parents=True)
+        lock = workspace._folder.ledger / "refs/wink/forks/try.lock"
+        lock.touch()
+        with pytest.raises(LedgerError, match="another program is moving this ref"):
+            workspace.fork("try", with_runs=True)
+        assert list((workspace._folder.path / "forks").iterdir()) == []
+        lock.unlink()
+        workspace.fork("try", with_runs=True)
+        assert [path.name for path in workspace._folder.of_branch("try").runs.iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("by", ["workspace", "reader"])
+def test_a_fork_has_nothing_of_a_process_that_was_killed_while_it_made_the_fork(
+    tmp_path: Path, by: str
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        fork = workspace._folder.of_branch("try")
+        (fork.runs / "1").mkdir(parents=True)
+        if by == "workspace":
+            workspace.fork("try")
+        else:
+            with WorkspaceReader(workspace._folder) as reader:
+                reader.fork("try")
+        assert not fork.runs.exists()
 
 
 @pytest.mark.parametrize("name", ["main", "a/b", "..", "", "try", "imported"])

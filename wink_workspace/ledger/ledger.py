@@ -311,12 +311,17 @@ class Ledger:
             raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
 
     def fork(
-        self, name: str, entry: LogEntry, *, first: Callable[[], object] = lambda: None
+        self,
+        name: str,
+        entry: LogEntry,
+        *,
+        first: Callable[[], object] = lambda: None,
+        undo: Callable[[], object] = lambda: None,
     ) -> Branch:
         """Create a branch at *entry*.
 
         *first* is called while no other process can make a fork of this name; there is none if it
-        raises.
+        raises. If there is none in the end, *undo* is called before another process can make one.
 
         Raises:
             UsageError: If *name* is taken or invalid.
@@ -335,6 +340,8 @@ class Ledger:
                 self._refs.move(ref, expected=None, target=entry.id)
             except BaseException:
                 _delete_branch_files(directory)
+                if not self.has_fork(name):
+                    undo()
                 raise
         finally:
             lock.release()

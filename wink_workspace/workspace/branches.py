@@ -12,6 +12,7 @@ from wink_workspace.errors import (
     ConflictError,
     EntryMissingError,
     FileMissingError,
+    FilesystemError,
     LedgerBusyError,
     UsageError,
 )
@@ -34,7 +35,7 @@ from .moves import Moves, merge_conflict
 from .path_rules import OUTPUT_FOLDER
 from .recorded_branch import RecordedBranch
 from .sandboxing import WorkspaceSandbox
-from .storage import WorkspaceFolder
+from .storage import WorkspaceFolder, delete_tree
 from .temporary_forks import leftover_forks
 
 if TYPE_CHECKING:
@@ -92,13 +93,18 @@ class Branches:
 
             def copy_files() -> None:
                 nonlocal left
+                delete_tree(fork.branch_dir)  # of a process that was killed here
                 if self._derived is not None:
                     left = self._derived.copy_to(fork.checkpoint)
                 self._sandbox.copy_services(fork)
                 if with_runs:
                     copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
 
-            self._ledger.fork(name, entry, first=copy_files)
+            def delete_files() -> None:
+                with suppress(FilesystemError):  # otherwise the next fork of this name does it
+                    delete_tree(fork.branch_dir)
+
+            self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
         return left
 
     def delete(self, name: str) -> None:

@@ -142,6 +142,5 @@ def check_out(
 def copy_runs(source: WorkspaceFolder, target: WorkspaceFolder) -> None:
     """Copy the runs of a branch to a fork that nothing has opened."""
     if source.runs.is_dir():
-        shutil.rmtree(target.runs, ignore_errors=True)  # of a process that was killed here
         target.runs.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.copytree(source.runs, target.runs)

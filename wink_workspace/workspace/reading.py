@@ -55,7 +55,7 @@ from .applied_trees import AppliedTrees
 from .blame import BlamedLine, blame
 from .forking import IMPORTED_BRANCH, forks_of, head_of, require_branch
 from .recorded_branch import RecordedBranch
-from .storage import WorkspaceFolder, WorkspaceInfo
+from .storage import WorkspaceFolder, WorkspaceInfo, delete_tree
 from .timeline import TimelineRow, timeline
 
 if TYPE_CHECKING:
@@ -411,6 +411,7 @@ class WorkspaceReader(ReadableHistory):
         most_cached: int | None = None,
     ) -> None:
         info, ledger = folder.info(), Ledger(folder.ledger)
+        self._folder = folder
         if most_cached is not None:
             ledger.store.most_cached = most_cached
         try:
@@ -443,4 +444,6 @@ class WorkspaceReader(ReadableHistory):
             UsageError: If *name* is taken, or is not a valid name.
             EntryMissingError: If there is no such entry.
         """
-        self._ledger.fork(name, self.head if at is None else self.entry(at))
+        entry = self.head if at is None else self.entry(at)
+        left = self._folder.of_branch(name).branch_dir  # of a process that was killed in ``fork``
+        self._ledger.fork(name, entry, first=lambda: delete_tree(left))
