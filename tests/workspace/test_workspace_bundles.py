@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from workspace_support import GIT, created, state, tree_of, write
 from wink_workspace.errors import (
     BundleError,
     EntryMissingError,
+    FilesystemError,
     LedgerBusyError,
     MountError,
     UsageError,
@@ -23,6 +26,7 @@ from wink_workspace.errors import (
 from wink_workspace.ledger import BundleLimits, Ledger, read_bundle, write_bundle
 from wink_workspace.workspace import (
     Workspace,
+    WorkspaceFolder,
     WorkspaceReader,
     WorkspaceStorage,
     export_workspace,
@@ -254,6 +258,27 @@ def test_an_import_with_a_wrong_argument_leaves_nothing(
     with pytest.raises(UsageError, match=error):
         import_workspace(**given, storage=storage)  # pyright: ignore[reportArgumentType]
     assert list(storage.all()) == []
+
+
+def test_a_full_disk_at_an_import_is_not_reported_as_an_unreadable_bundle(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(WorkspaceFolder, "write_intended", fail)
+    with pytest.raises(FilesystemError, match="No space left on device") as caught:
+        import_workspace(exported / "w.bundle", storage=WorkspaceStorage(tmp_path), mode="copy")
+    assert "w.bundle" not in str(caught.value)
+    assert "Make room on the disk" in caught.value.hint
+    assert list(WorkspaceStorage(tmp_path).all()) == []
+
+
+def test_a_bundle_that_cannot_be_read_to_its_end_is_refused(tmp_path: Path) -> None:
+    unreadable = Path("/proc/self/mem")  # it can be opened, but has no first byte
+    with pytest.raises(BundleError, match="the bundle cannot be read: Input/output error"):
+        import_workspace(unreadable, storage=WorkspaceStorage(tmp_path), mode="copy")
+    assert list(WorkspaceStorage(tmp_path).all()) == []
 
 
 def test_an_export_that_cannot_be_written_leaves_no_file(exported: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, SessionError, UsageError, WinkError
+from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     Bundle,
@@ -115,9 +116,11 @@ def import_workspace(
         clock: The time.
 
     Raises:
-        BundleError: If it is damaged, newer, or not allowed; nothing is left then.
-        UsageError: If *file* cannot be read, or *source* is not a directory.
+        BundleError: If it is damaged, newer, not allowed, or cannot be read to its end; nothing is
+            left then.
+        UsageError: If *file* cannot be opened, or *source* is not a directory.
         MountError: If the system does not support the overlay that was asked for.
+        FilesystemError: If the workspace cannot be written; nothing is left then.
         LedgerError: If the history cannot be written; nothing is left then.
     """
     storage = storage or WorkspaceStorage.default()
@@ -128,7 +131,7 @@ def import_workspace(
     elif mode != "copy":
         raise UsageError(f"a bundle cannot be imported {mode!r}", hint="Use auto, overlay or copy.")
     target = _checked_source(source, storage)
-    with _opened(Path(file)) as opened:
+    with _opened(Path(file)) as opened, translate_os_error(storage.state_dir):
         return new_workspace(
             opened,
             storage,
@@ -154,7 +157,12 @@ def new_workspace(
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         Ledger.create(folder.ledger)
         with Ledger(folder.ledger, clock=clock) as ledger:
-            bundle = read_bundle(ledger.store, file, limits=limits)
+            try:
+                bundle = read_bundle(ledger.store, file, limits=limits)
+            except OSError as error:
+                raise BundleError(
+                    f"the bundle cannot be read: {error.strerror or error}"
+                ) from error
             rules = _rules_in(bundle)
             _adopt(ledger, bundle)
             head = ledger.branch().head
@@ -245,16 +253,15 @@ def _checked_source(
 
 @contextmanager
 def _opened(file: Path) -> Generator[BinaryIO]:
-    """The file for reading; ``UsageError`` if it cannot be read."""
+    """The file for reading; ``UsageError`` if it cannot be opened."""
     try:
         if not file.is_file():
             raise FileNotFoundError(0, "there is no such file")
-        with file.open("rb") as opened:
-            yield opened
+        opened = file.open("rb")
     except OSError as error:
-        if isinstance(error, WinkError):
-            raise
         raise _file_error("read", file, error) from error
+    with opened:
+        yield opened
 
 
 @contextmanager
