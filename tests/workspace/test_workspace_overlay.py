@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -613,6 +614,26 @@ def test_a_branch_that_names_no_base_begins_again_with_the_newest_entry(
         folder(tmp_path).base.write_text(content)
     with reopened(tmp_path) as workspace:
         assert_same(before, picture(workspace._opened.tree.root))
+
+
+def test_edits_in_the_layer_of_a_branch_whose_base_is_lost_become_a_discard(
+    tmp_path: Path,
+) -> None:
+    with overlay(tmp_path, {"a.txt": b"a", "b.txt": b"b", "d/c.txt": b"c"}) as workspace:
+        write(workspace, {"b.txt": "changed"})
+    layer = folder(tmp_path).upper / "files"
+    (layer / "d").mkdir(exist_ok=True)
+    (layer / "d" / "edit").write_text("by hand")
+    os.mknod(layer / "a.txt", stat.S_IFCHR, os.makedev(0, 0))  # as the kernel marks a deleted file
+    folder(tmp_path).base.unlink()
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_text("a.txt").text == "a"
+        (found,) = workspace.discarded()
+        changes = workspace.discarded_changes(found)
+        kept = {str(each.path): each.after and each.after.data for each in changes}
+        assert kept == {"a.txt": None, "d/edit": b"by hand"}
+        workspace.restore_discarded(found.id, paths=["d/edit"])
+        assert workspace.files.read_text("d/edit").text == "by hand"
 
 
 def test_a_layer_that_is_missing_begins_again_with_the_newest_entry(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@
     index           statuses of the upper layer when the branch was last closed; only a hint
 
 Rule 1: a branch exists when it has an ``upper``, which appears by one rename. Without one, the
-branch begins again with its newest entry: a crash while it is made or folded does no harm.
+branch begins again with its newest entry: a crash while it is made or folded does no harm. So does
+one whose base is lost; what its layer has is kept as a discard.
 Rule 2: the caller holds the writer lock of the branch, which is the lock of its upper layer, and
 has ended every container that may have mounted it. Two mounts on one layer are undefined behaviour.
 Rule 3: the files differ from the tree of the base only where the upper layer has an entry. So an
@@ -25,9 +26,11 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -57,6 +60,8 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
+    TreeEntry,
+    build,
     diff,
     lost_ref,
 )
@@ -66,6 +71,7 @@ from wink_workspace.processes import OwnProcess
 from .bases import Base, BaseStore, sync_filesystem
 from .checkout import write_layer
 from .config import WorkspaceConfig
+from .contents import captured
 from .derived_paths import copy_checkpoint
 from .histories import CopyHistory
 from .importing import (
@@ -133,6 +139,9 @@ def mount_branch(
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
     base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
+    if base is None and folder.upper.is_dir():
+        _discard_layer(folder, writer, head, unrecorded=unrecorded, at=clock.now())
+        _set_aside(folder)
     if base is None:
         base = _near(folder, writer, head.files, bases, config=config)
         if not _old(folder).is_dir():
@@ -202,8 +211,8 @@ def _tree_in(base: Path) -> str:
 def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> Base | None:
     """The base of an existing branch, made again if it is damaged; ``None`` if it is lost.
 
-    It is lost if no file names it, or if objects of its tree are. Any other error may be gone the
-    next time, and is raised: the layer may have changes that no entry has.
+    It is lost if no file names it, or if objects of its tree are missing or damaged. Any other
+    error may be gone the next time, and is raised: the layer may have changes that no entry has.
     """
     tree, reason = "", f"{folder.base} is missing or empty"
     with suppress(FileMissingError), translate_os_error(folder.base):
@@ -219,8 +228,38 @@ def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> B
         folder.branch_dir,
         reason,
     )
-    _set_aside(folder)
     return None
+
+
+def _discard_layer(
+    folder: WorkspaceFolder,
+    writer: BranchWriter,
+    head: LogEntry,
+    *,
+    unrecorded: Unrecorded | None,
+    at: datetime,
+) -> None:
+    """Keep what the layer of a branch without a base has as a discard.
+
+    What the layer does not show alone is left out: which files of the base an opaque directory
+    hides, and those in a renamed directory.
+    """
+    found: list[WorkspacePath] = []
+    deleted: dict[WorkspacePath, TreeEntry | None] = {}
+    with DiskTree(folder.upper / FILES, hidden=unrecorded, make_accessible=True) as layer:
+        for listing in layer.listings():
+            for name, status in listing.entries:
+                path = WorkspacePath((*listing.parts, name))
+                if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+                    deleted[path] = None
+                elif not stat.S_ISDIR(status.st_mode):
+                    found.append(path)
+        kept = captured(
+            layer, writer.store, head.files, found, on_entry=lambda _path, _mode, _entry: None
+        )
+    root = build(writer.store, kept.root, deleted)
+    if root != head.files:
+        writer.discard(root, reason="the base of the branch is lost", call_id="outside", at=at)
 
 
 def _begin(
