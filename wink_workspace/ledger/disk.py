@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
+import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -17,11 +19,16 @@ __all__ = [
     "is_disk_full",
     "ledger_failure",
     "ledger_failures",
+    "link_or_copy",
     "sync",
     "write_whole",
 ]
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+_CANNOT_LINK: Final = frozenset(
+    (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+)
+"""The errors of a filesystem without hard links, between two filesystems, and of many links."""
 
 
 class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a function
@@ -81,6 +88,32 @@ def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
     unfinished.replace(path)
     if durable:
         sync(path.parent)
+
+
+def link_or_copy(source: Path, target: Path, *, prefix: str, durable: bool = False) -> None:
+    """Give the file *source* the second name *target*, or copy it where links are impossible.
+
+    Does nothing if *target* exists. A copy is complete once it has its name. Before that its name
+    begins with *prefix*; if *durable*, its content is synced.
+
+    Raises:
+        OSError: If *source* cannot be linked for another reason, or cannot be copied.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        unfinished = target.with_name(f"{prefix}{secrets.token_hex(8)}")
+        try:
+            shutil.copyfile(source, unfinished)
+            if durable:
+                sync(unfinished)
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -9,22 +9,15 @@ disk space belongs to the base, and deleting history cannot free it.
 
 from __future__ import annotations
 
-import errno
-import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from wink_workspace._kill_points import KillPoint, passed
 
-from .disk import ledger_failures, sync
+from .disk import ledger_failures, link_or_copy, sync
 from .packs import KEEP
 
 __all__ = ["link_objects"]
-
-_CANNOT_LINK: Final = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP))
 
 
 def link_objects(source: Path, target: Path, *, durable: bool = False) -> None:
@@ -43,7 +36,7 @@ def link_objects(source: Path, target: Path, *, durable: bool = False) -> None:
             linked.parent.mkdir(exist_ok=True)
             if path.suffix == ".idx":
                 linked.with_suffix(KEEP).touch()
-            _link(path, linked)
+            link_or_copy(path, linked, prefix="tmp_obj_")
             touched.add(linked.parent)
             passed(KillPoint.OBJECTS_LINKED)
         if durable:
@@ -57,16 +50,3 @@ def _files_in(objects: Path) -> Iterator[Path]:
         yield from sorted(directory.iterdir())
     yield from (objects / "pack").glob("*.pack")
     yield from (objects / "pack").glob("*.idx")
-
-
-def _link(path: Path, linked: Path) -> None:
-    try:
-        os.link(path, linked)
-    except FileExistsError:
-        return
-    except OSError as error:
-        if error.errno not in _CANNOT_LINK:
-            raise
-        unfinished = linked.with_name(f"tmp_obj_{secrets.token_hex(8)}")
-        shutil.copyfile(path, unfinished)
-        unfinished.replace(linked)

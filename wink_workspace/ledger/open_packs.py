@@ -21,6 +21,7 @@ libgit2 reads the objects of open packs through ``OpenObjects``.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 import struct
@@ -33,16 +34,17 @@ from weakref import WeakValueDictionary
 
 from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash
 
 from .deltas import delta_between, delta_sizes
-from .disk import file_sizes, ledger_failure, ledger_failures, sync
+from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync
 from .lock import LockFile
 from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import (
     ENDED_CALLS,
     PACK_HEADER,
+    TEMPORARY,
     TYPE_OF_KIND,
     Packs,
     entry_header,
@@ -51,6 +53,8 @@ from .packs import (
 )
 
 __all__ = ["Like", "OpenPacks", "OwnPack"]
+
+_log = logging.getLogger(__name__)
 
 _ROW = struct.Struct(">20sQQI")
 _ROW_SUFFIX: Final = ".rows"
@@ -455,13 +459,24 @@ class OpenPacks:
         try:
             pack = _OpenPack(rows)
         except FileNotFoundError:  # its writer ended before it created the data, or it is sealed
-            rows.unlink(missing_ok=True)
+            with ledger_failures("an open pack cannot be sealed"):
+                if self._are_packed(_ids_in(rows)):
+                    rows.unlink(missing_ok=True)
+                else:
+                    _log.warning("The objects of %s are missing: its data was deleted.", rows)
             return
         with ledger_failures("an open pack cannot be sealed"):
             pack.load()
             for _ in _sealing(pack, pack.valid_places(), self._packs, durable=self._durable):
                 pass
         pack.close()
+
+    def _are_packed(self, ids: set[str]) -> bool:
+        """Whether each object is in a pack; a pack that cannot be read does not count."""
+        for index in self._packs.paths() if ids else ():
+            with suppress(LedgerError):
+                ids = ids.difference(self._packs.load(index).disk_bytes)
+        return not ids
 
     def close(self) -> None:
         """Close every file; what is not sealed is sealed by the next writer."""
@@ -477,6 +492,16 @@ def _new_rows(directory: Path) -> LockFile:
         if lock.try_lock_exclusively() and lock.is_in_place:
             return lock
         lock.release()  # another process took it for one of a dead writer
+
+
+def _ids_in(rows: Path) -> set[str]:
+    """The objects of complete rows; none if another process deleted the file."""
+    try:
+        content = rows.read_bytes()
+    except FileNotFoundError:
+        return set()
+    whole = content[: len(content) // _ROW.size * _ROW.size]
+    return {digest.hex() for digest, *_ in _ROW.iter_unpack(whole)}
 
 
 def _sealing(
@@ -524,15 +549,11 @@ def _publish(
     """Give the data its name as a pack, then the index, which makes it valid."""
     if index.exists():
         return
-    try:
-        os.link(pack.data, index.with_suffix(".pack"))
-    except FileExistsError:  # a process died here
-        pass
-    except OSError:  # this filesystem has no hard links
-        pack.data.rename(index.with_suffix(".pack"))
+    # The data keeps its name until the index is in place, so that this can be repeated
+    link_or_copy(pack.data, index.with_suffix(".pack"), prefix=TEMPORARY, durable=durable)
     passed(KillPoint.OPEN_PACK_LINKED)
     entries = {bytes.fromhex(each): (offset, crc) for each, (offset, _, crc) in places.items()}
-    unfinished = index.with_name(f"tmp_pack_{secrets.token_hex(8)}.idx")
+    unfinished = index.with_name(f"{TEMPORARY}{secrets.token_hex(8)}.idx")
     try:
         unfinished.write_bytes(pack_index(entries, checksum))
         if durable:

@@ -34,6 +34,7 @@ __all__ = [
     "KEEP",
     "OBJECTS_PER_STEP",
     "PACK_HEADER",
+    "TEMPORARY",
     "TYPE_OF_KIND",
     "Pack",
     "PackWriter",
@@ -64,8 +65,9 @@ ENDED_CALLS: Final = 0.0
 KEEP: Final = ".keep"
 """The suffix of git's mark for a pack that is not rewritten."""
 
-_TEMPORARY = "tmp_pack_"
-_UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
+TEMPORARY: Final = "tmp_pack_"
+"""With what the names of unfinished files of packs begin."""
+_UNFINISHED = (TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ class PackWriter:
 
     def __init__(self, packs: Packs) -> None:
         self._packs = packs
-        self._temporary = packs.directory / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        self._temporary = packs.directory / f"{TEMPORARY}{secrets.token_hex(8)}"
         self._index = self._temporary.with_suffix(".idx")
         self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
         with ledger_failures("a pack cannot be written"):
