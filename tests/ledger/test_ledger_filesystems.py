@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ledger_support import (
+    NOW,
     assert_clean,
     call,
     contents,
@@ -21,6 +22,7 @@ from ledger_support import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
+from wink_workspace.ledger import Retention
 from wink_workspace.ledger.linking import link_objects
 
 N_ENTRIES = 4
@@ -150,3 +152,93 @@ def test_the_ids_of_objects_whose_data_is_missing_are_kept(
         ledger.write().close()
         assert not rows.exists()
         assert len(ledger.store.packs.paths()) == 1
+
+
+# A clock that is set
+
+
+def set_age(path: Path, age_s: float) -> None:
+    made = path.stat().st_mtime - age_s
+    os.utime(path, (made, made))
+
+
+def test_a_pack_that_is_being_sealed_is_kept_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Its data has a second link until it has an index."""
+    with new_ledger(tmp_path) as ledger:
+        blob = ledger.store.write_blob(b"new")
+        packs = ledger.store.packs
+
+        def collect(point: KillPoint) -> None:
+            if point is KillPoint.OPEN_PACK_LINKED:
+                (pack,) = packs.directory.glob("*.pack")
+                packs.delete_unindexed(pack.stat().st_mtime + 3_600)
+
+        with calling(collect):
+            ledger.store.open_packs.seal()
+        assert ledger.store.packs.paths()
+        assert ledger.store.read(blob, "blob") == b"new"
+
+
+def test_a_pack_that_is_deleted_before_it_has_an_index_is_published_again(tmp_path: Path) -> None:
+    seen: list[KillPoint] = []
+    with new_ledger(tmp_path) as ledger:
+        blob = ledger.store.write_blob(b"new")
+
+        def delete(point: KillPoint) -> None:
+            seen.append(point)
+            if seen == [KillPoint.OPEN_PACK_LINKED]:
+                (pack,) = ledger.store.packs.directory.glob("*.pack")
+                pack.unlink()
+
+        with calling(delete):
+            ledger.store.open_packs.seal()
+        assert seen.count(KillPoint.OPEN_PACK_LINKED) == 2
+    with reopened(tmp_path) as ledger:
+        assert ledger.store.read(blob, "blob") == b"new"
+    assert_clean(tmp_path)
+
+
+def test_sealing_ends_with_an_error_if_the_pack_is_always_deleted(tmp_path: Path) -> None:
+    with new_ledger(tmp_path) as ledger:
+        blob = ledger.store.write_blob(b"new")
+
+        def delete(point: KillPoint) -> None:
+            if point is KillPoint.OPEN_PACK_LINKED:
+                for pack in ledger.store.packs.directory.glob("*.pack"):
+                    pack.unlink()
+
+        with calling(delete), pytest.raises(LedgerError, match="disappears"):
+            ledger.store.open_packs.seal()
+        assert ledger.store.read(blob, "blob") == b"new"
+
+
+def test_a_pack_of_a_writer_that_began_meanwhile_is_kept_without_hard_links(
+    tmp_path: Path, no_hard_links: None
+) -> None:
+    """The collection began before the writer, and the clock was set back between."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"0"}))
+    with reopened(tmp_path) as collector, reopened(tmp_path) as other:
+        job = collector._deleting(Retention(), NOW)
+        next(job)
+        with other.write("other") as writer:
+            call(writer, tree(other.store, {"f": b"1"}))
+            n_linked = 0
+
+            def collect(point: KillPoint) -> None:
+                nonlocal n_linked
+                if point is KillPoint.OPEN_PACK_LINKED:
+                    n_linked += 1
+                    for pack in other.store.packs.directory.glob("*.pack"):
+                        set_age(pack, 3_600)
+                    for _ in job:
+                        pass
+
+            with calling(collect):
+                other.store.open_packs.seal()
+            assert n_linked == 1
+    with reopened(tmp_path) as ledger:
+        head = ledger.branch("other").head
+        assert head is not None
+        assert contents(ledger.store, head.files) == {"f": b"1"}
+    assert_clean(tmp_path)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -81,6 +82,8 @@ class Garbage:
     Attributes:
         forgotten: Objects of entries that were just forgotten.
         is_alone: Whether no other process had the ledger open for writing when it began.
+        alone: Returns a block whose value is the same for now; no other process can open the
+            ledger for writing before its end.
         started: The filesystem's time at which the collection began; a writer that was not there
             then adds nothing that is older.
         with_deltas: Whether to compute new deltas, which takes seconds and is one step.
@@ -89,6 +92,7 @@ class Garbage:
 
     forgotten: Collection[str] = ()
     is_alone: bool
+    alone: Callable[[], AbstractContextManager[bool]]
     started: float
     with_deltas: bool = False
     other_trees: Callable[[], Collection[str]] = tuple
@@ -137,7 +141,9 @@ def collecting(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
     ):
         # Otherwise one may contain a missing object
-        store.packs.delete_unindexed(garbage.started)
+        with garbage.alone() as is_still_alone:  # a new writer may be about to write an index
+            if is_still_alone:
+                store.packs.delete_unindexed(garbage.started)
     large = [pack for pack in packs if is_large_pack(pack.path) and not pack.is_shared]
     replaced = yield from _packs_to_rewrite(
         store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage

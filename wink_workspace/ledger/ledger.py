@@ -603,6 +603,7 @@ class Ledger:
             retention,
             now,
             is_alone=is_alone,
+            alone=lambda: self._shared_lock().alone(),
             started=started,
             with_deltas=with_deltas,
             other_trees=self._other_trees,

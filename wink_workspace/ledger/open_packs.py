@@ -66,6 +66,7 @@ _MIN_DELTA_BYTES: Final = 1_024
 _MAX_DEPTH: Final = 16
 _MAX_OBJECTS: Final = 2_000
 _MAX_BYTES: Final = 8 * 1_048_576
+_MAX_TRIES: Final = 100
 
 
 _Place: TypeAlias = tuple[int, int, int]
@@ -524,17 +525,25 @@ def _sealing(
                 digest.update(piece)
                 at += len(piece)
                 yield
-            name = packs.directory / f"pack-{digest.hexdigest()}"
-            if not name.with_suffix(".idx").exists():
-                os.ftruncate(fd, end)
-                _write_at(fd, header, 0)
-                _write_at(fd, digest.digest(), end)
-                if durable:
-                    os.fsync(fd)
+            index = packs.directory / f"pack-{digest.hexdigest()}.idx"
+            for _ in range(_MAX_TRIES):
+                if not index.exists():
+                    os.ftruncate(fd, end)
+                    _write_at(fd, header, 0)
+                    _write_at(fd, digest.digest(), end)
+                    if durable:
+                        os.fsync(fd)
+                    _publish(pack, index, places, digest.digest(), durable=durable)
+                if index.with_suffix(".pack").exists():
+                    break
+                index.unlink(missing_ok=True)  # its pack was taken for one of a dead writer
+            else:
+                raise LedgerError(
+                    f"{pack.data} cannot be sealed: {index.with_suffix('.pack')} disappears",
+                    hint="End the program that deletes it, then try again.",
+                )
         finally:
             os.close(fd)
-        index = name.with_suffix(".idx")
-        _publish(pack, index, places, digest.digest(), durable=durable)
         pack.index = index
         passed(KillPoint.OPEN_PACK_SEALED)
     pack.data.unlink(missing_ok=True)
@@ -547,8 +556,6 @@ def _publish(
     pack: _OpenPack, index: Path, places: dict[str, _Place], checksum: bytes, *, durable: bool
 ) -> None:
     """Give the data its name as a pack, then the index, which makes it valid."""
-    if index.exists():
-        return
     # The data keeps its name until the index is in place, so that this can be repeated
     link_or_copy(pack.data, index.with_suffix(".pack"), prefix=TEMPORARY, durable=durable)
     passed(KillPoint.OPEN_PACK_LINKED)

@@ -198,12 +198,17 @@ class Packs:
         """Delete packs whose index is missing because a writer died or a file was lost.
 
         Those are packs that were last written before the filesystem's time *before*. A newer one
-        may belong to a writer that is about to write its index. The objects must be elsewhere or
+        may belong to a writer that is about to write its index. So may one with a second link,
+        which is an open pack, if the clock was set back. The objects must be elsewhere or
         unreachable, since git can rebuild an index from a pack.
         """
         for pack in self.directory.glob("*.pack"):
-            if not pack.with_suffix(".idx").exists() and _is_older(pack, before):
-                pack.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                # In this order: a writer writes the index before it deletes the other link
+                found = pack.stat()
+                is_linked = found.st_nlink > 1
+                if found.st_mtime < before and not (is_linked or pack.with_suffix(".idx").exists()):
+                    pack.unlink()
 
     def file_sizes(self) -> dict[int, int]:
         """The size of each file but those of shared packs, by inode; indexes included."""

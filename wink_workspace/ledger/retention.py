@@ -23,7 +23,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -145,6 +145,7 @@ def maintaining(
     now: datetime,
     *,
     is_alone: bool,
+    alone: Callable[[], AbstractContextManager[bool]],
     started: float,
     with_deltas: bool = False,
     other_trees: Callable[[], Collection[str]] = tuple,
@@ -160,6 +161,7 @@ def maintaining(
         retention: What is kept.
         now: The time.
         is_alone: Whether no other process has the ledger open for writing.
+        alone: As in ``Garbage``.
         started: The filesystem's time at a moment at which *is_alone* was so.
         with_deltas: Whether to compute deltas, which takes seconds without a pause.
         other_trees: Returns roots that are always kept, as in ``Garbage``.
@@ -181,7 +183,11 @@ def maintaining(
         kept = yield from _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
         garbage = Garbage(
-            is_alone=is_alone, started=started, with_deltas=with_deltas, other_trees=other_trees
+            is_alone=is_alone,
+            alone=alone,
+            started=started,
+            with_deltas=with_deltas,
+            other_trees=other_trees,
         )
         if not is_alone:
             garbage.forgotten = yield from _objects_only_in(store, candidates, kept)
