@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from ledger_support import (
     NOW,
     assert_clean,
+    at,
     call,
     contents,
     imported,
@@ -22,7 +25,8 @@ from ledger_support import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger import Retention
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.ledger import EMPTY_TREE_ID, Retention, TreeEntry, build
 from wink_workspace.ledger.linking import link_objects
 
 N_ENTRIES = 4
@@ -241,4 +245,44 @@ def test_a_pack_of_a_writer_that_began_meanwhile_is_kept_without_hard_links(
         head = ledger.branch("other").head
         assert head is not None
         assert contents(ledger.store, head.files) == {"f": b"1"}
+    assert_clean(tmp_path)
+
+
+def noise(seed: int, n_bytes: int) -> bytes:
+    return random.Random(seed).randbytes(n_bytes)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_files_from_the_future_are_deleted_with_their_entries(
+    tmp_path: Path, is_packed: bool, is_alone: bool
+) -> None:
+    """The clock was a year ahead and was set right."""
+    kept = Retention(budget_bytes=200_000)
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        ledger.fork("other", imported(writer, {"f": b"0"}))
+        for n in range(20):
+            if is_packed:
+                call(writer, tree(ledger.store, {"f": noise(n, 20_000)}))
+            else:
+                # This makes a loose object
+                (tmp_path / "f").write_bytes(noise(n, 20_000))
+                with (tmp_path / "f").open("rb", buffering=0) as file:
+                    blob = ledger.store.write_blob_from(file.fileno())
+                files = build(
+                    ledger.store, EMPTY_TREE_ID, {at("f"): TreeEntry(FileKind.FILE, blob)}
+                )
+                call(writer, files)
+        garbage = ledger.store.write_blob(noise(100, 20_000))
+    for path in (tmp_path / "ledger.git/objects").rglob("*"):
+        set_age(path, -365 * 86_400)
+    with reopened(tmp_path) as ledger, reopened(tmp_path) as other:
+        if not is_alone:
+            other.write("other")
+        done = ledger.maintain(kept)
+        assert ledger.disk_bytes() <= kept.budget_bytes
+        assert 0 < done.n_entries_forgotten < 15
+        assert (garbage in ledger.store.repository) == (not is_alone)
+        for path in (tmp_path / "ledger.git/objects").rglob("*"):
+            assert path.is_dir() or path.stat().st_mtime < time.time() + 3_600
     assert_clean(tmp_path)

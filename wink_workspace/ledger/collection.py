@@ -8,7 +8,8 @@ that the caller names, and the empty tree. If one of them cannot be read, nothin
 Rule 2: an unreachable object may belong to a call in progress. It is deleted if no other process
 writes, if it belongs to an entry that was just forgotten, or if it is older than ``_GRACE_S``. A
 pack of ended calls counts as old.
-Nothing is deleted that was added or used since the collection began.
+Nothing is deleted that was added or used since the collection began. A file from the future was
+written before the clock was set right; it counts as written just before the collection.
 Rule 3: a reachable object is deleted only after a pack that contains it is in place.
 Rule 4: what is reachable is determined again under the lock under which objects are deleted.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -66,6 +67,8 @@ _MAX_PACKS_BETWEEN_CALLS: Final = 16
 _MAX_WASTE: Final = 0.2
 _MIN_TO_PACK: Final = 50
 _GRACE_S: Final = 3_600
+_MOST_AHEAD_S: Final = 60
+_BEFORE_S: Final = 1
 _DELETIONS_PER_LOCK: Final = 64
 _MAX_TRIES: Final = 1_000
 
@@ -131,11 +134,18 @@ def collecting(
     yield from _marking_trees(store, garbage, kept)
     loose: list[LooseObject] = []
     for found in store.loose.listed():
+        if not found.is_shared and _is_in_future(found.used, lock, garbage):
+            found = replace(found, used=garbage.started - _BEFORE_S)
+            store.loose.set_used(found)
         loose.append(found)
         yield
     packs = list[Pack]()
     for path in store.packs.paths():
-        packs.append((yield from store.packs.loading(path)))
+        pack = yield from store.packs.loading(path)
+        if not pack.is_shared and _is_in_future(pack.made, lock, garbage):
+            pack = replace(pack, made=garbage.started - _BEFORE_S)
+            store.packs.set_made(path, pack.made)
+        packs.append(pack)
     in_open = (yield from store.open_packs.finding_sizes()).keys()
     if garbage.is_alone and not kept.difference(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
@@ -215,6 +225,13 @@ def has_many_packs(store: ObjectStore, *, times: int = 1) -> bool:
 
 def _not_shared(store: ObjectStore) -> list[Path]:
     return [path for path in store.packs.paths() if not is_shared(path) and not is_large_pack(path)]
+
+
+def _is_in_future(time: float, lock: DeletionLock, garbage: Garbage) -> bool:
+    """Whether a file's time is later than now, so that its age says nothing."""
+    if time <= garbage.started + _MOST_AHEAD_S:
+        return False
+    return time > lock.filesystem_time() + _MOST_AHEAD_S  # the collection may have begun long ago
 
 
 def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:

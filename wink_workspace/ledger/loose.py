@@ -334,6 +334,13 @@ class LooseObjects:
                 return os.stat(path).st_mtime  # noqa: PTH116 - as above
         return 0
 
+    def set_used(self, found: LooseObject) -> None:
+        """Set the time of a loose object that was listed to its ``used``."""
+        path = self.deltas.path(found.id) if found.is_delta else self._path(found.id)
+        what = f"the time of object {found.id} cannot be set"
+        with ledger_failures(what), suppress(FileNotFoundError):  # another process deleted it
+            os.utime(path, (found.used, found.used))
+
     def delete(self, object_id: str) -> None:
         """Delete a loose object if it exists."""
         with ledger_failures(f"object {object_id} cannot be deleted"):
