@@ -462,6 +462,30 @@ def test_one_process_at_a_time_does_maintenance_and_its_lease_expires(tmp_path) 
     assert_clean(tmp_path)
 
 
+def test_old_entries_are_looked_for_again_if_another_process_did_not_finish(tmp_path) -> None:
+    """It took over the lease of a slow process, and ended."""
+    kept = Retention(max_age_days=30)
+    clock = ManualClock(NOW)
+    with new_ledger(tmp_path, clock=clock) as one, one.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 40):
+            write(writer, n, days=n)
+        clock.moment = NOW + timedelta(days=39)
+        with reopened(tmp_path, clock=clock) as other:
+            one.maintain_if_due(kept, seconds=0)  # begins
+            clock.advance(11)
+            other.maintain_if_due(kept, seconds=0)  # begins again
+            assert one._job is not None
+            assert other._job is not None
+            one.maintain_if_due(kept)  # it has lost the lease
+            assert one._job is None
+        assert oldest(writer) == 1
+        clock.advance(11)
+        one.maintain_if_due(kept)
+        assert oldest(writer) == 10
+    assert_clean(tmp_path)
+
+
 def test_a_history_is_read_once_to_find_its_first_entry(tmp_path, reads) -> None:
     with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"1"})

@@ -636,6 +636,7 @@ class Ledger:
         job, self._job = self._job, None
         if job is not None:
             job.close()
+            self._looked_at = None  # what it found too old may still be there
 
     def maintain(self, retention: Retention, *, steps: Steps = no_steps) -> Maintenance:
         """Delete history that *retention* does not keep, pack the rest; between calls only.
