@@ -186,6 +186,9 @@ def test_retention_of_the_users_file_applies_to_every_command(
     (folder / "config.toml").write_text("[retention]\ndays = 'many'\n")
     asked("gc", name, fails=2)
     assert "config.toml, line 2: retention.days must be" in asked.err
+    (folder / "config.toml").write_text("[retention]\ndays = 740000\n")
+    asked("gc", name, fails=2)
+    assert "config.toml, line 2: retention.days: max_age_days is more than 36,500" in asked.err
     (folder / "config.toml").write_text("[retention]\nsize = '1'\n")
     assert json.loads(asked("gc", name, "--json"))["ran"]
 

@@ -17,7 +17,7 @@ from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceMode, 
 
 MODES: tuple[WorkspaceMode, ...] = ("copy", "overlay")
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
-KEEP_ALL = WorkspaceConfig(retention=Retention(max_age_days=100_000))
+KEEP_ALL = WorkspaceConfig(retention=Retention(max_age_days=36_500))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Generator
 from datetime import timedelta
@@ -399,6 +400,21 @@ def test_offsets_beyond_two_gibibytes_are_kept_in_the_index(tmp_path) -> None:
 def test_a_retention_of_zero_is_refused(field) -> None:
     with pytest.raises(UsageError, match=f"{field} is 0"):
         Retention(**{field: 0})
+
+
+@pytest.mark.parametrize("days", [math.inf, math.nan, 36_501, 740_000, 1e300])
+def test_an_age_limit_that_no_date_can_express_is_refused(days: float) -> None:
+    with pytest.raises(UsageError, match="max_age_days is"):
+        Retention(max_age_days=days)
+
+
+def test_the_longest_age_limit_keeps_everything(ledger, tmp_path) -> None:
+    kept = Retention(max_age_days=36_500)
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        rewrite(writer, b"1", days=1)
+        ledger.maintain_if_due(kept)
+        assert ledger.maintain(kept).n_entries_forgotten == 0
 
 
 def test_a_budget_that_cannot_be_met_is_not_tried_again_after_every_call(ledger) -> None:

@@ -74,6 +74,7 @@ _LOW_WATER: Final = 0.8
 """The part of the budget to which the history is reduced when it exceeds the budget."""
 _ATTEMPTS: Final = 3
 _MOST_TRIES: Final = 1_000
+_MAX_AGE_DAYS: Final = 36_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,8 @@ class Retention:
     """The limits of the history.
 
     Args:
-        max_age_days: Older entries and discards are removed. A gap of more than one day is
-            counted only after later entries cover one more day.
+        max_age_days: Older entries and discards are removed, at most 36,500. A gap of more than
+            one day is counted only after later entries cover one more day.
         budget_bytes: If the history takes more on disk, the oldest entries and discards are
             removed until it takes four fifths of this.
         discard_bytes: The maximum of bytes of discarded files to keep for one failed call, and
@@ -96,8 +97,13 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # also if it is not a number
                 raise UsageError(f"{name} is {getattr(self, name)}", hint="Use a positive number.")
+        if self.max_age_days > _MAX_AGE_DAYS:  # the time before it might not be a date
+            raise UsageError(
+                f"max_age_days is more than {_MAX_AGE_DAYS:,}",
+                hint="Use a smaller number of days.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

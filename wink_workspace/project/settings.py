@@ -163,6 +163,12 @@ def _depth(number: int) -> int:
     return ImportConfig(git_depth=number).git_depth
 
 
+def _days(number: float) -> float:
+    from wink_workspace.ledger import Retention
+
+    return Retention(max_age_days=_positive(number)).max_age_days
+
+
 def _size(value: int | str) -> int:
     return cast("int", _positive(parse_size(value) if isinstance(value, str) else value))
 
@@ -266,6 +272,7 @@ _PATHS: Final = _Kind(
 _COUNT: Final = _Kind("whole number", int, _positive, _number)
 _DEPTH: Final = _Kind("whole number; 0 for none", int, _depth, _number)
 _NUMBER: Final = _Kind("number", float, _positive, _number)
+_DAYS: Final = _Kind("number", float, _days, _number)
 _MONEY: Final = _Kind("number", float, lambda value: Decimal(str(_positive(value))), _number)
 _SIZE: Final = _Kind('size: `"512M"`, `"2G"`', int | str, _size)
 _TIME: Final = _Kind('time: `"90s"`, `"1h30m"`', str, parse_seconds)
@@ -513,9 +520,9 @@ class Settings:
     )
     keep_days: float | None = _key(
         "retention.days",
-        _NUMBER,
+        _DAYS,
         Trust.USER,
-        "Maximum age of entries and discards.",
+        "Maximum age of entries and discards, up to 36,500.",
         variable="WINK_WORKSPACE_KEEP_DAYS",
     )
     keep_bytes: int | None = _key(

@@ -214,7 +214,7 @@ def _follows(ledger: Ledger, head: LogEntry, since: LogEntry) -> bool:
 
 
 def _keeping_all(config: WorkspaceConfig) -> WorkspaceConfig:
-    retention = replace(config.retention, max_age_days=100_000, budget_bytes=_KEEPS_ALL)
+    retention = replace(config.retention, max_age_days=36_500, budget_bytes=_KEEPS_ALL)
     return replace(config, retention=retention)
 
 
