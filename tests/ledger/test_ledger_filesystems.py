@@ -28,6 +28,7 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger import EMPTY_TREE_ID, Retention, TreeEntry, build
 from wink_workspace.ledger.linking import link_objects
+from wink_workspace.ledger.lock import LockFile
 
 N_ENTRIES = 4
 
@@ -156,6 +157,50 @@ def test_the_ids_of_objects_whose_data_is_missing_are_kept(
         ledger.write().close()
         assert not rows.exists()
         assert len(ledger.store.packs.paths()) == 1
+
+
+# Locks that cannot be taken
+
+
+def test_a_lock_in_a_directory_that_is_a_dangling_link_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "locks").symlink_to("nowhere")
+    with pytest.raises(LedgerError, match="its directory cannot be found") as caught:
+        LockFile(tmp_path / "locks" / "lock")
+    assert str(tmp_path / "locks") in str(caught.value.hint)
+
+
+@pytest.fixture
+def other_inode_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filesystem that has other inode numbers for open files, as some in user space have."""
+    n_compared = 0
+
+    def differ(one: os.stat_result, other: os.stat_result) -> bool:
+        nonlocal n_compared
+        n_compared += 1
+        assert n_compared < 1_000, "it never ends"
+        return False
+
+    monkeypatch.setattr("os.path.samestat", differ)
+
+
+def test_a_branch_whose_lock_is_never_in_place_is_an_error(
+    tmp_path: Path, other_inode_numbers: None
+) -> None:
+    with (
+        new_ledger(tmp_path) as ledger,
+        pytest.raises(LedgerError, match="never leads to") as error,
+    ):
+        ledger.write()
+    assert "local filesystem" in str(error.value.hint)
+
+
+def test_an_open_pack_whose_rows_are_never_in_place_is_an_error(
+    tmp_path: Path, other_inode_numbers: None
+) -> None:
+    with new_ledger(tmp_path) as ledger:
+        with pytest.raises(LedgerError, match="never leads to"):
+            ledger.store.write_blob(b"new")
+        assert not list((tmp_path / "ledger.git/wink/open").iterdir())
 
 
 # A clock that is set

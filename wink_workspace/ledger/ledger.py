@@ -53,7 +53,7 @@ from .disk import is_disk_full, ledger_failures
 from .documents import Documents
 from .history import BRANCH_FILES, Branch, LogEntry
 from .leases import DeletionLock, MaintenanceLease, WrittenTotal
-from .lock import SharedLock, WriterLock
+from .lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
 from .loose import run_steps
 from .objects import ObjectStore
 from .refs import MAIN_BRANCH, RefMover, delete_stale_locks
@@ -275,11 +275,12 @@ class Ledger:
         """The directory of a branch, and its writer lock, which is taken."""
         directory = self._directory / BRANCH_FILES / name
         what = "the workspace" if name == MAIN_BRANCH else f"the fork {name!r}"
-        while True:
+        for _ in range(MAX_LOCK_TRIES):
             lock = WriterLock(directory / "lock", what=what, now=self._clock.now())
             if lock.is_in_place:
                 return directory, lock
             lock.abandon()  # the fork was deleted meanwhile, with this file
+        raise never_in_place(directory)
 
     def _delete_stale_locks(self, ref: str) -> None:
         with self._shared_lock().alone() as is_alone:

@@ -29,7 +29,18 @@ from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
 
-__all__ = ["LockFile", "Owner", "SharedLock", "WriterLock", "try_read_lock"]
+__all__ = [
+    "MAX_LOCK_TRIES",
+    "LockFile",
+    "Owner",
+    "SharedLock",
+    "WriterLock",
+    "never_in_place",
+    "try_read_lock",
+]
+
+MAX_LOCK_TRIES: Final = 100
+"""How often a file that other processes delete is created again before that is an error."""
 
 _ENDED: Final = ("Z", "X")
 """The states of a process that has ended."""
@@ -106,11 +117,17 @@ class LockFile:
             # Not all parents: that would bring back a workspace that was removed meanwhile.
             path.parent.parent.mkdir(exist_ok=True)
             self.fd = -1
-            while self.fd < 0:
+            for _ in range(MAX_LOCK_TRIES):
                 with suppress(FileExistsError):
                     path.parent.mkdir()
                 with suppress(FileNotFoundError):  # the directory was deleted at this instant
                     self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
+                    break
+            else:
+                raise LedgerError(
+                    f"the lock {path} cannot be opened: its directory cannot be found",
+                    hint=f"If {path.parent} is a link, restore what it leads to, or delete it.",
+                )
         _held.add(self)
         if not LockFile._fork_hook_is_set:
             os.register_at_fork(after_in_child=_close_in_child)
@@ -169,6 +186,14 @@ class LockFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def never_in_place(directory: Path) -> LedgerError:
+    """The error for a lock file in *directory* that is never in place once it is locked."""
+    return LedgerError(
+        f"a lock in {directory} cannot be taken: its name never leads to the file that was opened",
+        hint="Keep the folder of workspaces on a local filesystem, such as ext4 or XFS.",
+    )
 
 
 class WriterLock:

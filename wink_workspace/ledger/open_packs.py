@@ -39,7 +39,7 @@ from wink_workspace.filesystem.git_binary import apply_delta, git_hash
 
 from .deltas import delta_between, delta_sizes
 from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync
-from .lock import LockFile
+from .lock import MAX_LOCK_TRIES, LockFile, never_in_place
 from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import (
     ENDED_CALLS,
@@ -488,11 +488,13 @@ class OpenPacks:
 
 def _new_rows(directory: Path) -> LockFile:
     """Create and lock the file of a new pack's rows."""
-    while True:
+    for _ in range(MAX_LOCK_TRIES):
         lock = LockFile(directory / f"{secrets.token_hex(8)}{_ROW_SUFFIX}")
         if lock.try_lock_exclusively() and lock.is_in_place:
             return lock
         lock.release()  # another process took it for one of a dead writer
+        lock.path.unlink(missing_ok=True)
+    raise never_in_place(directory)
 
 
 def _ids_in(rows: Path) -> set[str]:
