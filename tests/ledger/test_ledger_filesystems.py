@@ -159,6 +159,37 @@ def test_the_ids_of_objects_whose_data_is_missing_are_kept(
         assert len(ledger.store.packs.paths()) == 1
 
 
+# A ledger that cannot be written
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.EROFS, "for writing"), (errno.EACCES, "Fix the permissions")]
+)
+def test_a_ledger_that_cannot_be_written_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    with new_ledger(tmp_path):
+        pass
+    write_entries(tmp_path)
+    real = os.open
+
+    def open_for_reading(path: str | Path, flags: int, *arguments: int, **options: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *arguments, **options)
+
+    # Mounting needs a right, and permissions do not stop root
+    monkeypatch.setattr(os, "open", open_for_reading)
+    with reopened(tmp_path) as ledger:
+        entries = list(ledger.branch().log())
+        assert [entry.number for entry in entries] == list(range(N_ENTRIES, 0, -1))
+        assert contents(ledger.store, entries[0].files) == {"f": b"%d" % N_ENTRIES}
+        with pytest.raises(LedgerError, match="cannot be opened") as caught:
+            ledger.write()
+        assert hint in str(caught.value.hint)
+        assert "Make room" not in str(caught.value.hint)
+
+
 # Locks that cannot be taken
 
 

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+_NO_PERMISSION: Final = frozenset((errno.EACCES, errno.EPERM))
 _CANNOT_LINK: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 )
@@ -54,10 +55,12 @@ class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a f
 
 def ledger_failure(what: str, error: OSError) -> LedgerError:
     """The error that ``ledger_failures`` raises, for code too hot for a ``with`` block."""
-    return LedgerError(
-        f"{what}: {error.strerror or error}",
-        hint="Make room on the disk or fix the permissions, then try again.",
-    )
+    hint = "Make room on the disk or fix the permissions, then try again."
+    if error.errno == errno.EROFS:
+        hint = "Mount the filesystem for writing, or copy the files elsewhere."
+    elif error.errno in _NO_PERMISSION:
+        hint = "Fix the permissions, or run as the user who owns the files."
+    return LedgerError(f"{what}: {error.strerror or error}", hint=hint)
 
 
 def file_sizes(paths: Iterable[Path]) -> dict[int, int]:

@@ -159,7 +159,8 @@ class DeletionLock:
 
     def _opened(self) -> LockFile:
         if self._file is None or self._file.fd < 0:
-            self._file = LockFile(self._path)
+            # Reading needs the generation only, also of a ledger that cannot be written
+            self._file = LockFile(self._path, or_read_only=True)
         return self._file
 
 

@@ -11,6 +11,7 @@ Rule 3: a forked child closes the file at once, so it does not keep its parent's
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -98,6 +99,18 @@ def _own_start(pid: int) -> str:
     return _start_of(pid)
 
 
+def _open(path: Path, *, or_read_only: bool) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
+    except OSError as error:
+        if not or_read_only or error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise error from None
+
+
 _held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
@@ -107,11 +120,17 @@ def _close_in_child() -> None:
 
 
 class LockFile:
-    """An open lock file, created if it is missing; a forked child closes its copy."""
+    """An open lock file, created if it is missing; a forked child closes its copy.
+
+    Args:
+        path: The file.
+        or_read_only: Whether to open an existing file that cannot be written for reading only. It
+            can be locked.
+    """
 
     _fork_hook_is_set = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, or_read_only: bool = False) -> None:
         self.path = path
         with ledger_failures(f"the lock {path} cannot be opened"):
             # Not all parents: that would bring back a workspace that was removed meanwhile.
@@ -121,7 +140,7 @@ class LockFile:
                 with suppress(FileExistsError):
                     path.parent.mkdir()
                 with suppress(FileNotFoundError):  # the directory was deleted at this instant
-                    self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
+                    self.fd = _open(path, or_read_only=or_read_only)
                     break
             else:
                 raise LedgerError(
