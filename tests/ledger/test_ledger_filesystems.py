@@ -362,3 +362,16 @@ def test_files_from_the_future_are_deleted_with_their_entries(
         for path in (tmp_path / "ledger.git/objects").rglob("*"):
             assert path.is_dir() or path.stat().st_mtime < time.time() + 3_600
     assert_clean(tmp_path)
+
+
+def test_unfinished_packs_from_the_future_are_deleted(tmp_path: Path) -> None:
+    """They count towards the size limit."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        packs = ledger.store.packs.directory
+        leftovers = [packs / "tmp_pack_dead", packs / "pack_git2_dead", packs / "pack-x.pack"]
+        for path in leftovers:
+            path.write_bytes(b"half")
+            set_age(path, -365 * 86_400)
+        ledger.maintain(Retention())
+        assert not any(path.exists() for path in leftovers)

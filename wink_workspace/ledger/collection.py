@@ -128,6 +128,9 @@ def collecting(
         LedgerError: If an object cannot be read, written or deleted; no reachable object is
             lost.
     """
+    store.packs.correct_times(
+        lambda written: _is_in_future(written, lock, garbage), garbage.started - _BEFORE_S
+    )
     _delete_leftovers(store, garbage)
     kept = {EMPTY_TREE_ID}
     yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
@@ -141,11 +144,7 @@ def collecting(
         yield
     packs = list[Pack]()
     for path in store.packs.paths():
-        pack = yield from store.packs.loading(path)
-        if not pack.is_shared and _is_in_future(pack.made, lock, garbage):
-            pack = replace(pack, made=garbage.started - _BEFORE_S)
-            store.packs.set_made(path, pack.made)
-        packs.append(pack)
+        packs.append((yield from store.packs.loading(path)))
     in_open = (yield from store.open_packs.finding_sizes()).keys()
     if garbage.is_alone and not kept.difference(
         in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import struct
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
@@ -164,6 +164,14 @@ class Packs:
         """Set the time of a pack that is in place; see ``Pack``. A crash before it is harmless."""
         with ledger_failures(f"the time of pack {index.stem} cannot be set"):
             os.utime(index, (made, made))
+
+    def correct_times(self, is_wrong: Callable[[float], bool], right: float) -> None:
+        """Set each wrong time of a file to *right*, also if it is unfinished; skip shared packs."""
+        with ledger_failures("the times of packs cannot be set"):
+            for path in self.directory.iterdir():
+                with suppress(FileNotFoundError):  # another process renamed it
+                    if not is_shared(path) and is_wrong(path.stat().st_mtime):
+                        os.utime(path, (right, right))
 
     def invalidate(self, index: Path) -> None:
         """Delete the index of a pack, so that its objects cannot be found any more."""
