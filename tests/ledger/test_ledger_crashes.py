@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -191,6 +192,33 @@ def test_a_mark_that_cannot_be_read_still_means_that_a_call_was_running(tmp_path
         assert not writer.is_recorded(mark)
         imported(writer, {})
         assert not writer.is_recorded(mark)
+
+
+def test_a_mark_has_the_latest_time_of_earlier_calls_if_the_clock_was_set_back(tmp_path) -> None:
+    """Also for other processes, and for marks after it; otherwise older programs can read it."""
+    path = tmp_path / "pending"
+    marks = PendingMarks(path)
+    mark = PendingMark("call-1", "shell", None, NOW)
+    marks.write(mark)
+    marks.remove()
+    unused = Path(f"{path}.new")
+    ahead_ns = unused.stat().st_mtime_ns + 3_600_000_000_000
+    os.utime(unused, ns=(ahead_ns, ahead_ns))
+    for n in range(3):
+        if n == 1:
+            marks = PendingMarks(path)  # of another process
+        marks.write(mark)
+        for each in (marks, PendingMarks(path)):
+            assert each.times().earlier_ns == ahead_ns
+            assert each.read() == mark
+        marks.remove()
+    unused.unlink()
+    marks = PendingMarks(path)
+    for _ in range(2):
+        marks.write(mark)
+        assert marks.times().earlier_ns == -1
+        assert json.loads(path.read_bytes()).keys() == {"call_id", "tool", "parent", "started_at"}
+        marks.remove()
 
 
 def test_maintenance_is_refused_while_a_call_is_running(ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -298,6 +299,43 @@ def test_files_from_before_the_clock_was_set_back_belong_to_no_call() -> None:
     set_back_during_the_call = CallTimes(since_ns=1_000, until_ns=500)
     assert not set_back_during_the_call.include(999)
     assert set_back_during_the_call.include(1_001)
+    set_back_before_the_call = CallTimes(since_ns=1_000, until_ns=2_000, earlier_ns=1_500)
+    assert [set_back_before_the_call.include(changed_ns) for changed_ns in (1_500, 1_501)] == [
+        False,
+        True,
+    ]
+    assert not CallTimes(since_ns=1_000, until_ns=1_100, earlier_ns=1_500).include(1_050)
+
+
+def test_rollback_after_the_clock_was_set_back_keeps_what_an_earlier_call_wrote_or_deleted(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, PROJECT) as workspace:
+        with workspace.call("login") as call:
+            call.files.write_text(".env.local", "TOKEN=1")
+            call.files.write_text("node_modules/new/index.js", "1")
+            call.files.delete("keys/server.pem")
+        with pytest.raises(RuntimeError), workspace.call("fail") as call:
+            call.files.write_text(".env.other", "TOKEN=2")
+            [mark] = folder(tmp_path).ledger.rglob("main/pending")
+            an_hour_ago = set_back(mark)
+            raise RuntimeError("no")
+        root = folder(tmp_path).files
+        assert (root / ".env.local").stat().st_ctime_ns > an_hour_ago
+        assert (root / ".env.local").read_text() == "TOKEN=1"
+        assert (root / "node_modules/new/index.js").read_text() == "1"
+        assert not (root / "keys/server.pem").exists()
+        assert not (root / ".env.other").exists()
+        entry = next(entry for entry in workspace.log() if entry.tool == "fail")
+        assert "clock was set back" in " ".join(workspace.record(entry).data["notes"])
+
+
+def set_back(mark: Path) -> int:
+    """Let the running call have begun an hour ago, before the end of the last one; that time."""
+    status = mark.stat()
+    an_hour_ago = status.st_mtime_ns - 3_600_000_000_000
+    os.utime(mark, ns=(status.st_atime_ns, an_hour_ago))
+    return an_hour_ago
 
 
 def test_rollback_restores_the_secrets_of_a_directory_that_the_call_deleted_or_moved(

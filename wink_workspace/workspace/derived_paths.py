@@ -5,7 +5,8 @@ there. A *checkpoint* is a copy of derived paths, beside the files: at the impor
 ``Workspace.checkpoint`` was called.
 
 Rule 1: a rollback looks at every derived path whose status changed since the call began, by the
-clock of the filesystem. What the checkpoint has is restored from it; the rest is deleted.
+clock of the filesystem. What the checkpoint has is restored from it; the rest is deleted. What an
+earlier call may have changed, before the clock was set back, stays as it is.
 Rule 2: the checkpoint always has what is cheap to keep: ``.env``, keys, and other derived paths up
 to ``_CHEAP_BYTES`` together. With ``on_rollback="restore"`` it has all derived paths.
 Rule 3: each step may be repeated, so recovery after a crash does the same.
@@ -72,6 +73,10 @@ _CHEAP_BYTES: Final = 1_048_576
 _CHEAP_ENTRIES: Final = 200
 _MOST_LOOKED_AT: Final = 20_000
 _MOST_NAMED: Final = 5
+_SET_BACK: Final = (
+    "The clock was set back before this call, so derived paths that it changed may be left as they"
+    " are."
+)
 
 
 class RecordedChanges:
@@ -283,6 +288,8 @@ class DerivedPaths:
             entry for entry in self._changed_in(times) if left.isdisjoint(_above(entry.path))
         ]
         notes = self._undo(changed, times, left).notes()
+        if times.earlier_ns >= 0:
+            notes += (_SET_BACK,)
         if left:
             notes += (f"Paths of running services were left as they are: {_named(sorted(left))}.",)
         return notes
@@ -320,7 +327,7 @@ class DerivedPaths:
                 is_kept = kept is not None and _has(kept, entry.path)
                 (restored if is_kept else dropped).append(entry.path)
             if kept is not None:
-                restored += self._put_back(kept, times.since_ns, left)
+                restored += self._put_back(kept, times.first_ns, left)
         finally:
             if kept is not None:
                 kept.close()
