@@ -123,7 +123,8 @@ def captured(
     For a directory among *paths*, the names of its entries are included, too, so that a merge
     sees files that other programs added. *on_entry* is called with the mode of every path found.
     """
-    return _Capture(tree, store, root, on_entry, known=root).run(paths)
+    with tree.listing_once():
+        return _Capture(tree, store, root, on_entry, known=root).run(paths)
 
 
 def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
@@ -139,7 +140,7 @@ def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
         WorkspacePath((*listing.parts, name)) for listing in listings for name, _ in listing.entries
     ]
     capture = _Capture(tree, store, EMPTY_TREE_ID, lambda _path, _mode, _entry: None, known=known)
-    with store.bulk():
+    with store.bulk(), tree.listing_once():
         for path in paths:
             entry, is_known = capture.entry(path)
             found[path] = entry if is_known else entry_at(store, known, path)

@@ -5,6 +5,7 @@ descriptor, one directory after the other, and a link on the way is an error.
 Rule 2: a file appears complete under its name or not at all: it is written under a random name
 and then renamed. Other names of the replaced file (hard links) keep its content.
 Rule 3: the ``ChangeObserver`` is notified of every change, also of one that failed.
+Rule 4: a path exists only if its directory lists exactly its name (``ExactNames``).
 
 For restores, ``put_file``, ``put_symlink``, ``put_directory``, ``put_mode`` and ``remove``
 replace whatever is at a path. The other methods refuse what a filesystem refuses.
@@ -72,6 +73,7 @@ from .descriptors import (
     write_all,
     write_with_holes,
 )
+from .exact_names import ExactNames
 from .renaming import rename
 
 __all__ = [
@@ -232,6 +234,7 @@ class DiskTree:
         self.root = Path(root).absolute()
         self.hidden = hidden
         self.tracker = tracker
+        self._names = ExactNames()
         self._make_accessible = make_accessible
         self._durable = durable
         with translate_os_error(self.root):
@@ -268,6 +271,8 @@ class DiskTree:
             if entry >= 0:
                 try:
                     status = os.fstat(entry)
+                    if not self._names.are_exact(self._root, parts, status.st_dev):
+                        return None
                     is_link = stat.S_ISLNK(status.st_mode)
                     return status, os.readlink("", dir_fd=entry) if is_link else None
                 finally:
@@ -275,11 +280,16 @@ class DiskTree:
             if entry == MISSING:
                 return None
             with self._parent(path) as directory:
-                return status_and_target(parts[-1], directory)
+                found = status_and_target(parts[-1], directory)
+            return found if self._names.are_exact(self._root, parts, found[0].st_dev) else None
         except OSError as error:
             if error.errno in _MISSING_ERRNOS:
                 return None
             raise translated(path, error) from error
+
+    def listing_once(self) -> AbstractContextManager[None]:
+        """For a block that looks up many paths and changes nothing; see ``ExactNames``."""
+        return self._names.listing_once()
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
         """The entries of the directory *path*, by name."""
@@ -379,6 +389,7 @@ class DiskTree:
                         found[name] = status
             finally:
                 os.close(directory)
+            found = self._names.exact_in(self._root, path.parts, found)
         except OSError as error:
             failure = translated(path, error)
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
@@ -544,7 +555,11 @@ class DiskTree:
             moved = os.stat(old, dir_fd=old_parent, follow_symlinks=False)
             with translate_os_error(destination), self._parent(destination) as new_parent:
                 replaced = _status(new, new_parent)
-                if replaced is not None and os.path.samestat(moved, replaced):
+                if (
+                    replaced is not None
+                    and os.path.samestat(moved, replaced)
+                    and self._names.are_exact(self._root, destination.parts, replaced.st_dev)
+                ):
                     # rename(2) does nothing between two names of one file.
                     os.unlink(old, dir_fd=old_parent)
                 else:
