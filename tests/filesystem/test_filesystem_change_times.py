@@ -13,7 +13,9 @@ import pytest
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.filesystem import DiskTree
 from wink_workspace.filesystem.changes.inotify import InotifyTracker, has_mount_below
+from wink_workspace.filesystem.disk import mount_table
 from wink_workspace.filesystem.disk.change_times import ChangeTimes
+from wink_workspace.filesystem.paths import ROOT
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE
 
@@ -137,3 +139,34 @@ def test_mount_below_a_root_with_a_space_is_recognised() -> None:
     mounts = "36 35 98:7 / /a/b\\040c/d rw - ext4 /dev/x rw\n"
     assert has_mount_below(Path("/a/b c"), mounts)
     assert not has_mount_below(Path("/a/b"), mounts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "expected"),
+    [
+        ("ext4", "", True),
+        ("xfs", "", True),
+        ("overlay", "tmpfs", True),
+        ("ext4", "nfs4", False),
+        ("vfat", "", False),
+        ("fuse.gcsfuse", "", False),
+        ("9p", "", False),
+        ("", "", False),
+    ],
+)
+def test_only_known_filesystems_keep_the_times_of_files_and_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, below: str, expected: bool
+) -> None:
+    root = tmp_path / "a folder"
+    (root / "sub").mkdir(parents=True)
+    at = str(root).replace(" ", "\\040")
+    with DiskTree(root) as tree, tree.opened(ROOT) as directory:
+        about = Path(f"/proc/self/fdinfo/{directory}").read_text()
+        mount_id = about.partition("mnt_id:")[2].split()[0]
+        mounts = [f"1{mount_id} 1 0:7 / {at}-other rw shared:1 - nfs4 server:/ rw"]
+        if kind:
+            mounts.append(f"{mount_id} 1 0:8 / / rw shared:1 - {kind} /dev/x rw")
+        if below:
+            mounts.append(f"2{mount_id} 1 0:9 / {at}/sub rw - {below} none rw")
+        monkeypatch.setattr(mount_table, "read_mounts", lambda: "\n".join(mounts))
+        assert tree.keeps_times == expected

@@ -20,6 +20,7 @@ from wink_workspace.filesystem import (
     ScanTracker,
     open_tracker,
 )
+from wink_workspace.filesystem.changes import index as index_module
 from wink_workspace.filesystem.changes.index import IndexedTree
 
 
@@ -302,4 +303,21 @@ def test_system_without_inotify_is_scanned(
     assert isinstance(tracker, ScanTracker)
     assert "has no inotify" in (tracker.drain().reason or "")
     assert "has no inotify" in caplog.text
+    tracker.close()
+
+
+# Filesystems that do not keep times
+
+
+def test_scan_finds_a_new_file_whose_directory_kept_its_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    monkeypatch.setattr(index_module, "directory_status", lambda _: (1, 1, 1))
+    (tmp_path / "d").mkdir()
+    tracker = ScanTracker(tmp_path, clock=later())
+    found(tracker)
+    (tmp_path / "d/new").write_text("1")
+    (tmp_path / "top").write_text("1")
+    assert found(tracker).paths >= {path_of("d/new"), path_of("top")}
     tracker.close()

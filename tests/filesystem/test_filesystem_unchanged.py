@@ -187,3 +187,14 @@ def test_inode_numbers_of_64_bits_are_compared(kind: int, monkeypatch: pytest.Mo
         with monkeypatch.context() as patch:
             patch.setattr(os, "stat", status)
             assert have_statuses(0, ["a"], stored) is is_same
+
+
+def test_no_directory_counts_as_unchanged_where_directories_may_keep_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DiskTree(files_in(tmp_path)) as tree:
+        earlier = indexed(tree)
+        assert ("a",) in unchanged_in(tree, earlier)
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    with DiskTree(tmp_path) as tree:
+        assert unchanged_in(tree, earlier) == set()

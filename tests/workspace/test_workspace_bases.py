@@ -27,7 +27,7 @@ from workspace_support import make_tree
 from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.changes import FileIndex, index, unchanged
 from wink_workspace.filesystem.changes.stored import status_of
 from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
@@ -35,7 +35,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, walk
 from wink_workspace.sandbox.ownership import host_owner
-from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceStorage, last_seen
 from wink_workspace.workspace import bases as bases_module
 from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
 from wink_workspace.workspace.checkout import write_files
@@ -230,6 +230,18 @@ def test_files_that_just_changed_are_read_once_more_and_then_trusted(
     reads.clear()
     machine.imported()
     assert reads == []
+
+
+def test_a_new_file_is_imported_if_its_directory_kept_its_times(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    for module in (index, unchanged, last_seen):
+        monkeypatch.setattr(module, "directory_status", lambda _: (1, 1, 1))
+    machine.let_an_hour_pass()
+    machine.imported()
+    make_tree(machine.source, {"d/arrived.txt": "new\n"})
+    assert "d/arrived.txt" in map(str, machine.imported().changed)
 
 
 def test_only_changed_files_are_read_and_reported(machine: Machine, reads: list[str]) -> None:

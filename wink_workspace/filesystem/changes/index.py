@@ -205,7 +205,7 @@ class FileIndex:
             self.set_listed(directory, own, racy_ns)
 
     def known_listings(self) -> dict[Parts, KnownListing]:
-        """The directories whose names are known by their own status; see ``names_in``.
+        """The directories whose names are known by their own status, as for ``names_in``.
 
         Those with an entry that was put or forgotten after the listing are left out.
         """
@@ -224,7 +224,8 @@ class FileIndex:
     def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
         """The names in a directory that has the status *now*; ``None`` if they are not known.
 
-        Each change of a name changes the times of its directory, by the rule for files.
+        In a tree that keeps times (``DiskTree.keeps_times``), each change of a name changes the
+        times of its directory, by the rule for files.
         """
         if self._listed.get(directory) != directory_status(now) or directory in self._just_listed:
             return None
@@ -508,8 +509,12 @@ class IndexedTree:
         def unreadable(parts: Parts) -> None:
             index.unreadable.add(top.parts + parts)
 
+        keeps_times = self.tree.keeps_times
+
         def known(parts: Parts, status: os.stat_result) -> list[str] | None:
-            return None if earlier is None else earlier.names_in(top.parts + parts, status)
+            if earlier is None or not keeps_times:
+                return None
+            return earlier.names_in(top.parts + parts, status)
 
         left: dict[Parts, Mapping[str, int]] = {}
         for listing in self.tree.listings(

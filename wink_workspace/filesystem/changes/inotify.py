@@ -53,6 +53,7 @@ from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - ha
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.mount_table import prefix_of_points_below, read_mounts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
@@ -628,7 +629,7 @@ class _Mounts(NamedTuple):
     @classmethod
     def of(cls, root: Path) -> _Mounts:
         try:
-            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+            mounts = read_mounts()
         except OSError:
             return cls("the type of the filesystem is not known", is_local=False)
         why = remote_filesystem(root.stat().st_dev, mounts)
@@ -637,8 +638,7 @@ class _Mounts(NamedTuple):
 
 def has_mount_below(root: Path, mounts: str) -> bool:
     """Whether anything is mounted below *root*, from lines as in ``/proc/self/mountinfo``."""
-    escaped = "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in str(root))
-    below = escaped.rstrip("/") + "/"
+    below = prefix_of_points_below(root)
     return any(line.split()[4].startswith(below) for line in mounts.splitlines())
 
 

@@ -1,6 +1,7 @@
 """Directories that did not change since an earlier index; they are compared, not listed.
 
-A directory did not change if its own status and those of all its entries are those of the index. A
+A directory did not change if its own status and those of all its entries are those of the index;
+in a tree that does not keep times, every directory is listed. A
 large index is compared by two processes: a filter begins with the last entries, this one with the
 first (``status_filter``). A filter that ends or cannot start costs only time.
 """
@@ -70,7 +71,7 @@ class UnchangedDirectories:
 @contextmanager
 def open_unchanged(tree: DiskTree, earlier: FileIndex | None) -> Generator[UnchangedDirectories]:
     """The directories of *tree* that did not change since *earlier*, for one walk in the block."""
-    known = {} if earlier is None else earlier.known_listings()
+    known = {} if earlier is None or not tree.keeps_times else earlier.known_listings()
     with ExitStack() as stack:
         filter_: _Filter | None = None
         n_entries = sum(len(entries) for _, entries in known.values())

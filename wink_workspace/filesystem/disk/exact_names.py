@@ -22,6 +22,7 @@ import string
 import unicodedata
 from collections.abc import Callable, Generator, Set
 from contextlib import contextmanager
+from itertools import islice
 from threading import get_ident
 
 from .descriptors import MISSING, PATH_ONLY, Descriptor, Parts, enter, open_beneath, open_listing
@@ -61,9 +62,16 @@ class ExactNames:
         self, root: int, directory: Parts, found: dict[str, os.stat_result]
     ) -> dict[str, os.stat_result]:
         """Those of the entries *found* in a directory that exist with exactly these names."""
-        paths = {name: (*directory, name) for name in found}
-        if all(self._finds_exact(root, paths[name], at.st_dev) for name, at in found.items()):
+        for name, at in islice(found.items(), 1):
+            self._finds_exact(root, (*directory, name), at.st_dev)
+        devices = {at.st_dev for at in found.values()}
+        if (
+            self._inexact.isdisjoint(devices)
+            and self._exact_case.issuperset(devices)
+            and (self._exact_form.issuperset(devices) or "".join((*directory, *found)).isascii())
+        ):
             return found
+        paths = {name: (*directory, name) for name in found}
         with self.listing_once():
             return {
                 name: at

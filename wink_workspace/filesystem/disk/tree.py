@@ -19,6 +19,7 @@ import stat
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader, FileIO
 from itertools import chain
 from pathlib import Path
@@ -251,6 +252,13 @@ class DiskTree:
         """Close the root; no method works afterwards."""
         self._root = -1  # the number may be reused for another directory
         self._finalizer()
+
+    @cached_property
+    def keeps_times(self) -> bool:
+        """Whether change times of files and directories follow the rules of ``mount_table``."""
+        from .mount_table import keeps_times  # few trees need it
+
+        return keeps_times(self._root)
 
     # Metadata and reading
 
