@@ -21,7 +21,7 @@ from wink_workspace.filesystem import (
     open_tracker,
 )
 from wink_workspace.filesystem.changes import index as index_module
-from wink_workspace.filesystem.changes.index import IndexedTree
+from wink_workspace.filesystem.changes.index import IndexedTree, Status
 
 
 def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:
@@ -307,6 +307,32 @@ def test_system_without_inotify_is_scanned(
 
 
 # Filesystems that do not keep times
+
+
+def test_scan_reports_again_what_changed_with_the_newest_change_if_a_server_sets_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock may be late and coarse, so the next change may get the same time."""
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    (tmp_path / "d").mkdir()
+    for name in ("d/one", "two"):
+        (tmp_path / name).write_text("1")
+    tracker = ScanTracker(tmp_path, clock=later())
+    found(tracker)
+    assert found(tracker) == dirty("d/one", "two")
+    index = tracker.index
+    tracker.close()
+    again = ScanTracker(tmp_path, index=index, clock=later())
+    assert found(again) == dirty("d/one", "two")
+    again.close()
+
+
+def test_only_the_last_two_seconds_of_changes_are_doubted() -> None:
+    index, seconds = FileIndex(), 10**9
+    for directory, name, changed_s in (((), "old", 7), ((), "new", 9), (("d",), "newest", 11)):
+        index.put(directory, {name: Status(0o100644, changed_ns=changed_s * seconds)}, 20 * seconds)
+    index.doubt_newest()
+    assert index.racily_clean == {((), "new"), (("d",), "newest")}
 
 
 def test_scan_finds_a_new_file_whose_directory_kept_its_times(

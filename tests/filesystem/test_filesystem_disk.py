@@ -164,6 +164,16 @@ def test_file_is_hashed_once_until_it_changes(files: DiskFilesystem, tmp_path: P
     assert files.fingerprint() == same.fingerprint()
 
 
+def test_file_is_hashed_again_if_a_server_may_give_its_next_change_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    with DiskFilesystem(tmp_path, clock=later()) as files:
+        files.write_text("f", "1234567890")
+        assert files.fingerprint("f") == files.fingerprint("f")
+        assert files.fingerprints.n_hashed_bytes == 20
+
+
 def test_racily_clean_file_is_hashed_again(tmp_path: Path) -> None:
     with DiskFilesystem(tmp_path) as files:
         files.write_text("f", "1234567890")

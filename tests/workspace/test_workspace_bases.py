@@ -232,6 +232,21 @@ def test_files_that_just_changed_are_read_once_more_and_then_trusted(
     assert reads == []
 
 
+def test_files_that_changed_last_are_read_again_if_a_server_sets_their_times(
+    machine: Machine, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock may be late and coarse, so the next change may get the same time."""
+    monkeypatch.setattr(DiskTree, "keeps_times", False)
+    machine.let_an_hour_pass()
+    for _ in range(2):  # the statuses are those of the first import, then of the second one
+        machine.imported()
+        reads.clear()
+        machine.imported()
+        assert sorted(reads) == sorted(
+            os.fsdecode(path) for path, entry in machine.original().items() if entry[0] == "file"
+        )
+
+
 def test_a_new_file_is_imported_if_its_directory_kept_its_times(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

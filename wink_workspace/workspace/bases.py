@@ -315,6 +315,8 @@ class BaseStore:
         with open_source(source) as whole, open_survey(source, whole, config) as walk:
             remembered = _Remembered(self._root / "sources" / _key(source, walk.first_rules))
             found = walk.run(racy_ns=racy_ns, earlier=remembered.index)
+            if not whole.keeps_times:
+                found.index.doubt_newest()
         with open_source(source, NotImported(found.rules.unrecorded())) as original:
             known = remembered.known(self, found.rules)
             if known is not None:
@@ -371,6 +373,8 @@ class BaseStore:
         link_objects(base.objects, ledger_dir, durable=self._durable)
         report = copied.report(source)
         originals = copied.originals.since(racy_ns)
+        if not original.keeps_times:
+            originals.doubt_newest()
         originals.keep_listed(found.index)
         remembered.save(originals, base, report, found.rules)
         return ImportedBase(base, base.tree, report, found)

@@ -15,13 +15,14 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from wink_workspace._collector import CollectorPaused
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
-from wink_workspace.filesystem.disk.change_times import ChangeTimes
+from wink_workspace.filesystem.disk.change_times import COARSEST_TICK_NS, ChangeTimes
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
@@ -232,6 +233,29 @@ class FileIndex:
         packed = self._packed.get(directory)
         return sorted(self._decoded[directory]) if packed is None else packed.names()
 
+    def doubt_newest(self) -> None:
+        """Count all that changed up to 2 s before the newest change as racily clean, too.
+
+        For a tree that does not keep times; see ``change_times``.
+        """
+        changes = {parts: entries.column(4) for parts, entries in self._packed.items()}
+        newest_ns = max(
+            chain(
+                (max(changed, default=0) for changed in changes.values()),
+                (at.changed_ns for each in self._decoded.values() for at in each.values()),
+                (own[2] for own in self._listed.values()),
+            ),
+            default=0,
+        )
+        racy_ns = newest_ns - COARSEST_TICK_NS
+        for parts, changed in changes.items():
+            if max(changed, default=0) >= racy_ns:
+                at = zip(self._packed[parts].names(), changed, strict=True)
+                self.racily_clean.update((parts, name) for name, ns in at if ns >= racy_ns)
+        for parts, each in self._decoded.items():
+            new = ((parts, name) for name, at in each.items() if at.changed_ns >= racy_ns)
+            self.racily_clean.update(new)
+
     def trust_older(self, racy_ns: int) -> None:
         """No longer count entries that changed before *racy_ns* as racily clean.
 
@@ -437,6 +461,8 @@ class IndexedTree:
                 except FilesystemError as error:
                     problem = error.message  # such as directories that another process moves
                 else:
+                    if not self.tree.keeps_times:
+                        index.doubt_newest()
                     self.index = index
                     nothing_known = Dirty.all("there is no earlier state to compare with")
                     return before.differences(index) | left if before else nothing_known

@@ -6,10 +6,13 @@ the same tick does not alter the status.
 
 Rule 1: a file whose status was read at the time *t* is racily clean if it changed at ``racy_ns`` or
 later, where ``racy_ns`` was determined before *t*. Any other change gets another change time.
-Rule 2: without further knowledge, ``racy_ns`` is 2 s ago.
+Rule 2: without further knowledge, ``racy_ns`` is 2 s ago by the clock of this process.
 Rule 3: on a filesystem of this machine that stores times exactly, ``racy_ns`` is the present time
 of the coarse clock: a later change cannot get an earlier time. Since Linux 6.13 some times are
 finer, but none is earlier than the coarse clock.
+Rule 4: the times of other filesystems (``DiskTree.keeps_times``) may be those of a server, whose
+clock is late. So ``racy_ns`` is also not later than 2 s before the newest change that was read: the
+server's clock was there already. Files that changed together last are read again each time.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ from wink_workspace.filesystem.paths import ROOT
 
 from .tree import DiskTree
 
-__all__ = ["ChangeTimes", "racy_from_ns"]
+__all__ = ["COARSEST_TICK_NS", "ChangeTimes", "racy_from_ns"]
 
-_COARSEST_TICK_NS: Final = 2_000_000_000
+COARSEST_TICK_NS: Final = 2_000_000_000
 _CLOCK_REALTIME_COARSE: Final = 5  # <linux/time.h>; the module ``time`` has no name for it
 
 
 def racy_from_ns(clock: Clock) -> int:
     """``racy_ns`` for any filesystem."""
-    return int(clock.now().timestamp() * 1e9) - _COARSEST_TICK_NS
+    return int(clock.now().timestamp() * 1e9) - COARSEST_TICK_NS
 
 
 class ChangeTimes:
@@ -52,7 +55,7 @@ class ChangeTimes:
         """``racy_ns`` for statuses that are read from now on."""
         if self.is_exact:
             return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-        return int(self._clock.now().timestamp() * 1e9) - _COARSEST_TICK_NS  # inline: in each call
+        return int(self._clock.now().timestamp() * 1e9) - COARSEST_TICK_NS  # inline: in each call
 
 
 def _stores_times_exactly(tree: DiskTree) -> bool:

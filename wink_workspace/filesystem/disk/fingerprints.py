@@ -1,7 +1,7 @@
 """Content hashes of files on disk, cached until the files change.
 
 Rule 1: the hash of a file is cached under its identity (device, inode, size, times), but not if
-the file is racily clean (``racy_from_ns``): its next change might not alter the identity.
+the file is racily clean (``change_times``): its next change might not alter the identity.
 Rule 2: a file above 64 MiB is not read: its identity replaces its content. Its fingerprint
 differs after every write, also of the same content.
 """
@@ -22,7 +22,7 @@ from wink_workspace.filesystem.fingerprints import (
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .change_times import racy_from_ns
+from .change_times import COARSEST_TICK_NS, racy_from_ns
 from .descriptors import translated
 from .tree import DiskEntry, DiskTree, entry_of, identity_of
 
@@ -45,6 +45,7 @@ class DiskFingerprints:
         self.n_hashed_bytes = 0
         self._tree = tree
         self._clock = clock
+        self._newest_ns = 0
         self._cached: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
         self.written: tuple[os.stat_result, bytes] | None = None
 
@@ -103,9 +104,17 @@ class DiskFingerprints:
             status = os.fstat(stream.fileno())
         except OSError as error:
             raise translated(entry.path, error) from error
-        if entry.changed_ns < racy_ns and identity_of(status) == entry.identity:
+        if identity_of(status) == entry.identity and not self._is_racily_clean(entry, racy_ns):
             self._cache(entry, file_fingerprint((data,), executable=entry.executable))
         return data
+
+    def _is_racily_clean(self, entry: DiskEntry, racy_ns: int) -> bool:
+        self._newest_ns = max(self._newest_ns, entry.changed_ns)
+        if entry.changed_ns >= racy_ns:
+            return True
+        return not self._tree.keeps_times and (
+            entry.changed_ns >= self._newest_ns - COARSEST_TICK_NS
+        )
 
     def _cache(self, entry: DiskEntry, fingerprint: str) -> None:
         if len(self._cached) >= _MAX_CACHED:
@@ -122,7 +131,7 @@ class DiskFingerprints:
             chunks = iter(lambda: self._read(stream), b"")
             fingerprint = file_fingerprint(chunks, executable=entry.executable)
             unchanged = identity_of(os.fstat(stream.fileno())) == entry.identity
-        if unchanged and entry.changed_ns < racy_ns:
+        if unchanged and not self._is_racily_clean(entry, racy_ns):
             self._cache(entry, fingerprint)
         return fingerprint
 
