@@ -8,6 +8,8 @@ from mcp import Client
 from mcp_harness import Harness, run, text_of
 
 from wink_workspace.cli.context import CommandContext
+
+# What a server calls for each session that ends; only a running server would call it otherwise
 from wink_workspace.cli.serving import McpOptions, _closer
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerError

@@ -82,6 +82,13 @@ def test_a_storage_with_a_relative_path_stays_where_it_was_named(
         assert relative.folder(workspace.info.id).path.is_relative_to(tmp_path / "state")
 
 
+def test_the_mount_of_a_branch_keeps_times(tmp_path: Path) -> None:
+    """Otherwise files that changed together would be read again for each fingerprint."""
+    with overlay(tmp_path) as workspace:
+        tree = workspace._opened.tree  # of the mount; nothing public leads to it
+        assert tree.keeps_times
+
+
 def test_the_mode_is_recorded_and_auto_is_an_overlay_where_it_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
