@@ -16,6 +16,7 @@ restores the previous one. Calls of two workspaces on one event loop may end in 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from abc import abstractmethod
@@ -72,7 +73,7 @@ class DeferSigint:
         try:
             # Another thread's block may begin before the main thread installs the handler, and end
             # before it is removed.
-            if is_user and not was_installed and _is_main_thread():
+            if is_user and not was_installed and threading.get_native_id() == os.getpid():
                 self._installed = False
                 _handler.remove(self)
         finally:
@@ -85,7 +86,8 @@ class DeferSigint:
             signal.raise_signal(_SIGINT)
 
     def _install(self) -> None:
-        if not self._installed and _is_main_thread():
+        # Only the main thread may; its id is that of the process, also in a forked child
+        if not self._installed and threading.get_native_id() == os.getpid():
             _handler.add(self)
 
     def _deliver(self) -> None:
@@ -93,10 +95,6 @@ class DeferSigint:
         if _handler.is_pending and self._installed:
             _handler.is_pending = False
             signal.raise_signal(_SIGINT)
-
-
-def _is_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
 
 
 class _SharedHandler:

@@ -323,10 +323,9 @@ class TreeHistory:
 
     def _write_tree(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have changed."""
-        with self._tree.listing_once():
-            return self._present_tree(dirty)
-
-    def _present_tree(self, dirty: Dirty) -> str:
+        if self._tree.names.inexact and not self._tree.names.are_listed_once:
+            with self._tree.listing_once():
+                return self._write_tree(dirty)
         if not dirty.prefixes and len(dirty.paths) < _MANY_FILES:
             changes: _Changes = {path: self._entry(path) for path in sorted(dirty.paths)}
             return build(self._store, self._token.root, changes)

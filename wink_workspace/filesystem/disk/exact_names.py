@@ -23,24 +23,32 @@ import unicodedata
 from collections.abc import Callable, Generator, Set
 from contextlib import contextmanager
 from itertools import islice
+from operator import attrgetter
 from threading import get_ident
 
 from .descriptors import MISSING, PATH_ONLY, Descriptor, Parts, enter, open_beneath, open_listing
 
 __all__ = ["ExactNames"]
 
+_device = attrgetter("st_dev")
 _OTHER_CASE = str.maketrans(
     string.ascii_letters, string.ascii_uppercase + string.ascii_lowercase
 )  # swapcase() changes other letters in ways that no filesystem ignores
 
 
 class ExactNames:
-    """Compares the names of found paths with those that the directories of one tree list."""
+    """Compares the names of found paths with those that the directories of one tree list.
+
+    Attributes:
+        exact_case: The devices on which lookups do not ignore the case; names of ASCII characters
+            that were found there are exact.
+        inexact: The devices on which lookups ignore the case or the normal form.
+    """
 
     def __init__(self) -> None:
-        self._exact_case: set[int] = set()
+        self.exact_case: set[int] = set()
+        self.inexact: set[int] = set()
         self._exact_form: set[int] = set()
-        self._inexact: set[int] = set()
         self._listed: tuple[int, dict[Parts, Set[str] | None]] | None = None
 
     def are_exact(self, root: int, parts: Parts, device: int) -> bool:
@@ -62,12 +70,13 @@ class ExactNames:
         self, root: int, directory: Parts, found: dict[str, os.stat_result]
     ) -> dict[str, os.stat_result]:
         """Those of the entries *found* in a directory that exist with exactly these names."""
-        for name, at in islice(found.items(), 1):
-            self._finds_exact(root, (*directory, name), at.st_dev)
-        devices = {at.st_dev for at in found.values()}
+        devices = set(map(_device, found.values()))
+        if not self.exact_case.issuperset(devices):
+            for name, at in islice(found.items(), 1):
+                self._finds_exact(root, (*directory, name), at.st_dev)
         if (
-            self._inexact.isdisjoint(devices)
-            and self._exact_case.issuperset(devices)
+            self.inexact.isdisjoint(devices)
+            and self.exact_case.issuperset(devices)
             and (self._exact_form.issuperset(devices) or "".join((*directory, *found)).isascii())
         ):
             return found
@@ -81,12 +90,12 @@ class ExactNames:
 
     def _finds_exact(self, root: int, parts: Parts, device: int) -> bool:
         """Whether lookups on a device compare names such as *parts* exactly."""
-        if device not in self._inexact:
-            if device not in self._exact_case:
-                self._probe(root, parts, device, self._exact_case, _other_case)
+        if device not in self.inexact:
+            if device not in self.exact_case:
+                self._probe(root, parts, device, self.exact_case, _other_case)
             if device not in self._exact_form and not "".join(parts).isascii():
                 self._probe(root, parts, device, self._exact_form, _other_form)
-        return device not in self._inexact
+        return device not in self.inexact
 
     def _probe(
         self, root: int, parts: Parts, device: int, exact: set[int], other: Callable[[str], str]
@@ -98,7 +107,7 @@ class ExactNames:
             is_found = _exists(root, (*parts[:n], name, *parts[n + 1 :]))
             names = self._names(root, parts[:n]) if is_found else None
             is_exact = names is None or {name, parts[n]} <= names
-            (exact if is_exact else self._inexact).add(device)
+            (exact if is_exact else self.inexact).add(device)
             return
 
     @contextmanager
@@ -111,6 +120,11 @@ class ExactNames:
             yield
         finally:
             self._listed = before
+
+    @property
+    def are_listed_once(self) -> bool:
+        """Whether this thread is in such a block."""
+        return self._listed is not None and self._listed[0] == get_ident()
 
     def _names(self, root: int, directory: Parts) -> Set[str] | None:
         """The names that a directory lists; ``None`` if that is not possible."""

@@ -104,17 +104,18 @@ class DiskFingerprints:
             status = os.fstat(stream.fileno())
         except OSError as error:
             raise translated(entry.path, error) from error
-        if identity_of(status) == entry.identity and not self._is_racily_clean(entry, racy_ns):
+        if (
+            (self._tree.keeps_times or not self._is_among_newest(entry))
+            and entry.changed_ns < racy_ns
+            and identity_of(status) == entry.identity
+        ):
             self._cache(entry, file_fingerprint((data,), executable=entry.executable))
         return data
 
-    def _is_racily_clean(self, entry: DiskEntry, racy_ns: int) -> bool:
+    def _is_among_newest(self, entry: DiskEntry) -> bool:
+        """Whether it changed up to 2 s before the newest change that was seen here."""
         self._newest_ns = max(self._newest_ns, entry.changed_ns)
-        if entry.changed_ns >= racy_ns:
-            return True
-        return not self._tree.keeps_times and (
-            entry.changed_ns >= self._newest_ns - COARSEST_TICK_NS
-        )
+        return entry.changed_ns >= self._newest_ns - COARSEST_TICK_NS
 
     def _cache(self, entry: DiskEntry, fingerprint: str) -> None:
         if len(self._cached) >= _MAX_CACHED:
@@ -131,7 +132,8 @@ class DiskFingerprints:
             chunks = iter(lambda: self._read(stream), b"")
             fingerprint = file_fingerprint(chunks, executable=entry.executable)
             unchanged = identity_of(os.fstat(stream.fileno())) == entry.identity
-        if unchanged and not self._is_racily_clean(entry, racy_ns):
+        is_clean = self._tree.keeps_times or not self._is_among_newest(entry)
+        if unchanged and is_clean and entry.changed_ns < racy_ns:
             self._cache(entry, fingerprint)
         return fingerprint
 

@@ -235,7 +235,7 @@ class DiskTree:
         self.root = Path(root).absolute()
         self.hidden = hidden
         self.tracker = tracker
-        self._names = ExactNames()
+        self.names = ExactNames()
         self._make_accessible = make_accessible
         self._durable = durable
         with translate_os_error(self.root):
@@ -279,7 +279,11 @@ class DiskTree:
             if entry >= 0:
                 try:
                     status = os.fstat(entry)
-                    if not self._names.are_exact(self._root, parts, status.st_dev):
+                    device, names = status.st_dev, self.names
+                    if not (
+                        (device in names.exact_case and "".join(parts).isascii())  # mostly
+                        or names.are_exact(self._root, parts, device)
+                    ):
                         return None
                     is_link = stat.S_ISLNK(status.st_mode)
                     return status, os.readlink("", dir_fd=entry) if is_link else None
@@ -289,7 +293,7 @@ class DiskTree:
                 return None
             with self._parent(path) as directory:
                 found = status_and_target(parts[-1], directory)
-            return found if self._names.are_exact(self._root, parts, found[0].st_dev) else None
+            return found if self.names.are_exact(self._root, parts, found[0].st_dev) else None
         except OSError as error:
             if error.errno in _MISSING_ERRNOS:
                 return None
@@ -297,7 +301,7 @@ class DiskTree:
 
     def listing_once(self) -> AbstractContextManager[None]:
         """For a block that looks up many paths and changes nothing; see ``ExactNames``."""
-        return self._names.listing_once()
+        return self.names.listing_once()
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
         """The entries of the directory *path*, by name."""
@@ -397,7 +401,7 @@ class DiskTree:
                         found[name] = status
             finally:
                 os.close(directory)
-            found = self._names.exact_in(self._root, path.parts, found)
+            found = self.names.exact_in(self._root, path.parts, found)
         except OSError as error:
             failure = translated(path, error)
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
@@ -566,7 +570,7 @@ class DiskTree:
                 if (
                     replaced is not None
                     and os.path.samestat(moved, replaced)
-                    and self._names.are_exact(self._root, destination.parts, replaced.st_dev)
+                    and self.names.are_exact(self._root, destination.parts, replaced.st_dev)
                 ):
                     # rename(2) does nothing between two names of one file.
                     os.unlink(old, dir_fd=old_parent)
