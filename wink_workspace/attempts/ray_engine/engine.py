@@ -322,7 +322,10 @@ class RayEngine:
             elif ref in session.inspections:
                 self._end_inspection(session, ref)
             elif ref in session.works:
-                self._end(session, session.works.pop(ref), ref)
+                if cluster.wait([cluster.mail], 0.0):  # what it sent before it ended
+                    self._read_mail(session)
+                if ref in session.works:  # unless all were lost with the mailbox
+                    self._end(session, session.works.pop(ref), ref)
 
     def _read_mail(self, session: _Session) -> None:
         mail = session.cluster.take_mail()

@@ -194,14 +194,18 @@ class _MailboxLink:
             nonlocal sent, next_s
             now_s = SYSTEM_CLOCK.monotonic_s()
             if now_s >= next_s and fork.head.id != sent.id:
-                self._post(MailKind.ENTRIES, entries=pack_entries(fork, fork.head, sent))
+                entries = pack_entries(fork, fork.head, sent)
+                with suppress(RayError):  # the result has them, too
+                    # Waits, so that they are kept if the worker dies from now on
+                    ray.get(self._post(MailKind.ENTRIES, entries=entries))
                 sent, next_s = fork.head, now_s + self._rules.progress_s
 
         self._send_progress = send
         return send
 
-    def _post(self, kind: MailKind, *, entries: bytes = b"") -> None:
-        self._mailbox.post.remote(Mail(kind, self._key, entries=entries))
+    def _post(self, kind: MailKind, *, entries: bytes = b"") -> Any:
+        """Send it; ``ray.get`` of the result waits until it has arrived."""
+        return self._mailbox.post.remote(Mail(kind, self._key, entries=entries))
 
     def _listen(self, stopped: Any) -> None:
         """Give signs of life until the task ends or shall end."""
