@@ -69,13 +69,14 @@ MODES = pytest.mark.parametrize("mode", ["copy", "overlay"])
 
 
 def fill(root: Path, names: Callable[[int], str], n_files: int) -> None:
+    """Write files with contents that depend on their paths, so that no round repeats another."""
     made: set[Path] = set()
     for n in range(n_files):
         path = root / names(n)
         if path.parent not in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
-        path.write_text(f"{root.name} {n}\n" * 20)
+        path.write_text(f"{root.name} {names(n)}\n" * 20)
 
 
 def git(work: Path, *arguments: str) -> None:
