@@ -105,7 +105,7 @@ def test_rollbacks_killed_at_any_step_keep_all_discarded_files(
         assert b"spoilt" in found[b"run.sh"]
         assert 3_000 in {len(content) for content in found[b"junk/more"]}
         with reopened(directory) as workspace:
-            workspace.maintain()  # a call deletes for about a millisecond only
+            workspace.maintain()  # a call deletes for half a millisecond only
         assert list(folder(directory).discarded.iterdir()) == []
         assert head.number >= 8
 

@@ -78,7 +78,7 @@ class Discards:
         return self._pending_discards is not None and self._pending_discards.free_space()
 
     def advance(self) -> None:
-        """Record, and delete afterwards, some of what was moved aside: for about a millisecond.
+        """Record, and delete afterwards, some of what was moved aside: for some 0.5 ms.
 
         A failure is logged and not repeated at every call.
         """

@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 _SMALL_BYTES: Final = 1_048_576
 _SMALL_FILES: Final = 256
 _PIECE_BYTES: Final = 131_072
-_STEP_S: Final = 0.001
+_STEP_S: Final = 0.0005
 _DIGITS: Final = 6
 _FILES_A_PART: Final = 96
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -533,7 +533,7 @@ class PendingDiscards:
         return bool(self._discards or self._condemned)
 
     def advance(self, keep: Keep) -> None:
-        """Record and delete for about a millisecond; small discards are always recorded.
+        """Record and delete for about half a millisecond; small discards are always recorded.
 
         Raises:
             LedgerError, FilesystemError, OSError: As ``record``.
