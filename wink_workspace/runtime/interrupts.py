@@ -72,7 +72,8 @@ class DeferSigint:
         is_user = self._installed
         try:
             # Another thread's block may begin before the main thread installs the handler, and end
-            # before it is removed.
+            # before it is removed. Only the main thread, whose id is that of the process, may
+            # change handlers.
             if is_user and not was_installed and threading.get_native_id() == os.getpid():
                 self._installed = False
                 _handler.remove(self)
@@ -86,7 +87,7 @@ class DeferSigint:
             signal.raise_signal(_SIGINT)
 
     def _install(self) -> None:
-        # Only the main thread may; its id is that of the process, also in a forked child
+        # As above; also in a forked child
         if not self._installed and threading.get_native_id() == os.getpid():
             _handler.add(self)
 

@@ -346,7 +346,7 @@ def test_a_program_that_ignores_sigterm_is_killed_when_its_build_is_abandoned(
         raise InterruptedError(line)
 
     # The real timeout would be spent in full.
-    monkeypatch.setattr(programs, "_CLEANUP_S", 0, raising=False)
+    monkeypatch.setattr(programs, "_CLEANUP_S", 0)
     with pytest.raises(InterruptedError, match="begun"):
         fake.store.programs.run([sys.executable, "-c", program, str(survived)], progress=abandon)
     assert not survived.exists()
