@@ -500,6 +500,17 @@ def test_more_changes_than_the_queue_holds_are_found_by_a_scan(
     assert tracker.drain() == dirty("d/sub/f")
 
 
+def test_changes_that_need_several_reads_of_the_queue_are_found_without_a_scan(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    names = [f"{n:04}" + "x" * 246 for n in range(1_000)]  # some 290 bytes for each event
+    for name in names:
+        (root / "d" / name).touch()
+    assert tracker.drain() == dirty(*(f"d/{name}" for name in names))
+    (root / "f").write_text("changed")
+    assert tracker.drain() == dirty("f")
+
+
 def test_limit_of_watches_makes_every_drain_a_scan_and_is_logged_once(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -187,16 +187,18 @@ class DiscardPlan:
     def number_of(self, directory: Parts, name: str) -> int:
         """The number of the move with a file of a directory that stays."""
         numbers = self.parts[directory]
-        return numbers[crc32(name.encode("utf-8", "surrogateescape")) % len(numbers)]
+        return numbers[_hash(name) % len(numbers)]
 
     def partial_moves(self) -> list[tuple[WorkspacePath, dict[int, list[str]]]]:
         """The directories of which some files are moved, with their names by number."""
         found: list[tuple[WorkspacePath, dict[int, list[str]]]] = []
         for directory, names in self.partial.items():
-            inside: dict[int, list[str]] = {k: [] for k in self.parts[directory]}
-            for name in names:
-                inside[self.number_of(directory, name)].append(name)
-            found.append((WorkspacePath(directory), inside))
+            numbers = self.parts[directory]
+            divided: list[list[str]] = [[] for _ in numbers]
+            n_parts = len(numbers)
+            for name in names:  # as ``number_of``
+                divided[_hash(name) % n_parts].append(name)
+            found.append((WorkspacePath(directory), dict(zip(numbers, divided, strict=True))))
         return found
 
     def all_moves(self) -> list[WorkspacePath]:
@@ -209,6 +211,11 @@ class DiscardPlan:
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
         """Record that *path* is not kept."""
         self.dropped[path] = DroppedFile(str(path), size_bytes, reason)
+
+
+def _hash(name: str) -> int:
+    """The same in every process: the number of a file is not stored."""
+    return crc32(name.encode("utf-8", "surrogateescape"))
 
 
 _LISTS: Final = {"moves": "moved", "gone": "gone", "same": "same", "flipped": "flipped"}

@@ -35,12 +35,15 @@ while they are read, everything was noted as changed, or the last drain was inte
 
 from __future__ import annotations
 
+import array
 import errno
+import fcntl
 import logging
 import os
 import select
 import struct
 import sys
+import termios
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -88,13 +91,15 @@ _EVENT = struct.Struct("iIII")
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _CANARY_WAIT_MS = 1_000
 _READ_BYTES = 65_536
+_MAX_EVENT_BYTES = _EVENT.size + 256  # the name has up to 255 bytes and ends with a zero
 # Plain integers, since the operators of ``flags`` would dominate the time for an event
 _CREATE, _DELETE = int(flags.CREATE), int(flags.DELETE)
 _MOVED_FROM, _MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 _MODIFY, _ATTRIB = int(flags.MODIFY), int(flags.ATTRIB)
 _CLOSE_WRITE = int(flags.CLOSE_WRITE)
 _ISDIR, _IGNORED = int(flags.ISDIR), int(flags.IGNORED)
-_LOST = int(flags.Q_OVERFLOW | flags.UNMOUNT)
+_UNMOUNT = int(flags.UNMOUNT)
+_OVERFLOW = _EVENT.pack(-1, int(flags.Q_OVERFLOW), 0, 0)
 # Filesystems on which another machine, or a server in user space, changes files without events.
 _REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
 
@@ -178,10 +183,12 @@ class _Queue:
         os.utime(self._canary)
         events: list[_Event] = []
         while (data := self._read_available()) != self._canary_alone:
+            if _OVERFLOW in data:  # found before thousands of events are parsed
+                raise _LostEventsError("more changed at once than the system can queue")
             canary_seen = False
             for watch, mask, cookie, name in _parsed(data):
-                if mask & _LOST:
-                    raise _LostEventsError("more changed at once than the system can queue")
+                if mask & _UNMOUNT:
+                    raise _LostEventsError("the filesystem was unmounted")
                 canary_seen |= watch == self._canary_watch
                 if mask & _IGNORED:
                     self._directories.pop(watch, None)
@@ -192,16 +199,22 @@ class _Queue:
         return events
 
     def _read_available(self) -> bytes:
-        """Some complete events; the system never splits one."""
+        """All complete events that wait; the system never splits one."""
         queue = self._inotify.fileno()
         try:
-            return os.read(queue, _READ_BYTES)
+            data = os.read(queue, _READ_BYTES)
         except BlockingIOError:
             poller = select.poll()
             poller.register(queue, select.POLLIN)
             if not poller.poll(_CANARY_WAIT_MS):
                 raise _LostEventsError("no event arrived in time") from None
-            return os.read(queue, _READ_BYTES)
+            data = os.read(queue, _READ_BYTES)
+        if len(data) > _READ_BYTES - _MAX_EVENT_BYTES:  # the next one may not have fitted
+            waiting = array.array("i", [0])
+            fcntl.ioctl(queue, termios.FIONREAD, waiting)
+            if waiting[0]:
+                data += os.read(queue, waiting[0])
+        return data
 
 
 class _EventSummary:
