@@ -81,7 +81,7 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .path_rules import ImportConfig, PathRules
 from .source_survey import Survey, open_survey
-from .storage import delete_tree
+from .storage import delete_tree, delete_unused
 
 __all__ = [
     "Base",
@@ -511,11 +511,7 @@ class BaseStore:
                     if lock >= 0:
                         locks.callback(os.close, lock)
                         unused.append(path)
-            for path in unused:
-                try:
-                    delete_tree(path)
-                except FilesystemError as error:
-                    _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
+            delete_unused(unused)
         for path in (self._root / "sources").glob("*"):
             _Remembered(path).drop_without_base(self._root)
         return n_retired

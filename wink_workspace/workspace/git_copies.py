@@ -53,7 +53,7 @@ from wink_workspace.sandbox.git_directory import (
 
 from .bases import BaseStore
 from .path_rules import OUTPUT_FOLDER, PathRules
-from .storage import WorkspaceFolder, delete_tree
+from .storage import WorkspaceFolder, delete_tree, delete_unused
 
 __all__ = ["GIT_RULE", "GitCopies", "copy_git", "hides_git", "write_git_file"]
 
@@ -141,11 +141,7 @@ class GitCopies:
                         retired = path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
                         n_retired += 1
                     removed.append(retired)
-            for path in removed:
-                try:
-                    delete_tree(path)
-                except FilesystemError as error:
-                    _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
+            delete_unused(removed)
         return n_retired
 
     def _named(self) -> set[str]:

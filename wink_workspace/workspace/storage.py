@@ -42,7 +42,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -71,6 +71,7 @@ __all__ = [
     "WorkspaceMode",
     "WorkspaceStorage",
     "delete_tree",
+    "delete_unused",
     "sweep_temporary",
 ]
 
@@ -644,3 +645,12 @@ def delete_tree(path: Path) -> None:
         above.remove(WorkspacePath((path.name,)))
     finally:
         above.close()
+
+
+def delete_unused(directories: Iterable[Path]) -> None:
+    """Delete what no workspace uses; what cannot be deleted is logged, and stays."""
+    for path in directories:
+        try:
+            delete_tree(path)
+        except FilesystemError as error:
+            _log.warning("cannot delete %s, which no workspace uses: %s", path, error)
