@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, Protocol
@@ -199,7 +200,9 @@ class TreeHistory:
         dirty = self.changed_paths(finishes=True)
         try:
             if dirty.paths or dirty.prefixes:
-                root = self._write_tree(dirty)
+                inexact = self._tree.names.inexact
+                with self._tree.listing_once() if inexact else nullcontext():
+                    root = self._write_tree(dirty)
                 self._store.flush()  # these changes are not reported again
                 if root != self._token.root:
                     self._token = FilesToken(self, root)
@@ -323,9 +326,6 @@ class TreeHistory:
 
     def _write_tree(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have changed."""
-        if self._tree.names.inexact and not self._tree.names.are_listed_once:
-            with self._tree.listing_once():
-                return self._write_tree(dirty)
         if not dirty.prefixes and len(dirty.paths) < _MANY_FILES:
             changes: _Changes = {path: self._entry(path) for path in sorted(dirty.paths)}
             return build(self._store, self._token.root, changes)

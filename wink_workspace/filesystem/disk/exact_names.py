@@ -121,11 +121,6 @@ class ExactNames:
         finally:
             self._listed = before
 
-    @property
-    def are_listed_once(self) -> bool:
-        """Whether this thread is in such a block."""
-        return self._listed is not None and self._listed[0] == get_ident()
-
     def _names(self, root: int, directory: Parts) -> Set[str] | None:
         """The names that a directory lists; ``None`` if that is not possible."""
         thread, listed = self._listed or (0, {})
