@@ -199,6 +199,22 @@ def fill_old_directories(root: Path) -> None:
     (root / "many/keep").write_text("changed")
 
 
+def count_calls(counts: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, add the calls of these functions of ``os``."""
+
+    def count(name: str) -> None:
+        real = getattr(os, name)
+
+        def counting(*args: object, **options: object) -> object:
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, counting)
+
+    for name in counts:
+        count(name)
+
+
 SCANNING = WorkspaceConfig(force_scan=True)  # as after more events than the kernel queues
 
 
@@ -211,15 +227,6 @@ def test_rollback_of_many_new_files_that_a_scan_finds_reads_one_status_and_renam
         pytest.skip("no overlays here")
     counts = {"rename": 0, "stat": 0, "open": 0}
 
-    def count(name: str) -> None:
-        real = getattr(os, name)
-
-        def counting(*args: object, **options: object) -> object:
-            counts[name] += 1
-            return real(*args, **options)
-
-        monkeypatch.setattr(os, name, counting)
-
     with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode, config=SCANNING) as workspace:
         root, tracker = workspace._opened.tree.root, workspace._opened.tracker
         before = picture(root)
@@ -229,8 +236,7 @@ def test_rollback_of_many_new_files_that_a_scan_finds_reads_one_status_and_renam
                 (root / f"top{n}").write_text(f"{n}\n")
             call.fail("it failed")
             n_visited = tracker.n_visited
-            for name in counts:
-                count(name)
+            count_calls(counts, monkeypatch)
         monkeypatch.undo()
         assert 500 <= counts["rename"] < 520
         assert tracker.n_visited - n_visited < 3 * 20 + 500  # three drains, of which one sees them
@@ -254,23 +260,13 @@ def test_commit_of_many_new_files_reads_two_statuses_of_each_and_opens_it_once(
         pytest.skip("no overlays here")
     counts = {"stat": 0, "fstat": 0, "open": 0}
 
-    def count(name: str) -> None:
-        real = getattr(os, name)
-
-        def counting(*args: object, **options: object) -> object:
-            counts[name] += 1
-            return real(*args, **options)
-
-        monkeypatch.setattr(os, name, counting)
-
     with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode, config=config) as workspace:
         root, tracker = workspace._opened.tree.root, workspace._opened.tracker
         with workspace.call("act"):
             fill_old_directories(root)
             fill(root)
             n_visited = tracker.n_visited
-            for name in counts:
-                count(name)
+            count_calls(counts, monkeypatch)
         monkeypatch.undo()
         n_new = 400 + N_FILES
         # a snapshot and the commit; outside of a scan, ``os.stat`` is one of the tracker's
