@@ -38,12 +38,15 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    """Every command, in the order of ``--help``."""
+    """Every command, a group before its own, with all of a panel together."""
     group: Any = typer.main.get_command(application())  # Any: typer does not publish its classes
-    for name, found in group.commands.items():
-        panel = found.rich_help_panel or ""
-        for child, command in getattr(found, "commands", {"": found}).items():
-            yield _command(f"{name} {child}".strip(), panel, command)
+    panels = dict.fromkeys(found.rich_help_panel or "" for found in group.commands.values())
+    for panel in panels:
+        for name, found in group.commands.items():
+            if (found.rich_help_panel or "") == panel:
+                yield _command(name, panel, found)
+                for child, command in getattr(found, "commands", {}).items():
+                    yield _command(f"{name} {child}", panel, command)
 
 
 def _command(name: str, panel: str, found: Any) -> Command:

@@ -36,8 +36,9 @@ class ContextLimits:
     """How a long conversation is kept within the context window of the model.
 
     Attributes:
-        tokens: The size of the window; ``None`` for what is known of the model. If nothing is
-            known, results are never replaced.
+        tokens: The size of the window; ``None`` for what the adapter knows of the model.
+            ``ModelAdapter`` takes 128,000 for a model that it does not know. If an adapter names
+            no size, results are never replaced.
         full: Fraction of the window at which old results are replaced.
         target: Fraction of the window that the conversation then has at most, if possible.
         keep_turns: The newest turns, whose results stay whole.

@@ -276,7 +276,7 @@ def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack)
 
 
 def undo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Undo the newest call in force; later edits stay."""
+    """Undo the newest call that changed something and is not undone yet; later edits stay."""
     with context.open(workspace) as opened:
         entry = opened.undo()
         _print_new_entry(context, opened, entry, json=json, stays=opened.not_undone(entry))

@@ -81,11 +81,19 @@ class WorkOptions:
     ] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="End the run after this number of tokens; 5,000,000 by default."),
+        typer.Option(
+            min=1,
+            help="End the run after this number of tokens; by default 5,000,000, or the limit of"
+            " the run that is continued.",
+        ),
     ] = None
     max_turns: Annotated[
         int | None,
-        typer.Option(min=1, help="End the run after this number of turns; 200 by default."),
+        typer.Option(
+            min=1,
+            help="End the run after this number of turns; by default 200, or the limit of the"
+            " run that is continued.",
+        ),
     ] = None
     max_cost_usd: Annotated[
         Decimal | None,
@@ -102,7 +110,8 @@ class WorkOptions:
             "--deadline",
             parser=_deadline,
             metavar="TIME",
-            help="End the run after this time: 90s, 30m, 1h30m; 2h by default.",
+            help="End the run after this time: 90s, 30m, 1h30m; by default 2h, or the limit of the"
+            " run that is continued.",
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False

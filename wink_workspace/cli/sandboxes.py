@@ -153,7 +153,9 @@ class ExecOptions:
     timeout_s: Annotated[
         float | None,
         typer.Option(
-            "--timeout", min=0.001, help="Seconds until the program is ended; 300 by default."
+            "--timeout",
+            min=0.001,
+            help="Seconds until the program is ended; by default limits.timeout, or 300.",
         ),
     ] = None
     image: ImageOption = None

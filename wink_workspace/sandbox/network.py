@@ -179,7 +179,7 @@ class NetworkLimits:
         requests: Most connections of one command.
         received_bytes: Most bytes that one command can receive.
         sent_bytes: Most bytes that one command can send.
-        header_bytes: The longest head of a request or of a response.
+        header_bytes: The largest header section of a request or of a response.
         connect_s: How long a name may take to be resolved, and a connection to be opened.
         head_s: How long a client may take to send the head of its request, or its TLS greeting.
         idle_s: How long a connection may be silent in both directions.
