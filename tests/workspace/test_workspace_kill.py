@@ -166,12 +166,11 @@ def test_undo_killed_at_any_step_of_the_protocol_leaves_a_completed_state(
 def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    interrupted = copied(mixed.template, tmp_path / "interrupted")
-    assert server.run(interrupted, "calls", ["damage", 2]) == signal.SIGKILL
     n_killed = 0
     for point in POINTS:
-        for nth in (1, 2):
-            directory = copied(interrupted, tmp_path / "killed")
+        for nth in (1, 2):  # not a copy of an interrupted one: ``copied`` would recover an overlay
+            directory = copied(mixed.template, tmp_path / "killed")
+            assert server.run(directory, "calls", ["damage", 2]) == signal.SIGKILL
             n_killed += server.run(directory, "open", [point, nth]) == signal.SIGKILL
             with reopened(directory) as workspace, calls(workspace):
                 head = next(workspace.log())
