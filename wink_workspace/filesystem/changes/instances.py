@@ -50,10 +50,13 @@ def give_back(instance: _Inotify, watches: Collection[int]) -> None:
     for watch in watches:
         with suppress(OSError):  # it ended with its directory
             instance.rm_watch(watch)
-    with suppress(BlockingIOError):
-        while os.read(instance.fileno(), _READ_BYTES):
-            pass
-    _idle.append(instance)
+    try:
+        while True:
+            os.read(instance.fileno(), _READ_BYTES)
+    except BlockingIOError:
+        _idle.append(instance)
+    except OSError:  # what it still has would reach the next tracker
+        instance.close()
 
 
 def _close_idle() -> None:
