@@ -6,6 +6,7 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 import pytest
@@ -23,6 +24,8 @@ from ledger_support import (
 
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.ledger import BranchWriter, Retention, open_packs
+from wink_workspace.ledger import retention as retention_module
+from wink_workspace.ledger.history import read_entry
 from wink_workspace.ledger.open_packs import OpenPacks
 
 
@@ -86,6 +89,50 @@ def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
             ledger.maintain_if_due(Retention(), seconds=0)
         root = writer.head.files if writer.head else ""
         assert contents(ledger.store, root) == files
+    assert_clean(tmp_path)
+
+
+class _DiedError(Exception):
+    """Stands for the end of the process."""
+
+
+def test_the_boundary_of_a_deleted_branch_can_be_read_while_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays if a fork is made at an entry that maintenance is about to remove."""
+    retention = Retention(budget_bytes=120_000)
+
+    def die(point: KillPoint) -> None:
+        if point is KillPoint.BOUNDARY_MOVED:
+            raise _DiedError
+
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        entries = [imported(writer, {"f": b"0"})]
+        entries += [call(writer, tree(ledger.store, {"f": noise(n, 2_000)})) for n in range(60)]
+        ledger.fork("other", entries[-1])
+        ledger.fork("old", entries[10])
+        with reopened(tmp_path) as other, other.write("other"):
+            with calling(die), pytest.raises(_DiedError):
+                ledger.maintain(retention)
+            assert entries[10].id in ledger.store.repository.boundary()
+            other.delete_fork("old")
+            for n in range(60, 75):
+                call(writer, tree(ledger.store, {"f": noise(n, 2_000)}))
+            oldest = list(ledger.branch().log())[-1]
+            real = retention_module._note_forgotten
+
+            def fork_and_note(*arguments: Any) -> None:
+                real(*arguments)
+                if not other.has_fork("new"):
+                    other.fork("new", oldest)
+
+            # Nothing else happens between the choice of the entries and the move of the boundary
+            monkeypatch.setattr(retention_module, "_note_forgotten", fork_and_note)
+            for _ in range(2):
+                ledger.maintain(retention)
+                for end in ledger.store.repository.boundary():
+                    assert read_entry(ledger.store, end).number > 0
+                assert other.branch("new").head == oldest
     assert_clean(tmp_path)
 
 

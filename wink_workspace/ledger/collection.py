@@ -84,6 +84,7 @@ class Garbage:
 
     Attributes:
         forgotten: Objects of entries that were just forgotten.
+        spared: The commits of the boundary, which readers look at even if no ref leads to them.
         is_alone: Whether no other process had the ledger open for writing when it began.
         alone: Returns a block whose value is the same for now; no other process can open the
             ledger for writing before its end.
@@ -94,6 +95,7 @@ class Garbage:
     """
 
     forgotten: Collection[str] = ()
+    spared: Collection[str] = ()
     is_alone: bool
     alone: Callable[[], AbstractContextManager[bool]]
     started: float
@@ -102,7 +104,7 @@ class Garbage:
 
     def may_delete(self, object_id: str, used: float) -> bool:
         """Whether an unreachable object may be deleted that was last used at a time."""
-        if used >= self.started:
+        if used >= self.started or object_id in self.spared:
             return False
         return self.is_alone or used < self.started - _GRACE_S or object_id in self.forgotten
 

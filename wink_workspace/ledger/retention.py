@@ -199,6 +199,7 @@ def maintaining(
             garbage.forgotten = yield from _objects_only_in(store, candidates, kept)
         _note_forgotten(store, before, kept, now, reason)
         yield from _remove_others(store, lock, candidates, kept)
+        garbage.spared = store.repository.boundary()  # of an earlier maintenance, if it stayed
         yield from collecting(store, lock, garbage, n_commits=len(kept), steps=steps)
         candidates, size_bytes = (yield from _candidates(store)), (yield from measuring(store))
         if size_bytes <= retention.budget_bytes:
@@ -424,8 +425,8 @@ def _objects_only_in(
             for _ in objects_of(store, candidate.id, found):
                 yield
     for end in store.repository.boundary():
-        following = parse_commit(end, store.read(end, "commit")).parent
         with suppress(LedgerDamagedError, EntryMissingError):  # the rest is deleted
+            following = parse_commit(end, store.read(end, "commit")).parent
             while following is not None and following not in found:
                 for _ in objects_of(store, following, found):
                     yield
