@@ -40,7 +40,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
@@ -876,10 +876,10 @@ def _boot_id() -> str:
 def _about(path: Path) -> dict[str, Any]:  # Any: read back as it was written
     """What is known of the base at *path*; empty if it is damaged."""
     try:
-        about: dict[str, Any] = json.loads((path / "complete").read_bytes())
+        about: object = json.loads((path / "complete").read_bytes())
     except (OSError, ValueError):
         return {}
-    return about
+    return cast("dict[str, Any]", about) if isinstance(about, dict) else {}
 
 
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:

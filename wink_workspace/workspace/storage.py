@@ -253,7 +253,7 @@ class WorkspaceFolder:
             )
         except _NewerFormatError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"there is no workspace in {self.path}", hint="List the existing workspaces."
             ) from error
