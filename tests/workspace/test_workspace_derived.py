@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -19,9 +20,9 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import ConflictError, LedgerBusyError, SourceTooLargeError, UsageError
 from wink_workspace.filesystem.overlay.mounting import overlay_support
-from wink_workspace.ledger import CallTimes, Ledger, walk
+from wink_workspace.ledger import CallTimes, EntryKind, Ledger, walk
 from wink_workspace.sandbox import ExecRequest
-from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig
+from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig, derived_paths
 
 SECRET = b"TOKEN=keep-me-out-of-the-history\n"
 PROJECT = {
@@ -355,6 +356,82 @@ def test_rollback_restores_the_secrets_of_a_directory_that_the_call_deleted_or_m
     assert not history_has(tmp_path, SECRET.strip())
 
 
+def test_rollback_keeps_a_file_that_took_the_place_of_a_directory_with_derived_paths(
+    tmp_path: Path, form: str
+) -> None:
+    files = {"pkg/code.py": b"1\n", "pkg/node_modules/x.js": b"x\n", ".env": SECRET}
+    with made(tmp_path, files, mode=form) as workspace:
+        with workspace.call("replace") as call:
+            call.files.delete("pkg", recursive=True)
+            call.files.write_text("pkg", "precious\n")
+        with pytest.raises(RuntimeError), workspace.call("break") as call:
+            call.files.write_text("pkg", "broken\n")
+            call.files.write_text(".env", "TOKEN=2\n")
+            raise RuntimeError("no")
+        assert workspace.files.read_bytes("pkg") == b"precious\n"
+        assert workspace.files.read_bytes(".env") == SECRET
+
+
+def test_rollback_restores_a_secret_that_became_a_directory(tmp_path: Path, form: str) -> None:
+    with made(tmp_path, {".env": SECRET, "a": b"a"}, mode=form) as workspace:
+        with pytest.raises(RuntimeError), workspace.call("break") as call:
+            call.files.delete(".env")
+            call.files.write_text(".env/deep/x", "y")
+            raise RuntimeError("no")
+        assert workspace.files.read_bytes(".env") == SECRET
+        notes = " ".join(workspace.record(next(workspace.log())).data["notes"])
+        assert "restored from the last checkpoint: .env" in notes
+
+
+def test_rollback_on_a_full_disk_deletes_discards_and_restores_whole_files(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {".env": SECRET, ".npmrc": SECRET, "server.key": b"KEY\n", "a": b"a"}
+    real = derived_paths.copy_content
+    n_refused = 0
+
+    with made(tmp_path, files, mode=form) as workspace:
+        state = folder(tmp_path).path
+
+        def copy_content(source: int, target: int) -> None:
+            nonlocal n_refused
+            if os.fstat(source).st_size == len(SECRET) and list(state.rglob("held/0")):
+                n_refused += 1
+                os.write(target, SECRET[:5])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(source, target)
+
+        monkeypatch.setattr(derived_paths, "copy_content", copy_content)
+        with pytest.raises(RuntimeError), workspace.call("build") as call:
+            for name in files:
+                call.files.delete(name)
+            call.files.write_text("big", "x" * 10_000)
+            raise RuntimeError("no")
+        assert n_refused == 2  # the second one was tried, too
+        for name, content in files.items():
+            assert workspace.files.read_bytes(name) == content
+        notes = " ".join(workspace.record(next(workspace.log())).data["notes"])
+        assert ".env, .npmrc, server.key" in notes
+        assert "the disk is full" in notes
+
+
+def test_derived_file_that_cannot_be_restored_is_not_left_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_content(source: int, target: int) -> None:
+        os.write(target, os.read(source, 5))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with made(tmp_path, {".env": SECRET, "a": b"a"}) as workspace:
+        monkeypatch.setattr(derived_paths, "copy_content", copy_content)
+        with pytest.raises(RuntimeError), workspace.call("break") as call:
+            call.files.write_text(".env", "TOKEN=2\n")
+            raise RuntimeError("no")
+        assert not workspace.files.exists(".env")
+        notes = " ".join(workspace.record(next(workspace.log())).data["notes"])
+        assert "could not be rolled back" in notes
+
+
 def test_checkpoint_is_what_later_rollbacks_restore(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT, config=config(on_rollback="restore")) as workspace:
         with workspace.call("install") as call:
@@ -536,6 +613,25 @@ def test_fork_begins_with_small_derived_paths_and_names_the_others(tmp_path: Pat
         assert not fork.files.exists("node_modules")
         assert fork.diff() == ""
     assert recorded(tmp_path, "try") == RECORDED
+
+
+def test_fork_of_an_older_entry_has_its_files_and_no_directories_of_later_derived_paths(
+    tmp_path: Path, form: str
+) -> None:
+    with made(tmp_path, {"pkg": b"precious\n", "d/a": b"a"}, mode=form) as workspace:
+        with workspace.call("replace") as call:
+            call.files.delete("pkg")
+            for name in ("pkg/.env", "new/.env", "d/.env"):
+                call.files.write_text(name, "TOKEN=1\n")
+            call.files.write_text("pkg/code.py", "1\n")
+        workspace.fork("old", at=1)
+    with reopened(tmp_path, branch="old") as fork:
+        assert fork.files.read_bytes("pkg") == b"precious\n"
+        assert fork.files.exists("d/.env")
+        assert not fork.files.exists("new")
+        with fork.call("next"):
+            pass
+        assert all(entry.kind is not EntryKind.EXTERNAL for entry in fork.log())
 
 
 def test_interrupted_fork_does_not_exist_without_its_secrets(tmp_path: Path) -> None:

@@ -608,9 +608,9 @@ def test_a_full_disk_at_the_first_opening_after_a_restart_keeps_the_edits(
     assert list(base.glob("complete.*")) == []
 
 
-@pytest.mark.parametrize("content", [None, ""])
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 40, b"\xff\xfe", b"1-0-" + b"\0" * 40])
 def test_a_branch_that_names_no_base_begins_again_with_the_newest_entry(
-    tmp_path: Path, content: str | None
+    tmp_path: Path, content: bytes | None
 ) -> None:
     with overlay(tmp_path) as workspace:
         write(workspace, {"d1/1.txt": "changed\n"})
@@ -618,9 +618,10 @@ def test_a_branch_that_names_no_base_begins_again_with_the_newest_entry(
     close_shown()
     folder(tmp_path).base.unlink()
     if content is not None:
-        folder(tmp_path).base.write_text(content)
+        folder(tmp_path).base.write_bytes(content)
     with reopened(tmp_path) as workspace:
         assert_same(before, picture(workspace._opened.tree.root))
+        workspace.maintain()
 
 
 def test_edits_in_the_layer_of_a_branch_whose_base_is_lost_become_a_discard(
@@ -641,6 +642,18 @@ def test_edits_in_the_layer_of_a_branch_whose_base_is_lost_become_a_discard(
         assert kept == {"a.txt": None, "d/edit": b"by hand"}
         workspace.restore_discarded(found.id, paths=["d/edit"])
         assert workspace.files.read_text("d/edit").text == "by hand"
+
+
+def test_what_a_failed_call_discarded_outlives_the_loss_of_the_base(tmp_path: Path) -> None:
+    with overlay(tmp_path) as workspace, workspace.call("act") as call:
+        for n in range(300):
+            call.files.write_text(f"work/f{n}", f"{n}\n")
+        call.fail("it failed")
+    assert list((folder(tmp_path).upper / "held").iterdir())  # too many to be recorded at once
+    folder(tmp_path).base.unlink()
+    with reopened(tmp_path) as workspace:
+        (found,) = workspace.discarded()
+        assert len(workspace.discarded_paths(found)) == 301
 
 
 def test_a_layer_that_is_missing_begins_again_with_the_newest_entry(tmp_path: Path) -> None:

@@ -327,16 +327,26 @@ class DerivedPaths:
                 is_kept = kept is not None and _has(kept, entry.path)
                 (restored if is_kept else dropped).append(entry.path)
             if kept is not None:
+                self._make_way(kept, changed)
                 restored += self._put_back(kept, times.first_ns, left)
         finally:
             if kept is not None:
                 kept.close()
         for entry in reversed(changed):
-            if entry.kind is FileKind.DIRECTORY:
+            if entry.kind is FileKind.DIRECTORY and _is_directory(self._tree, entry.path):
                 with suppress(FilesystemError):  # it holds something older
                     self._tree.delete(entry.path, recursive=False)
                     dropped.append(entry.path)
         return RolledBack(_topmost(dropped), tuple(sorted({*restored})))
+
+    def _make_way(self, kept: DiskTree, changed: Sequence[DiskEntry]) -> None:
+        """Delete empty directories among *changed* at or below a file of the checkpoint."""
+        for entry in reversed(changed):
+            if entry.kind is FileKind.DIRECTORY and any(
+                _is_no_directory(kept, path) for path in _above(entry.path)
+            ):
+                with suppress(FilesystemError):  # it holds something older
+                    self._tree.delete(entry.path, recursive=False)
 
     def _put_back(
         self, kept: DiskTree, since_ns: int, left: Collection[WorkspacePath]
@@ -344,8 +354,12 @@ class DerivedPaths:
         """Copy what the checkpoint has and the files lack, where the call changed a directory.
 
         The rollback changed such a directory, too, so it may be newer than the end of the call.
+
+        Raises:
+            FilesystemError: If a path cannot be copied, after all others were.
         """
         found: list[WorkspacePath] = []
+        failed: FilesystemError | None = None
         target = NewTree(self._tree)
         for listing in kept.listings():
             directory = WorkspacePath(listing.parts)
@@ -360,7 +374,10 @@ class DerivedPaths:
                     listing.entries.clear()  # it was deleted before this call, or with its parent
                     continue
                 self._tree.put_directory(directory)
-            elif there.kind is not FileKind.DIRECTORY or there.changed_ns < since_ns:
+            elif there.kind is not FileKind.DIRECTORY:
+                listing.entries.clear()  # what is there is recorded, and stays
+                continue
+            elif there.changed_ns < since_ns:
                 continue
             with target.entered(listing.parts) as into:
                 for name, status in listing.entries:
@@ -368,10 +385,16 @@ class DerivedPaths:
                     if stat.S_ISDIR(status.st_mode) or not self.unrecorded.hides(path.parts):
                         continue
                     if self._entry(path) is None:
-                        with translate_os_error(path):
-                            _copy_entry(listing.fd, name, status, target, into)
+                        try:
+                            with translate_os_error(path):
+                                _copy_entry(listing.fd, name, status, target, into)
+                        except FilesystemError as error:
+                            failed = failed or error
+                            continue
                         found.append(path)
                         passed(KillPoint.DERIVED_RESTORED)
+        if failed is not None:
+            raise failed
         return found
 
     # Checkpoints
@@ -411,6 +434,18 @@ def _has(tree: DiskTree, path: WorkspacePath) -> bool:
         return tree.entry(path) is not None
     except FilesystemError:
         return False
+
+
+def _is_directory(tree: DiskTree, path: WorkspacePath) -> bool:
+    try:
+        entry = tree.entry(path)
+    except FilesystemError:
+        return False
+    return entry is not None and entry.kind is FileKind.DIRECTORY
+
+
+def _is_no_directory(tree: DiskTree, path: WorkspacePath) -> bool:
+    return _has(tree, path) and not _is_directory(tree, path)
 
 
 def _opened(directory: Path) -> DiskTree | None:
@@ -480,8 +515,12 @@ def _copy_entry(source: int, name: str, status: os.stat_result, target: NewTree,
         return False
     executable = bool(seen.st_mode & stat.S_IXUSR)
     with Descriptor(opened), target.new_file(name, into, executable=executable) as file:
-        copy_content(opened, file)
-        target.finish(file, executable=executable)
+        try:
+            copy_content(opened, file)
+            target.finish(file, executable=executable)
+        except OSError:  # the disk may be full; a part of the content would count as the file
+            os.unlink(name, dir_fd=into)
+            raise
     return True
 
 
@@ -497,10 +536,11 @@ def import_checkpoint(
         _replace_checkpoint(checkpoint, copy, kept)
 
 
-def copy_checkpoint(checkpoint: Path, copy: DiskTree) -> None:
-    """Copy the derived paths of a checkpoint into *copy*, the new files of a branch.
+def copy_checkpoint(checkpoint: Path, copy: DiskTree, unrecorded: Unrecorded) -> None:
+    """Copy the derived paths of a checkpoint into the new files of a branch.
 
-    What is there already is recorded, and stays.
+    What is there already is recorded, and stays. A path whose directory is missing or something
+    else is left out: the entry that the branch begins with has no such directory.
     """
     _finish_replacement(checkpoint)
     kept = _opened(checkpoint)
@@ -508,8 +548,12 @@ def copy_checkpoint(checkpoint: Path, copy: DiskTree) -> None:
         return
     with kept:
         for listing in kept.listings():
-            missing = [name for name, _ in listing.entries if not _has(copy, _path(listing, name))]
-            copy_derived(kept, copy, [_path(listing, name) for name in missing])
+            if listing.parts and not _is_directory(copy, WorkspacePath(listing.parts)):
+                listing.entries.clear()
+                continue
+            derived = unrecorded.hidden_in(listing.parts, [name for name, _ in listing.entries])
+            missing = {name for name in derived if not _has(copy, _path(listing, name))}
+            copy_derived(kept, copy, [_path(listing, name) for name in sorted(missing)])
             listing.entries[:] = [at for at in listing.entries if at[0] not in missing]
 
 

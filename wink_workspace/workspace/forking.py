@@ -22,6 +22,7 @@ from .applied_trees import AppliedTrees
 from .checkout import write_files
 from .derived_paths import copy_checkpoint
 from .last_seen import save_last_seen
+from .path_rules import Unrecorded
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = [
@@ -105,12 +106,18 @@ def delete_fork(
 
 
 def check_out(
-    store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder, *, is_new: bool = False
+    store: ObjectStore,
+    entry: LogEntry,
+    folder: WorkspaceFolder,
+    *,
+    unrecorded: Unrecorded | None = None,
+    is_new: bool = False,
 ) -> None:
     """Write the files of *entry* into *folder*, unless they exist already.
 
-    They appear all at once or not at all. The caller holds the writer lock of the branch. Those of
-    a main branch that is not new were lost, which is logged.
+    They appear all at once or not at all, with *unrecorded* together with the derived paths of the
+    branch's checkpoint. The caller holds the writer lock of the branch. Files of a main branch that
+    is not new were lost, which is logged.
 
     Raises:
         UsageError: If a link is in their place: its target does not belong to the workspace.
@@ -134,7 +141,8 @@ def check_out(
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
         seen = write_files(tree, store, entry.files)
-        copy_checkpoint(folder.checkpoint, tree)
+        if unrecorded is not None:
+            copy_checkpoint(folder.checkpoint, tree, unrecorded)
     save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
     unfinished.rename(folder.files)
 

@@ -121,8 +121,8 @@ class LedgerJournal:
         del saved
         if self._adopts:
             self._commit_external_edits()
-        notes = (*self._discards.pop_notes(), *self._roll_back_derived())
-        event = replace(event, notes=(*event.notes, *notes))
+        derived = self._roll_back_derived()  # may drop discards
+        event = replace(event, notes=(*event.notes, *self._discards.pop_notes(), *derived))
         try:
             self._append_or_free_space(event)
         finally:
@@ -130,12 +130,21 @@ class LedgerJournal:
         self._discards.record_small()
 
     def _roll_back_derived(self) -> tuple[str, ...]:
-        """Drop or restore what the call changed in derived paths; what was done, in sentences."""
+        """Drop or restore what the call changed in derived paths; what was done, in sentences.
+
+        If the disk is full, delete pending discards, and try again.
+        """
         times = None if self._derived is None else self._writer.pending_times()
         if self._derived is None or times is None:
             return ()
         try:
-            return self._derived.roll_back(times)
+            try:
+                return self._derived.roll_back(times)
+            except FilesystemError as error:
+                if not (is_full([error]) and self._discards.free_space()):
+                    raise
+                # What was restored until now is restored again, so that the notes name it
+                return self._derived.roll_back(self._writer.pending_times() or times)
         except (FilesystemError, OSError) as error:  # they are not part of what must be restored
             _log.warning("Derived paths of the failed call stay: %s", error)
             return (f"Some derived paths of this call could not be rolled back: {error}",)

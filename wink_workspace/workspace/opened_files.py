@@ -107,7 +107,7 @@ def open_files(
         return _open_in_place(folder, writer, info, config=config, clock=clock)
     if info.mode == "overlay":
         return _open_overlay(folder, writer, info, config=config, clock=clock)
-    check_out(recorded.store, recorded.head, folder)
+    check_out(recorded.store, recorded.head, folder, unrecorded=info.rules.unrecorded())
     return _open_copy(folder, writer, info, config=config, clock=clock)
 
 

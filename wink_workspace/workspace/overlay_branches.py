@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
@@ -89,6 +90,7 @@ __all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_
 _log = logging.getLogger(__name__)
 
 HELD: Final = "held"
+_TREE: Final = re.compile("[0-9a-f]{40}")
 """The directory of a mount for what rollbacks discard."""
 
 _MOST_DIFFERENCES: Final = 2_000
@@ -200,12 +202,15 @@ def trees_of_bases(folder: WorkspaceFolder) -> set[str]:
     for file in files:
         with suppress(FileNotFoundError):
             trees.add(_tree_in(file))
+    trees.discard("")  # of a damaged file
     return trees
 
 
 def _tree_in(base: Path) -> str:
-    """The tree of the base that a file names."""
-    return base.read_text(encoding="utf-8").strip().rpartition("-")[2]
+    """The tree of the base that a file names; empty if it is damaged."""
+    name = base.read_bytes().strip().decode(errors="replace")
+    tree = name.rpartition("-")[2]
+    return tree if _TREE.fullmatch(tree) else ""
 
 
 def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> Base | None:
@@ -214,7 +219,7 @@ def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> B
     It is lost if no file names it, or if objects of its tree are missing or damaged. Any other
     error may be gone the next time, and is raised: the layer may have changes that no entry has.
     """
-    tree, reason = "", f"{folder.base} is missing or empty"
+    tree, reason = "", f"{folder.base} is missing or damaged"
     with suppress(FileMissingError), translate_os_error(folder.base):
         tree = _tree_in(folder.base)
     if tree:
@@ -348,8 +353,9 @@ def _mounted(
         mount = Mounter.shared().mount(base.lower, folder.upper, folder.work)
         opened.callback(mount.close)
         if _begun(folder).exists():
-            with DiskTree(mount.path / FILES) as whole:
-                copy_checkpoint(folder.checkpoint, whole)
+            if unrecorded is not None:
+                with DiskTree(mount.path / FILES) as whole:
+                    copy_checkpoint(folder.checkpoint, whole, unrecorded)
             _begun(folder).unlink()
         index, root = load_last_seen(folder.index, writer, unrecorded) or (None, base.tree)
         reports = overlay_support(folder.state_dir).reports_changes
@@ -462,6 +468,9 @@ def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | Non
                         with now.entered(directory) as into:
                             os.rename(name, name, src_dir_fd=listing.fd, dst_dir_fd=into)
                 listing.entries[:] = [at for at in listing.entries if at[0] not in tops]
+    if (old / HELD).is_dir():  # what failed calls discarded, and the history does not have yet
+        for discard in (old / HELD).iterdir():
+            discard.rename(folder.upper / HELD / discard.name)
     delete_tree(old)
 
 
