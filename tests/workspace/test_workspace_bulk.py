@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -593,3 +594,51 @@ def test_limit_on_waiting_discards_drops_files_of_the_oldest_first(tmp_path: Pat
         assert dropped == ["new/1-2", "new/1-1"]
         assert not newest.dropped
         assert ["new/1-2 (1,000,002 bytes, over the limit" in note for note in notes] == [True]
+
+
+def test_change_of_a_file_whose_name_the_kernel_has_not_forgotten_yet_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a rollback of more changes than the kernel queues, another thread makes it forget."""
+    if not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    forget, is_held, may_forget = OverlayMount.forget_names, threading.Event(), threading.Event()
+
+    def forgetting(mount: OverlayMount) -> None:
+        assert not is_held.is_set() or may_forget.wait(60)
+        forget(mount)
+
+    monkeypatch.setattr(OverlayMount, "forget_names", forgetting)
+    names = ("a/stale", "a/one", "a/two")
+    with made(tmp_path, dict.fromkeys(names, b"old"), mode="overlay") as workspace:
+        root, mount = workspace._opened.tree.root, workspace.mount
+        assert mount is not None
+
+        def n_external() -> int:
+            with workspace.call("next"):
+                pass
+            return len([entry for entry in workspace.log() if entry.kind == "external"])
+
+        with workspace.call("copy up") as call:
+            for name in names:
+                call.files.write_text(name, "new")
+        is_held.set()
+        with workspace.call("act") as call:
+            (root / "d").mkdir()
+            (root / "d/first").hardlink_to(root / "a/stale")
+            forget(mount)
+            (root / "d/first").stat()  # the kernel knows the file by this name
+            (root / "a/stale").stat()
+            (root / "d/first").unlink()
+            (root / "d").rmdir()
+            for n in range(limit + 10):
+                (root / names[1 + n % 2]).chmod(0o600 + n % 8)
+            call.fail("it failed")
+        for n in range(2):
+            (root / "a/stale").write_text(f"edited {n}")
+            assert n_external() == n + 1
+        may_forget.set()
+        for n in range(2, 4):
+            (root / "a/stale").write_text(f"edited {n}")
+            assert n_external() == n + 1

@@ -13,6 +13,8 @@ layer before: the base may have a directory of that name.
 The kernel reports the changes of a file for the name by which it first saw it in the mount. If that
 was one of several names (hard links), and its directory was removed, no event reports them. So
 after each drain in which that may have happened, the kernel is made to forget the names of files.
+That takes some 40 ms after thousands of new files. If it may have happened to few files, another
+thread does it, and the statuses of these files are read in each drain until it is done.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import hashlib
 import logging
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -66,6 +69,23 @@ _OPAQUE = frozenset(_form([(f"{space}.overlay.opaque", b"y")]) for space in ("tr
 """The forms of a directory that hides the base, and shows no other directory of it."""
 
 
+class _Forgetting:
+    """A thread that makes the kernel forget names; events of the files ``unsure`` may be lost."""
+
+    def __init__(self, forget: Callable[[], None], unsure: frozenset[WorkspacePath]) -> None:
+        self.unsure = unsure
+        self.error: MountError | None = None
+        self._forget = forget
+        self.thread = threading.Thread(target=self._run, name="wink-forget", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._forget()
+        except MountError as error:
+            self.error = error
+
+
 class OverlayTracker:
     """Tracks the upper layer of a branch; implements ``ChangeTracker``.
 
@@ -102,6 +122,8 @@ class OverlayTracker:
                 self._earlier[directory] = set(entries)
         self._forget_names = forget_names
         self._had_links = False
+        self._changed_unseen: frozenset[WorkspacePath] | None = None  # in a scan; None: unknown
+        self._forgetting: _Forgetting | None = None
         self._base = DiskTree(base)
         self._upper = DiskTree(upper)
         self._watched: set[Parts] = {()}
@@ -154,8 +176,12 @@ class OverlayTracker:
 
         If the caller finishes, names are forgotten then: it is slow to find all of them again.
         """
+        if self._forgetting is not None:
+            self._look_at(self._forgetting)
         found = self._tracker.drain(leaving)
         if self._had_links or found.reason is not None:
+            is_known = not (self._had_links or found.prefixes or len(found.paths) > _MANY_NAMES)
+            self._changed_unseen = found.paths if is_known else None
             self._had_links = True
             if leaving is None and not (finishes and found.reason is not None):
                 self._forget_stale_names()
@@ -194,14 +220,39 @@ class OverlayTracker:
 
     def finish(self) -> None:
         """Forget stale names, which the drain before did not."""
-        if self._had_links:
+        if not self._had_links:
+            return
+        index = self._tracker.index
+        if (
+            self._forget_names is None
+            or self._changed_unseen is None
+            or self._forgetting is not None
+            or index is None
+            or index.linked
+        ):
             self._forget_stale_names()
+        else:
+            self._had_links = False
+            self._forgetting = _Forgetting(self._forget_names, self._changed_unseen)
 
     def close(self) -> None:
         """Stop tracking."""
+        if self._forgetting is not None:
+            self._forgetting.thread.join()  # it uses the mount
         self._tracker.close()
         self._upper.close()
         self._base.close()
+
+    def _look_at(self, forgetting: _Forgetting) -> None:
+        """Read the statuses of files whose changes no event may have reported until now."""
+        is_done = not forgetting.thread.is_alive()
+        for path in forgetting.unsure:
+            self._tracker.note(path)
+        if is_done:
+            self._forgetting = None
+            if forgetting.error is not None:
+                self._had_links = True
+                _log.warning("Changes of hard links may not be noticed: %s", forgetting.error)
 
     def _forget_stale_names(self) -> None:
         """See the module; a failure is logged, and the next drain tries again."""
