@@ -61,7 +61,7 @@ class AgentLimits:
         most_entries: It is ended when it has made this number of entries.
         quiet_s: If no file changes for this time, the edits of a program that does not report its
             calls become an entry.
-        look_s: How often it is checked whether files changed.
+        look_s: The time between two checks for changed files.
         report_bytes: A longer report of a call is not read; its entry has no arguments.
         output_bytes: How much of each stream of its output is kept.
     """
