@@ -251,8 +251,7 @@ class OverlayTracker:
         if is_done:
             self._forgetting = None
             if forgetting.error is not None:
-                self._had_links = True
-                _log.warning("Changes of hard links may not be noticed: %s", forgetting.error)
+                self._not_forgotten(forgetting.error)
 
     def _forget_stale_names(self) -> None:
         """See the module; a failure is logged, and the next drain tries again."""
@@ -262,8 +261,12 @@ class OverlayTracker:
             try:
                 self._forget_names()
             except MountError as error:
-                self._had_links = True
-                _log.warning("Changes of hard links may not be noticed: %s", error)
+                self._not_forgotten(error)
+
+    def _not_forgotten(self, error: MountError) -> None:
+        """Let the next drain try again."""
+        self._had_links = True
+        _log.warning("Changes of hard links may not be noticed: %s", error)
 
     def _resolve(
         self,
