@@ -469,8 +469,9 @@ def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | Non
                             os.rename(name, name, src_dir_fd=listing.fd, dst_dir_fd=into)
                 listing.entries[:] = [at for at in listing.entries if at[0] not in tops]
     if (old / HELD).is_dir():  # what failed calls discarded, and the history does not have yet
-        for discard in (old / HELD).iterdir():
-            discard.rename(folder.upper / HELD / discard.name)
+        with translate_os_error(old / HELD):
+            for discard in list((old / HELD).iterdir()):
+                discard.rename(folder.upper / HELD / discard.name)
     delete_tree(old)
 
 
