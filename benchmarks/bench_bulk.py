@@ -27,7 +27,7 @@ from wink_workspace.workspace.storage import WorkspaceMode
 
 N_FILES = 20_000
 N_CHANGED = 1_000
-FILES_IN_A_PART = 96
+FILES_IN_A_PART = 64
 ROUNDS = 3
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -149,14 +149,14 @@ class Pair:
                 return fd
 
             fill(self.root, partial(old_directory, "new"), N_FILES)
-            new = [path.name for path in old.iterdir() if path.name.startswith("new")]
-            parts = [held / str(n) for n in range(N_FILES // FILES_IN_A_PART)]
+            new = sorted(path.name for path in old.iterdir() if path.name.startswith("new"))
+            parts = [held / str(n) for n in range(-(-N_FILES // FILES_IN_A_PART))]
             for part in parts:
                 part.mkdir(parents=True)
             origin, targets = directory(old), [directory(part) for part in parts]
             start = perf_counter()
             for n, name in enumerate(new):
-                os.rename(name, name, src_dir_fd=origin, dst_dir_fd=targets[n % len(targets)])
+                os.rename(name, name, src_dir_fd=origin, dst_dir_fd=targets[n // FILES_IN_A_PART])
             seconds = perf_counter() - start
             shutil.rmtree(held)
             call.fail("it failed")

@@ -471,12 +471,13 @@ def test_files_that_leave_an_old_directory_are_divided_among_small_ones(tmp_path
     (held,) = folder(left).discarded.glob("*/held")
     sizes = sorted(files_in(each) for each in held.iterdir())
     assert sum(sizes) == N_FILES
-    assert sizes[-1] <= 128, "more than one block of a directory"
+    assert sizes[-1] <= 64
     with reopened(left, config=limited) as again:
         (found,) = again.discarded()
-        assert [each.path for each in found.dropped.named] == ["many/f0"]
+        assert [each.path for each in found.dropped.named] == ["many/f1"]
         kept = {str(path) for path in again.discarded_paths(found)}
-        assert {f"many/f{n}" for n in range(1, N_FILES)} <= kept
+        assert kept >= {f"many/f{n}" for n in range(N_FILES) if n != 1}
+        assert "many/f1" not in kept
         again.restore_discarded(found.id)
         assert files_in(folder(left).files) == N_FILES
     assert_fsck_clean(folder(left).ledger)
@@ -489,23 +490,21 @@ def test_plan_is_read_as_it_was_written_and_in_the_form_without_parts() -> None:
     plan.moves.append(WorkspacePath(("whole",)))
     for start in (0, 150):
         plan.move_files(("d",), {f"f{n}": n for n in range(start, start + 150)})
-    assert len(plan.parts["d",]) == 4
+    assert len(plan.parts["d",]) == 5
+    divided = [names for _, inside in plan.partial_moves() for names in inside.values()]
+    assert [name for names in divided for name in names] == [f"f{n}" for n in range(300)]
     read, _ = DiscardPlan.from_json(plan.to_json(cause))
     assert (read.moves, read.parts, read.whole_moves()) == (
         plan.moves,
         plan.parts,
         [(0, WorkspacePath(("whole",)))],
     )
-    for directory, inside in plan.partial_moves():
-        for k, names in inside.items():
-            assert all(read.number_of(directory.parts, name) == k for name in names)
     stored = json.loads(plan.to_json(cause))
     assert "moves" not in stored, "a program that knows no parts would record them wrongly"
     older = {**stored, "moves": [["whole"], ["d"]]}
     del older["moved"]
     read, _ = DiscardPlan.from_json(json.dumps(older).encode())
     assert read.parts == {("d",): [1]}
-    assert read.number_of(("d",), "f7") == 1
 
 
 def test_discard_of_many_files_is_recorded_and_deleted_in_steps_between_calls(

@@ -19,7 +19,7 @@ Rule 4: recording and deletion run in steps, so that no call waits for thousands
 
     discarded/<n>/plan.json     which paths are moved, and why
     discarded/<n>/held/<k>      the k-th path of the plan; of a directory that stays, some files,
-                                divided among several numbers
+                                with the others in other numbers
     discarded/<n>~              recorded, and about to be deleted
 """
 
@@ -36,7 +36,6 @@ from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
-from zlib import crc32
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
@@ -74,7 +73,7 @@ _SMALL_FILES: Final = 256
 _PIECE_BYTES: Final = 131_072
 _STEP_S: Final = 0.0005
 _DIGITS: Final = 6
-_FILES_A_PART: Final = 96
+_FILES_A_PART: Final = 64
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
@@ -107,8 +106,8 @@ class DiscardPlan:
         moves: The paths that are moved aside, each with everything below it.
         partial: Those directories among ``moves`` of which only some files are moved; the names
             and known sizes in bytes, which are not stored.
-        parts: The numbers of the moves of each of these directories. Its files are divided by
-            their names: ext4 renames faster into directories of one block.
+        parts: The numbers of the moves of each of these directories, for 64 files each: ext4
+            renames faster into small directories, and in the order in which files were listed.
         gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
@@ -184,21 +183,16 @@ class DiscardPlan:
         partial = self.partial
         return [(k, path) for k, path in enumerate(self.moves) if path.parts not in partial]
 
-    def number_of(self, directory: Parts, name: str) -> int:
-        """The number of the move with a file of a directory that stays."""
-        numbers = self.parts[directory]
-        return numbers[_hash(name) % len(numbers)]
-
     def partial_moves(self) -> list[tuple[WorkspacePath, dict[int, list[str]]]]:
         """The directories of which some files are moved, with their names by number."""
         found: list[tuple[WorkspacePath, dict[int, list[str]]]] = []
-        for directory, names in self.partial.items():
-            numbers = self.parts[directory]
-            divided: list[list[str]] = [[] for _ in numbers]
-            n_parts = len(numbers)
-            for name in names:  # as ``number_of``
-                divided[_hash(name) % n_parts].append(name)
-            found.append((WorkspacePath(directory), dict(zip(numbers, divided, strict=True))))
+        for directory, known in self.partial.items():
+            names = list(known)
+            parts = {
+                k: names[n * _FILES_A_PART : (n + 1) * _FILES_A_PART]
+                for n, k in enumerate(self.parts[directory])
+            }
+            found.append((WorkspacePath(directory), parts))
         return found
 
     def all_moves(self) -> list[WorkspacePath]:
@@ -211,11 +205,6 @@ class DiscardPlan:
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
         """Record that *path* is not kept."""
         self.dropped[path] = DroppedFile(str(path), size_bytes, reason)
-
-
-def _hash(name: str) -> int:
-    """The same in every process: the number of a file is not stored."""
-    return crc32(name.encode("utf-8", "surrogateescape"))
 
 
 _LISTS: Final = {"moves": "moved", "gone": "gone", "same": "same", "flipped": "flipped"}
@@ -288,13 +277,25 @@ class PendingDiscard:
             return
         plan = self.plan
         numbers = {path: k for k, path in plan.whole_moves()}
+        files = self._numbers_of_files()
         for path in plan.dropped:
-            if path.parts and path.parts[:-1] in plan.partial:
-                yield (str(plan.number_of(path.parts[:-1], path.name)), path.name)
+            if path in files:
+                yield (str(files[path]), path.name)
             for n in range(len(path.parts) + 1):
                 k = numbers.get(WorkspacePath(path.parts[:n]))
                 if k is not None:
                     yield (str(k), *path.parts[n:])
+
+    def _numbers_of_files(self) -> dict[WorkspacePath, int]:
+        """The moved files of directories that stay, with the numbers that hold them."""
+        found: dict[WorkspacePath, int] = {}
+        for directory, inside in self.plan.partial_moves():
+            is_known = bool(self.plan.partial[directory.parts])
+            for k, names in inside.items():
+                if not is_known:
+                    names = [path.name for path in (self.directory / str(k)).iterdir()]
+                found |= {directory / name: k for name in names}
+        return found
 
     def files(self) -> list[_File]:
         """The files to keep; measures the folder."""
