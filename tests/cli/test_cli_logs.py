@@ -1,4 +1,4 @@
-"""Logs as JSON lines: off by default, redacted, and with the ids of the open span."""
+"""Logs: warnings as text by default, or JSON lines, redacted, with the ids of the open span."""
 
 from __future__ import annotations
 
@@ -62,7 +62,24 @@ def test_logger_is_restored_afterwards() -> None:
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
-def test_nothing_is_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
+def test_by_default_only_warnings_are_shown_without_secrets_and_control_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = io.StringIO()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with logged("", environment("").redactor(), lines):
+        _log.info("below the level")
+        _log.warning("a file \x1b[2J\nand %s is lost", SECRET)
+        try:
+            raise ValueError(f"\x1b[2J{SECRET}")
+        except ValueError:
+            _log.exception("it failed")
+    first, second, *_, last = lines.getvalue().splitlines()
+    assert first == "a file \ufffd[2J\ufffdand [SERVICE_TOKEN] is lost"
+    assert (second, last) == ("it failed", "ValueError: \ufffd[2J[SERVICE_TOKEN]")
+
+
+def test_handlers_of_the_program_show_warnings_instead(caplog: pytest.LogCaptureFixture) -> None:
     lines = io.StringIO()
     with logged("", str, lines):
         _log.warning("to the default handlers")
