@@ -9,6 +9,7 @@ import random
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kill_rig import copied
@@ -481,6 +482,44 @@ def test_files_that_leave_an_old_directory_are_divided_among_small_ones(tmp_path
         again.restore_discarded(found.id)
         assert files_in(folder(left).files) == N_FILES
     assert_fsck_clean(folder(left).ledger)
+
+
+@pytest.mark.parametrize("problem", ["no thread", "full disk"])
+def test_many_files_of_an_old_directory_are_kept_without_a_thread_and_with_the_reserved_space(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.mkdir
+    n_refused = 0
+
+    def refused(*_: object) -> None:
+        nonlocal n_refused
+        n_refused += 1
+        raise RuntimeError("can't start new thread")
+
+    with made(tmp_path, IN_OLD_DIRECTORIES) as workspace:
+        root, reserve = folder(tmp_path).files, folder(tmp_path).reserve
+        before = picture(root)
+
+        def mkdir(path: Any, *rest: Any, **options: Any) -> None:
+            nonlocal n_refused
+            if path == "2" and reserve.exists():
+                n_refused += 1
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(path, *rest, **options)
+
+        with monkeypatch.context() as failing, workspace.call("act") as call:
+            fill_old_directories(root)
+            if problem == "no thread":
+                failing.setattr(threading.Thread, "start", refused)
+            else:
+                failing.setattr(os, "mkdir", mkdir)
+            call.fail("it failed")
+        assert n_refused >= 1
+        assert_same(before, picture(root))
+        (found,) = workspace.discarded()
+        kept = {str(path) for path in workspace.discarded_paths(found)}
+        assert not found.dropped
+        assert kept >= {f"{each}/f{n}" for each in ("many", "other") for n in range(200)}
 
 
 def test_plan_is_read_as_it_was_written_and_in_the_form_without_parts() -> None:

@@ -29,8 +29,9 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import chain, islice
@@ -292,8 +293,9 @@ class PendingDiscard:
         for directory, inside in self.plan.partial_moves():
             is_known = bool(self.plan.partial[directory.parts])
             for k, names in inside.items():
-                if not is_known:
-                    names = [path.name for path in (self.directory / str(k)).iterdir()]
+                part = self.directory / str(k)
+                if not is_known and part.exists():
+                    names = [path.name for path in part.iterdir()]
                 found |= {directory / name: k for name in names}
         return found
 
@@ -413,9 +415,6 @@ class PendingDiscards:
         folder = self._folder / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
         discard = PendingDiscard(folder, plan, cause, self._hidden)
         discard.directory.mkdir(mode=0o700, parents=True)
-        with Descriptor(os.open(discard.directory, _DIRECTORY)) as held:
-            for k in chain.from_iterable(plan.parts.values()):
-                os.mkdir(str(k), 0o700, dir_fd=held)
         discard.write_plan()
         passed(KillPoint.HELD_PLANNED)
         self._discards.append(discard)
@@ -425,7 +424,8 @@ class PendingDiscards:
         """Move the paths of the plan aside; what cannot be moved is removed and recorded.
 
         Raises:
-            OSError: If the folder, or a directory in it, cannot be opened.
+            OSError: If the folder, or a directory in it, cannot be made or opened. Then this may be
+                called again, and moves the rest.
         """
         plan = discard.plan
         directories: list[WorkspacePath] = []
@@ -443,14 +443,18 @@ class PendingDiscards:
                 failed(path, error)
             passed(KillPoint.HELD_MOVED)
 
-        with Descriptor(os.open(discard.directory, _DIRECTORY)) as held:
+        numbers = list(chain.from_iterable(plan.parts.values()))
+        with (
+            Descriptor(os.open(discard.directory, _DIRECTORY)) as held,
+            _making_directories(held, numbers),
+        ):
             try:
                 for k, path in plan.whole_moves():
                     move(path, held, str(k))
                 for path, inside in plan.partial_moves():
                     with suppress(WinkError), tree.moving_out(path) as move_file:
                         for k, names in inside.items():
-                            with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
+                            with _made_directory(held, k) as into:
                                 while names:
                                     name = names.pop()
                                     try:
@@ -459,7 +463,7 @@ class PendingDiscards:
                                         failed(path / name, error)
                                     passed(KillPoint.HELD_MOVED)
                     for k, names in inside.items():  # the directory cannot be entered
-                        with Descriptor(os.open(str(k), _DIRECTORY, dir_fd=held)) as into:
+                        with _made_directory(held, k) as into:
                             for name in names:
                                 move(path / name, into, name)
                 if plan.dropped:
@@ -722,6 +726,49 @@ class PendingDiscards:
                 self._store.tree(root)
                 return root
         return EMPTY_TREE_ID
+
+
+@contextmanager
+def _making_directories(parent: int, numbers: Sequence[int]) -> Generator[None]:
+    """Make directories in another thread, which the block need not wait for.
+
+    On ext4 that takes 30 to 500 µs each. If it fails, ``_made_directory`` fails, too.
+    """
+    is_over = threading.Event()
+
+    def make() -> None:
+        for k in numbers:
+            if is_over.is_set():
+                return
+            try:
+                os.mkdir(str(k), 0o700, dir_fd=parent)
+            except FileExistsError:
+                pass
+            except OSError:
+                return
+
+    thread = threading.Thread(target=make, name="wink-discard") if numbers else None
+    if thread is not None:
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many threads, or the interpreter ends
+            thread = None
+    try:
+        yield
+    finally:
+        is_over.set()
+        if thread is not None:
+            thread.join()
+
+
+def _made_directory(parent: int, k: int) -> Descriptor:
+    """A descriptor of the directory *k*, which is made if it does not exist."""
+    try:
+        return Descriptor(os.open(str(k), _DIRECTORY, dir_fd=parent))
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(str(k), 0o700, dir_fd=parent)
+        return Descriptor(os.open(str(k), _DIRECTORY, dir_fd=parent))
 
 
 def _walk(

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from wink_workspace._collector import CollectorPaused
 from wink_workspace.errors import (
@@ -61,13 +62,14 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.wording import counted
 
 from .contents import content_of, file_id, same_content
-from .pending_discards import DiscardCause, DiscardPlan, PendingDiscard, PendingDiscards
+from .pending_discards import DiscardCause, DiscardPlan, PendingDiscards
 from .reserve import Reserve, is_full
 
 __all__ = ["DiscardRecorder", "FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _Changes = dict[WorkspacePath, TreeEntry | None]
 
 _MODES: dict[FileKind | None, tuple[int, ...]] = {
@@ -670,8 +672,9 @@ class TreeHistory:
             return
         try:
             cause = self.discard_recorder.cause(reason)
-            discard = self._begin_discard(self._pending_discards, plan, cause)
-            self._pending_discards.move(discard, self._tree)
+            begin, move = self._pending_discards.begin, self._pending_discards.move
+            discard = self._with_reserve(partial(begin, plan, cause))
+            self._with_reserve(partial(move, discard, self._tree))
         except (OSError, WinkError) as error:
             if may_fail and not is_full([error]):
                 cause = getattr(error, "strerror", None) or error
@@ -688,15 +691,14 @@ class TreeHistory:
         except (OSError, WinkError) as error:
             _log.warning("Cannot measure or limit what a restore moved aside: %s", error)
 
-    def _begin_discard(
-        self, pending_discards: PendingDiscards, plan: DiscardPlan, cause: DiscardCause
-    ) -> PendingDiscard:
+    def _with_reserve(self, act: Callable[[], _T]) -> _T:
+        """Call *act*, and if it fails once more with the reserved space released."""
         try:
-            return pending_discards.begin(plan, cause)
+            return act()
         except OSError:
             if self._reserve is None or not self._reserve.release():
                 raise
-            return pending_discards.begin(plan, cause)
+            return act()
 
     def _free_discards(self) -> bool:
         return self._pending_discards is not None and self._pending_discards.free_space()
