@@ -734,9 +734,27 @@ def _making_directories(parent: int, numbers: Sequence[int]) -> Generator[None]:
 
     On ext4 that takes 30 to 500 µs each. If it fails, ``_made_directory`` fails, too.
     """
-    is_over = threading.Event()
+    is_over, thread = threading.Event(), None
+    if numbers:
+        own = os.dup(parent)
+        arguments = (own, numbers, is_over)
+        thread = threading.Thread(target=_make_directories, args=arguments, name="wink-discard")
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many threads, or the interpreter ends
+            os.close(own)
+            thread = None
+    try:
+        yield
+    finally:
+        is_over.set()
+        if thread is not None:
+            thread.join()
 
-    def make() -> None:
+
+def _make_directories(parent: int, numbers: Sequence[int], is_over: threading.Event) -> None:
+    """Make directories until *is_over* is set; closes *parent*."""
+    with Descriptor(parent):
         for k in numbers:
             if is_over.is_set():
                 return
@@ -746,19 +764,6 @@ def _making_directories(parent: int, numbers: Sequence[int]) -> Generator[None]:
                 pass
             except OSError:
                 return
-
-    thread = threading.Thread(target=make, name="wink-discard") if numbers else None
-    if thread is not None:
-        try:
-            thread.start()
-        except RuntimeError:  # there are too many threads, or the interpreter ends
-            thread = None
-    try:
-        yield
-    finally:
-        is_over.set()
-        if thread is not None:
-            thread.join()
 
 
 def _made_directory(parent: int, k: int) -> Descriptor:
