@@ -484,11 +484,17 @@ def test_files_that_leave_an_old_directory_are_divided_among_small_ones(tmp_path
     assert_fsck_clean(folder(left).ledger)
 
 
-@pytest.mark.parametrize("problem", ["no thread", "full disk"])
+@pytest.mark.parametrize(
+    ("problem", "mode"), [("no thread", "copy"), ("no thread", "overlay"), ("full disk", "copy")]
+)
 def test_many_files_of_an_old_directory_are_kept_without_a_thread_and_with_the_reserved_space(
-    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    problem: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.mkdir
+    """After more changes than the kernel queues, it also forgets names of an overlay."""
+    if mode == "overlay" and not overlay_support(tmp_path).available:
+        pytest.skip("no overlays here")
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    real, real_rename = os.mkdir, os.rename
     n_refused = 0
 
     def refused(*_: object) -> None:
@@ -496,8 +502,11 @@ def test_many_files_of_an_old_directory_are_kept_without_a_thread_and_with_the_r
         n_refused += 1
         raise RuntimeError("can't start new thread")
 
-    with made(tmp_path, IN_OLD_DIRECTORIES) as workspace:
-        root, reserve = folder(tmp_path).files, folder(tmp_path).reserve
+    with made(tmp_path, IN_OLD_DIRECTORIES, mode=mode) as workspace:
+        root, reserve = workspace._opened.tree.root, folder(tmp_path).reserve
+        with workspace.call("copy up") as call:
+            for name in ("many/keep", "other/keep"):
+                call.files.write_text(name, "new")
         before = picture(root)
 
         def mkdir(path: Any, *rest: Any, **options: Any) -> None:
@@ -507,12 +516,20 @@ def test_many_files_of_an_old_directory_are_kept_without_a_thread_and_with_the_r
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             real(path, *rest, **options)
 
+        def rename(path: Any, *rest: Any, **options: Any) -> None:
+            if path == "f0" and reserve.exists():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real_rename(path, *rest, **options)
+
         with monkeypatch.context() as failing, workspace.call("act") as call:
             fill_old_directories(root)
+            for n in range(limit + 10):
+                (root / ("many/keep", "other/keep")[n % 2]).chmod(0o600 + n % 8)
             if problem == "no thread":
                 failing.setattr(threading.Thread, "start", refused)
             else:
                 failing.setattr(os, "mkdir", mkdir)
+                failing.setattr(os, "rename", rename)
             call.fail("it failed")
         assert n_refused >= 1
         assert_same(before, picture(root))

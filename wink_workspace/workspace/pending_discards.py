@@ -428,6 +428,7 @@ class PendingDiscards:
                 called again, and moves the rest.
         """
         plan = discard.plan
+        plan.dropped.clear()  # what a call before could not move
         directories: list[WorkspacePath] = []
 
         def failed(path: WorkspacePath, error: WinkError) -> None:

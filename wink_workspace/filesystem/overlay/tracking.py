@@ -232,8 +232,12 @@ class OverlayTracker:
         ):
             self._forget_stale_names()
         else:
-            self._had_links = False
-            self._forgetting = _Forgetting(self._forget_names, self._changed_unseen)
+            try:
+                self._forgetting = _Forgetting(self._forget_names, self._changed_unseen)
+            except RuntimeError:  # there are too many threads, or the interpreter ends
+                self._forget_stale_names()
+            else:
+                self._had_links = False
 
     def close(self) -> None:
         """Stop tracking."""
