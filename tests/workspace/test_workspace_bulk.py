@@ -586,7 +586,18 @@ def test_discard_of_many_files_is_recorded_and_deleted_in_steps_between_calls(
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
-@pytest.mark.parametrize("n_calls", [0, 1, 12, 20])
+def test_discard_of_many_files_is_recorded_from_the_second_call_on(tmp_path: Path) -> None:
+    with made(tmp_path, clock=TickingClock()) as workspace:
+        root, packs = folder(tmp_path).files, folder(tmp_path).ledger / "objects/pack"
+        with calls(workspace, doing(lambda: fill(root), fails=True)) as call:
+            call("act")
+            call("ls")
+            assert not list(packs.glob("tmp_pack_*")), "the kernel still frees the memory of names"
+            call("ls")
+            assert list(packs.glob("tmp_pack_*"))
+
+
+@pytest.mark.parametrize("n_calls", [0, 1, 2, 13, 21])
 def test_discard_whose_recording_is_interrupted_is_recorded_by_the_next_process(
     tmp_path: Path, n_calls: int
 ) -> None:
@@ -619,7 +630,7 @@ def test_garbage_collection_during_a_recording_loses_nothing_of_the_discard(
 
         with calls(workspace, doing(act, fails=True)) as call:
             call("act")
-            for _ in range(4):
+            for _ in range(5):
                 call("ls")
             assert workspace._ledger.maintain(Retention()).ran
             for _ in range(4):
