@@ -1,7 +1,8 @@
 """A fork and its opening, by the number of files; no container.
 
 Run by ``make bench``; without overlays these are skipped. The references in the same run are a fork
-of a plain copy and ``git worktree add``.
+of a plain copy and ``git worktree add``. Beside them are figures that BranchFS and DeltaBox
+published of their own machines.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 SIZES = [1_000, 10_000, 100_000]
 N_CHANGED = 20
+PUBLISHED_US = {
+    "branchfs_create": 350,  # at most, at any number of files; https://arxiv.org/abs/2602.08199
+    "deltabox_checkpoint": 10_830,  # with processes; https://arxiv.org/abs/2605.22781v2
+    "deltabox_rollback": 1_860,
+}
+"""Not measured here."""
 _numbers = count()
 
 
@@ -78,6 +85,7 @@ def plain(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fo
 
 def bench_fork_and_open(benchmark, overlay: Forks) -> None:
     benchmark.pedantic(overlay.fork_and_open, setup=overlay.close, rounds=30, warmup_rounds=3)
+    benchmark.extra_info.update({f"published_us_{name}": us for name, us in PUBLISHED_US.items()})
 
 
 def bench_open_a_closed_branch(benchmark, overlay: Forks) -> None:
