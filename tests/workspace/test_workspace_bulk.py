@@ -597,6 +597,19 @@ def test_discard_of_many_files_is_recorded_from_the_second_call_on(tmp_path: Pat
             assert list(packs.glob("tmp_pack_*"))
 
 
+def test_discards_of_many_files_are_recorded_although_each_call_fails(tmp_path: Path) -> None:
+    with made(tmp_path, clock=TickingClock()) as workspace:
+        root, discards = folder(tmp_path).files, folder(tmp_path).discarded
+        with calls(workspace, doing(lambda: fill(root), fails=True)) as call:
+            call("act")
+            first = min(discards.iterdir())
+            for _ in range(N_FILES):
+                call("act")
+                if not first.exists():
+                    break
+        assert not first.exists()
+
+
 @pytest.mark.parametrize("n_calls", [0, 1, 2, 13, 21])
 def test_discard_whose_recording_is_interrupted_is_recorded_by_the_next_process(
     tmp_path: Path, n_calls: int

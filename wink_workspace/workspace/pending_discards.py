@@ -372,7 +372,7 @@ class PendingDiscards:
         self._recording: Generator[None, None, None] | None = None
         self._deleting: Generator[None, None, None] | None = None
         self._epoch = store.epoch
-        self._has_moved_many = False
+        self._pauses_once = False
         self._condemned: list[Path] = []
         self._discards = self._found()
 
@@ -487,7 +487,7 @@ class PendingDiscards:
                 self._stop()  # what it has recorded may be dropped now
             self._drop_over(older, max(0, room_bytes), _TOO_LARGE)
             room_bytes -= older.n_bytes or 0
-        self._has_moved_many = not discard.is_small()
+        self._pauses_once = self._discards == [discard] and not discard.is_small()
 
     def free_space(self) -> bool:
         """Delete all pending discards because the disk is full; whether there was anything."""
@@ -550,16 +550,18 @@ class PendingDiscards:
     def advance(self, keep: Keep) -> None:
         """Record and delete for about half a millisecond; small discards are always recorded.
 
-        The first time after many files were moved, nothing else is done: the kernel frees the
-        memory of their names meanwhile, in interrupts that delay this call by themselves.
+        The first time after a discard that is not small was moved, nothing else is done: the kernel
+        frees the memory of the names meanwhile, in interrupts that delay this call by themselves.
+        If another discard waits, there is no such pause: calls that fail again and again would put
+        the recording off until the limit drops it.
 
         Raises:
             LedgerError, FilesystemError, OSError: As ``record``.
         """
         end_s = self._clock.monotonic_s() + _STEP_S
         self.record(keep, only_small=True)
-        if self._has_moved_many:
-            self._has_moved_many = False
+        if self._pauses_once:
+            self._pauses_once = False
             return
         while self.has_work:
             if self._discards:
