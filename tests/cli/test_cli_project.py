@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,6 +93,27 @@ def test_trust_shows_what_is_asked_for_and_confirms_only_when_the_user_says_so(
     asked("trust", asked.source, "--yes")
     asked("trust", asked.source)
     asked("trust", asked.tmp_path, fails=2)
+
+
+def test_linked_working_tree_has_its_history_after_one_confirmation(
+    user: CliUser, tmp_path: Path
+) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(user.source)]
+    tree = tmp_path / "tree"
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    subprocess.run([*git, "worktree", "add", "-q", str(tree)], check=True)
+    copies = tmp_path / "state/wink-workspace/git"
+    user("new", tree)
+    assert not list(copies.glob("1-*"))
+    user("trust", tree, fails=1)  # no terminal: nothing is asked
+    assert f"uses {user.source / '.git'}" in user.err
+    user("trust", tree, "--yes")
+    user("trust", tree)
+    user("new", tree)
+    assert len(list(copies.glob("1-*"))) == 1
+    user("trust", tree, "--revoke")
+    user("trust", tree, fails=1)
 
 
 def test_run_without_a_terminal_denies_and_names_line_and_command(

@@ -190,9 +190,10 @@ class CommandContext:
         Raises:
             UsageError: As ``settings_for``.
         """
-        from wink_workspace.project import workspace_config
+        from wink_workspace.project import Confirmations, workspace_config
 
-        return workspace_config(settings or self.settings_for())
+        git_links = Confirmations(self.environment.state_dir).git_links()
+        return workspace_config(settings or self.settings_for(), git_links)
 
     def folder(self, name: str) -> WorkspaceFolder:
         """Where the workspace or fork *name* is stored; ``UsageError`` if there is no workspace."""

@@ -189,31 +189,44 @@ def trust(
 ) -> int:
     """Show what a project's wink-workspace.toml asks for, and confirm it.
 
-    A change of this file, or of a file that it names, needs a new confirmation. The exit code is 1
-    if something stays unconfirmed.
+    A change of this file, or of a file that it names, needs a new confirmation. If the .git of the
+    project leads to another directory, as that of a linked working tree does, this is confirmed,
+    too. The exit code is 1 if something stays unconfirmed.
     """
+    from wink_workspace.ledger import outside_repositories
     from wink_workspace.project import Confirmations, load_settings
 
+    confirmations = Confirmations(context.environment.state_dir)
     if revoke:
-        was_confirmed = Confirmations(context.environment.state_dir).revoke(directory)
+        was_confirmed = confirmations.revoke(directory)
         context.out.print("withdrawn" if was_confirmed else "nothing was confirmed")
         return 0
     loaded = load_settings(directory, context.environment)
-    if loaded.file is None:
+    outside = outside_repositories(directory)
+    if loaded.file is None and not outside:
         raise UsageError(
             f"{directory} has no wink-workspace.toml", hint="Write one with wink-workspace init."
         )
-    is_confirmed = not loaded.denied or yes
+    source = directory.resolve()
+    is_new = bool(loaded.denied) or confirmations.git_links().get(source, ()) != outside
+    is_confirmed = not is_new or yes
     if not json:
-        _print_requests(context, loaded.file, [*loaded.granted, *loaded.denied])
+        if loaded.file is not None:
+            _print_requests(context, loaded.file, [*loaded.granted, *loaded.denied])
+        for each in outside:
+            text = f"git of {source} uses {each}; commands would see its newest commits"
+            context.err.print(printable(text), markup=False)
         if not is_confirmed and context.can_ask and not context.environment.is_ci:
-            is_confirmed = typer.confirm("Confirm these settings?", err=True)
+            is_confirmed = typer.confirm("Confirm this?", err=True)
     if is_confirmed and loaded.denied:
         _confirm(context, loaded)
+    if is_confirmed and outside:
+        confirmations.confirm_git(source, outside)
     if json:
         requests = sorted((*loaded.granted, *loaded.denied), key=lambda each: each.line)
         listed = [{"line": each.line, "text": each.text} for each in requests]
-        print_json({"source": str(loaded.file.source), "asks": listed, "confirmed": is_confirmed})
+        git = [str(each) for each in outside]
+        print_json({"source": str(source), "asks": listed, "git": git, "confirmed": is_confirmed})
     elif is_confirmed:
         context.err.print("confirmed", markup=False)
     else:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
         paths_left_behind,
         repositories_in,
     )
+    from .git_links import (
+        outside_repositories,
+        repository_directories,
+    )
     from .history import (
         Branch,
         EntryKind,
@@ -163,10 +167,12 @@ __all__ = [
     "names_in",
     "no_steps",
     "open_user_head",
+    "outside_repositories",
     "paths_left_behind",
     "read_bundle",
     "read_entry",
     "repositories_in",
+    "repository_directories",
     "run_steps",
     "tracked_names",
     "tree_diff",

@@ -15,7 +15,7 @@ it cannot be distinguished from the lock of a running git.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +26,7 @@ from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .git_discovery import DiskView, Found, paths_left_behind
+from .git_links import open_user_repository
 from .names import stored_name
 from .objects import ObjectStore
 from .trees import SOME_DIRECTORY, TreeChange, TreeEntry, build, entry_at
@@ -55,23 +56,26 @@ class ForeignHead:
         store: The objects of the ledger.
         directory: The top directory of a working tree.
         name: The name of the new branch, without ``refs/heads/``.
+        trusted: See ``open_user_repository``.
 
     Raises:
-        UsageError: If there is no repository, it has no commit, or *name* is taken or invalid.
+        UsageError: If there is no repository, it leads elsewhere or has no commit, or *name* is
+            taken or invalid.
         LedgerError: If something cannot be read.
     """
 
-    def __init__(self, store: ObjectStore, directory: Path, name: str) -> None:
+    def __init__(
+        self, store: ObjectStore, directory: Path, name: str, trusted: Collection[Path] = ()
+    ) -> None:
         import pygit2
 
-        from .repository import _failures, _own_configuration_only
+        from .repository import _failures
 
         self._store = store
         self._directory = directory
         self._ref = f"refs/heads/{name}"
         self._what = f"cannot create the branch {name!r} in {directory}"
-        with _own_configuration_only():
-            self._repository = _open_repository(directory)
+        self._repository = open_user_repository(directory, trusted)
         _check_branch(self._repository, directory, name, self._what)
         with _failures(self._what):
             self._head = self._repository.head.peel(pygit2.Commit)
@@ -190,19 +194,6 @@ class ForeignHead:
             except OSError as error:
                 raise LedgerError(f"{self._what}: {error}", hint=_LOCKED_HINT) from error
         return str(commit)
-
-
-def _open_repository(directory: Path) -> pygit2.Repository:
-    import pygit2
-    from pygit2.enums import RepositoryOpenFlag
-
-    try:
-        return pygit2.Repository(str(directory), RepositoryOpenFlag.NO_SEARCH)
-    except pygit2.GitError as error:
-        raise UsageError(
-            f"{directory} is not the top of a git repository: {error}",
-            hint="Apply to the working tree, or write a patch.",
-        ) from error
 
 
 def _check_branch(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:

@@ -17,10 +17,11 @@ call: ``HEAD``, ``config``, ``index``, ``packed-refs``, ``shallow``.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.git_binary import git_hash
 
+from .git_links import open_user_repository
 from .loose import ObjectKind
 from .packs import Packs, PackWriter, encode_object
 
@@ -102,8 +104,8 @@ class UserHead:
     def __init__(self, repository: pygit2.Repository) -> None:
         import pygit2
 
-        self._repository = repository
         self._odb = repository.odb
+        self._sparse_top = _top_of_sparse(repository)
         self.commit = str(repository.head.peel(pygit2.Commit).id)
         self.ref = None if repository.head_is_detached else repository.head.name
         names = [name for name in repository.references if name.startswith("refs/tags/")]
@@ -159,6 +161,7 @@ class UserHead:
                 _write_tag(objects, tag, bytes(self._odb.read(tag)[1]))
         for name, text in self._files(reading, tags, paths).items():
             (template / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+        reading.leave_out_of_sparse(self._sparse_top)
         (template / "index").write_bytes(_index(reading, stamps, paths.user_id))
         return ShallowCopy(reading.depth, len(reading.commits), len(reading.withheld))
 
@@ -200,24 +203,24 @@ class UserHead:
                 yield name, chain
 
 
-def open_user_head(directory: Path) -> UserHead | None:
+def open_user_head(directory: Path, trusted: Collection[Path] = ()) -> UserHead | None:
     """The last commit of the repository whose working tree is *directory*.
 
     ``None`` if *directory* is not the top of a working tree, or there is no commit.
 
+    Args:
+        directory: The working tree.
+        trusted: See ``open_user_repository``.
+
     Raises:
-        UsageError: If libgit2 cannot read the repository.
+        UsageError: If libgit2 cannot read the repository, or it leads elsewhere.
     """
     import pygit2
-    from pygit2.enums import RepositoryOpenFlag
 
-    from .repository import _own_configuration_only
-
-    if not (directory / ".git").exists():
+    if not os.path.lexists(directory / ".git"):
         return None
+    repository = open_user_repository(directory, trusted)
     try:
-        with _own_configuration_only():
-            repository = pygit2.Repository(str(directory), RepositoryOpenFlag.NO_SEARCH)
         if repository.is_bare or repository.head_is_unborn:
             return None
         return UserHead(repository)
@@ -226,6 +229,13 @@ def open_user_head(directory: Path) -> UserHead | None:
             f"the history of {directory} cannot be read: {error}",
             hint="The workspace works without it; git in its sandbox finds no repository.",
         ) from error
+
+
+def _top_of_sparse(repository: pygit2.Repository) -> Path | None:
+    """The top of its working tree if that is a sparse checkout."""
+    settings = repository.config
+    is_sparse = "core.sparseCheckout" in settings and settings.get_bool("core.sparseCheckout")
+    return Path(repository.workdir) if is_sparse else None
 
 
 class _LimitError(Exception):
@@ -306,6 +316,14 @@ class _Reading:
                 above for each in parents.values() for above in each if above not in self.commits
             }
             self.boundary = {each for each, above in parents.items() if generation & set(above)}
+
+    def leave_out_of_sparse(self, top: Path | None) -> None:
+        """Hide the files of the first commit that a sparse checkout in *top* does not have."""
+        if top is not None:
+            self.head = [
+                each if os.path.lexists(top.joinpath(*each.path)) else replace(each, is_hidden=True)
+                for each in self.head
+            ]
 
     @property
     def withheld(self) -> dict[str, bool]:

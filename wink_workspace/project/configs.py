@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wink_workspace.errors import UsageError
@@ -136,8 +137,15 @@ def _value_of(variable: str, variables: Mapping[str, str], what: str) -> str:
     return value
 
 
-def workspace_config(settings: Settings) -> WorkspaceConfig:
-    """The configuration of a workspace: what a new one copies, and how much history is kept."""
+def workspace_config(
+    settings: Settings, git_links: Mapping[Path, tuple[Path, ...]] | None = None
+) -> WorkspaceConfig:
+    """The configuration of a workspace: what a new one copies, and how much history is kept.
+
+    Args:
+        settings: What applies.
+        git_links: See ``ImportConfig``.
+    """
     from wink_workspace.ledger import Retention
     from wink_workspace.workspace import WorkspaceConfig
 
@@ -152,5 +160,6 @@ def workspace_config(settings: Settings) -> WorkspaceConfig:
             exclude=settings.exclude or (),
             derived=settings.derived or (),
             git_depth=depth,
+            git_links=git_links or {},
         ),
     )

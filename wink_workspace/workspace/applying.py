@@ -14,7 +14,7 @@ Rule 4: links are not followed, and a directory with unknown entries is not dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -292,15 +292,17 @@ class SourceUpdate:
         message: str,
         at: datetime,
         include_ignored: bool = False,
+        trusted: Collection[Path] = (),
     ) -> Applied:
         """Merge the changes into HEAD, as one commit on a new branch of the source's repository.
 
         Without *include_ignored*, an ignored file that HEAD lacks is left out even if it was
-        imported: its whole content would be published.
+        imported: its whole content would be published. *trusted* are directories outside of the
+        source that its ``.git`` may lead to.
 
         Raises as ``ledger.ForeignHead``, and ``ConflictError`` if HEAD has other changes.
         """
-        head = ForeignHead(self._store, self._source, name)
+        head = ForeignHead(self._store, self._source, name, trusted)
         trees = AppliedTrees(note)
         trees.check(self._store)
         changes = self._changes(trees, branch)

@@ -19,6 +19,7 @@ from wink_workspace.ledger import Draft, EntryKind, merge_trees
 from .applying import Applied, ApplyTarget, SourceUpdate
 from .changeset import ChangeSet
 from .moves import Moves, merge_conflict
+from .path_rules import ImportConfig
 from .recorded_branch import RecordedBranch
 from .selecting import Selection, selected_changes
 
@@ -34,12 +35,16 @@ class BranchSource:
         recorded: The branch as the ledger has it.
         moves: Makes moves, and reads the present files.
         clock: The time.
+        config: Says which repositories outside of the source may get a branch.
     """
 
-    def __init__(self, recorded: RecordedBranch, moves: Moves, clock: Clock) -> None:
+    def __init__(
+        self, recorded: RecordedBranch, moves: Moves, clock: Clock, config: ImportConfig
+    ) -> None:
         self._recorded = recorded
         self._moves = moves
         self._clock = clock
+        self._config = config
 
     def preview(self, to: ApplyTarget, *, include_ignored: bool) -> ChangeSet:
         """See ``Workspace.preview``; the derived paths are not included."""
@@ -104,6 +109,7 @@ class BranchSource:
                 message=f"{message or default}\n",
                 at=self._clock.now(),
                 include_ignored=include_ignored,
+                trusted=self._config.trusted_by(Path(self._recorded.info.source)),
             )
 
     def write_patch(

@@ -65,7 +65,7 @@ def create_workspace(
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         rules = import_files(directory, folder, clock, config=config, progress=progress)
-        rules = copy_git(directory, folder, rules, depth=config.git_depth, clock=clock)
+        rules = copy_git(directory, folder, rules, config=config, clock=clock)
         return WorkspaceInfo(folder.path.name, str(directory), clock.now(), mode, rules=rules)
 
     return storage.add(fill)

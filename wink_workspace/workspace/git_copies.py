@@ -52,7 +52,7 @@ from wink_workspace.sandbox.git_directory import (
 )
 
 from .bases import BaseStore
-from .path_rules import OUTPUT_FOLDER, PathRules
+from .path_rules import OUTPUT_FOLDER, ImportConfig, PathRules
 from .storage import WorkspaceFolder, delete_tree, delete_unused
 
 __all__ = ["GIT_RULE", "GitCopies", "copy_git", "hides_git", "write_git_file"]
@@ -161,16 +161,17 @@ class GitCopies:
 
 
 def copy_git(
-    source: Path, folder: WorkspaceFolder, rules: PathRules, *, depth: int, clock: Clock
+    source: Path, folder: WorkspaceFolder, rules: PathRules, *, config: ImportConfig, clock: Clock
 ) -> PathRules:
     """Copy the newest history of a source for a new workspace; its rules, which then hide ``.git``.
 
     Without a repository, or if it cannot be copied, nothing happens; the reason is logged.
     """
+    depth = config.git_depth
     if not depth:
         return rules
     try:
-        head = open_user_head(source)
+        head = open_user_head(source, config.trusted_by(source))
         if head is None:
             return rules
         name = _name(head, rules, folder, depth)

@@ -13,8 +13,10 @@ sandbox do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, cast
 
 from wink_workspace.errors import UsageError
@@ -62,6 +64,8 @@ class ImportConfig:
         most_files: A source with more recorded files is refused.
         git_depth: How many generations of commits, beginning with HEAD, git in a sandbox sees. 0
             for none: then a sandbox has no repository. See ``docs/git.md``.
+        git_links: By source: directories outside of it that its ``.git`` may lead to, as that of a
+            linked working tree does. Without an entry such a repository is not used.
     """
 
     exclude: tuple[str, ...] = ()
@@ -71,6 +75,9 @@ class ImportConfig:
     most_bytes: int = 10 * 1_073_741_824
     most_files: int = 500_000
     git_depth: int = 50
+    git_links: Mapping[Path, tuple[Path, ...]] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False
+    )
 
     def __post_init__(self) -> None:
         for option, patterns in (("exclude", self.exclude), ("derived", self.derived)):
@@ -80,6 +87,10 @@ class ImportConfig:
             raise UsageError(
                 f"git_depth is {self.git_depth}", hint="Use a number of commits, or 0 for none."
             )
+
+    def trusted_by(self, source: Path) -> tuple[Path, ...]:
+        """The directories outside of *source* that its ``.git`` may lead to."""
+        return self.git_links.get(source.resolve(), ())
 
 
 def checked_pattern(pattern: str, option: str) -> None:

@@ -218,7 +218,7 @@ class Workspace(ReadableHistory):
         """What previews and applies changes."""
         from .branch_source import BranchSource  # on use: with diffs it takes 25 ms to load
 
-        return BranchSource(self._recorded, self._moves, self._clock)
+        return BranchSource(self._recorded, self._moves, self._clock, self.config.imported)
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""

@@ -11,20 +11,21 @@ Repositories elsewhere in the directory are not hidden; ``ledger.git_discovery``
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT
-from wink_workspace.ledger import DiskView, is_git_directory_name, is_repository
+from wink_workspace.ledger import (
+    DiskView,
+    is_git_directory_name,
+    is_repository,
+    repository_directories,
+)
 
 __all__ = ["UserRepository", "refuse_repository"]
-
-_LONGEST_POINTER_BYTES = 65_536
 
 
 class UserRepository:
@@ -75,23 +76,6 @@ class UserRepository:
         for path in repository_directories(self._root / ".git"):
             if path.is_relative_to(root) and path != root:
                 yield path.relative_to(root).parts
-
-
-def repository_directories(pointer: Path) -> Iterator[Path]:
-    """The directories of the repository of a ``.git``: its own, and one that it shares."""
-    path = pointer
-    with suppress(OSError, RuntimeError):
-        if pointer.is_file():
-            text = pointer.read_bytes()[:_LONGEST_POINTER_BYTES]
-            prefix, _, target = text.partition(b":")
-            if prefix != b"gitdir":
-                return
-            path = pointer.parent / os.fsdecode(target.strip())
-            yield pointer.resolve()
-        path = path.resolve()
-        yield path
-        shared = (path / "commondir").read_bytes()[:_LONGEST_POINTER_BYTES]
-        yield (path / os.fsdecode(shared.strip())).resolve()
 
 
 def refuse_repository(path: Path) -> None:
