@@ -4,6 +4,9 @@ The proposal of derived paths comes from three facts of the imported tree: names
 ``CACHEDIR.TAG`` [bford.info/cachedir], and git's ignore rules. A path that git tracks is never
 derived. Derived and excluded directories are not entered, so their size does not matter here.
 
+A ``.git`` of a submodule is a file that names a repository which is not imported. Such a file is
+excluded: git in a sandbox would fail on it.
+
 With the statuses of an earlier import, a directory that did not change is compared with them, and
 not listed. This holds only for directories in which all names are recorded; the others are listed
 each time, since a name in them may have become content meanwhile.
@@ -29,6 +32,7 @@ from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
+from wink_workspace.ledger import repository_directories
 from wink_workspace.wording import counted, sized
 
 from .path_rules import (
@@ -42,6 +46,7 @@ from .source_rules import GitView, open_git_view
 __all__ = ["SourceWalk", "Survey", "open_survey", "survey"]
 
 _TAG: Final = "CACHEDIR.TAG"
+_GIT: Final = ".git"
 _SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
 _ANYWHERE: Final = "any-directory"
 _MOST_SHOWN: Final = 5
@@ -108,6 +113,7 @@ class SourceWalk:
             self._patterns += self._ignored_names()
         self._derived = path_patterns(tuple(self._patterns))
         self._public = path_patterns(PUBLIC_NAMES if config.propose_derived else ())
+        self._pointers: list[str] = []
         self._content: list[str] = list(PUBLIC_NAMES if config.propose_derived else ())
         self.first_rules = self._rules()
         self._tops: list[WorkspacePath] = []
@@ -182,7 +188,7 @@ class SourceWalk:
     def _rules(self) -> PathRules:
         """The rules as far as they are known."""
         return PathRules(
-            excluded=self._config.exclude,
+            excluded=(*self._config.exclude, *self._pointers),
             derived=tuple(dict.fromkeys(self._patterns)),
             content=tuple(self._content) if self._patterns else (),
             on_rollback=self._config.on_rollback,
@@ -192,6 +198,7 @@ class SourceWalk:
         """Whether one of the *names* may be excluded or derived, or make the directory derived."""
         return (
             _TAG in names
+            or (_GIT in names and bool(directory))
             or bool(self._excluded.matching(directory, names))
             or bool(self._derived.matching(directory, names))
         )
@@ -199,6 +206,9 @@ class SourceWalk:
     def _unrecorded(self, directory: Parts, names: Sequence[str]) -> set[str]:
         """The names that are excluded or derived."""
         hidden = self._excluded.matching(directory, names)
+        if directory and _GIT in names and self._leads_out(directory):
+            self._pointers.append(anchored((*directory, _GIT)))
+            hidden = {*hidden, _GIT}
         derived = self._derived.matching(directory, names) - hidden
         if derived:
             derived -= self._public.matching(directory, names)
@@ -210,6 +220,17 @@ class SourceWalk:
                 self._tops.append(WorkspacePath(parts))
                 hidden.add(name)
         return hidden
+
+    def _leads_out(self, directory: Parts) -> bool:
+        """Whether the ``.git`` of a nested directory is a file that names what is not imported."""
+        pointer = self._source.joinpath(*directory, _GIT)
+        if not pointer.is_file() or pointer.is_symlink():
+            return False
+        source = self._source.resolve()
+        return any(
+            not path.is_relative_to(source) or path.is_relative_to(source / _GIT)
+            for path in repository_directories(pointer)
+        )
 
     def _is_cache(self, directory: Parts, names: Sequence[str]) -> bool:
         """Whether a directory has a ``CACHEDIR.TAG``; the source itself does not count."""

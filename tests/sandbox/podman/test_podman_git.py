@@ -307,3 +307,30 @@ def test_killed_command_leaves_nothing_of_its_repository(
         assert shell(workspace, "cat .git; git rev-parse HEAD; git status --short") == (
             f"{GIT_DIRECTORY_FILE.decode()}{head}"
         )
+
+
+def test_submodules_and_sparse_checkouts_look_clean_and_git_works_in_them(tmp_path: Path) -> None:
+    module, source = history(tmp_path / "module"), history(tmp_path / "source")
+    git(source, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module), "lib")
+    git(source, "commit", "-q", "-m", "module")
+    git(source, "sparse-checkout", "set", "src")
+    assert git(source, "status", "--short") == ""
+    assert not (source / "doc").exists()
+    with Workspace.create(source, storage=WorkspaceStorage(tmp_path / "state")) as workspace:
+        assert shell(workspace, "git status --short; cat lib/setup.cfg") == "[metadata]\n"
+        assert shell(workspace, "git submodule status").endswith(" lib\n")
+        shown = shell(workspace, "echo x >>setup.cfg; git add -A; git stash -q; git status --short")
+        assert shown == ""
+        shell(workspace, "echo x >>setup.cfg; git commit -qam x")
+        workspace.files.write_text("lib/setup.cfg", "changed")
+        workspace.apply()
+    assert (source / "lib/setup.cfg").read_text() == "changed"
+    assert (source / "lib/.git").is_file()
+    assert not (source / "doc").exists()
+
+
+def test_repository_that_a_command_makes_needs_no_identity(workspace: Workspace) -> None:
+    printed = shell(workspace, "git init -q /tmp/r; cd /tmp/r; git commit -q --allow-empty -m x;"
+                 "git log --format=%ae; git config user.email a@example.org;"
+                 "git commit -q --allow-empty -m y; git log -1 --format=%ae")  # fmt: skip
+    assert printed == "wink_workspace@localhost\na@example.org\n"

@@ -117,7 +117,7 @@ def test_the_environment_has_nothing_of_the_host(
     names = {line.split("=")[0] for line in stdout_of(result).splitlines()}
     assert "GIVEN=a b=c" in stdout_of(result).splitlines()
     assert names <= {
-        "GIVEN", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE",
+        "EMAIL", "GIVEN", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE",
         "SHLVL", "TERM", "TMPDIR", "USER", "_",
     }  # fmt: skip
 
@@ -290,7 +290,7 @@ def test_python_has_the_environment_of_a_command_and_no_open_files(
         "import os\nprint(*sorted(os.environ))\n"
         "for fd in range(3, 4096):\n    try:\n        os.fstat(fd)\n    except OSError:\n        continue\n    print(fd)"
     )
-    names = "HOME LANG LOGNAME PATH PYTHONDONTWRITEBYTECODE TERM TMPDIR USER\n"
+    names = "EMAIL HOME LANG LOGNAME PATH PYTHONDONTWRITEBYTECODE TERM TMPDIR USER\n"
     assert stdout_of(python(sandbox, code)) == names
 
 

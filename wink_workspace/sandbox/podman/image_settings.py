@@ -24,6 +24,7 @@ VARIABLES: Final = MappingProxyType(
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/tmp",  # noqa: S108 - inside the container
         "USER": "agent",
+        "EMAIL": "wink_workspace@localhost",  # the default of commits
         "LOGNAME": "agent",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
