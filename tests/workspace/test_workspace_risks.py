@@ -9,18 +9,28 @@ from wink_workspace.workspace.risks import (
     EXECUTABLE,
     LINK_OUTSIDE,
     RISKS,
-    leaves_the_tree,
+    Links,
     risks_of,
 )
 
 
-def marks(path: str, *, executable: bool = False, target: str | None = None) -> tuple[str, ...]:
+def links_of(targets: dict[str, str]) -> Links:
+    return Links({parse_path(path): target for path, target in targets.items()})
+
+
+def marks(
+    path: str,
+    *,
+    executable: bool = False,
+    target: str | None = None,
+    links: dict[str, str] | None = None,
+) -> tuple[str, ...]:
     return risks_of(
         parse_path(path),
         FileKind.FILE if target is None else FileKind.SYMLINK,
         executable=executable,
         target=target,
-        link_at=lambda _: None,
+        links=links_of(links or {}),
     )
 
 
@@ -48,6 +58,14 @@ def marks(path: str, *, executable: bool = False, target: str | None = None) -> 
         ("sub/.VSCode/Tasks.json", "editor task or setting"),
         (".idea/runConfigurations/x.xml", "editor task or setting"),
         (".mcp.json", "coding agent setting"),
+        ("AGENTS.md", "coding agent setting"),
+        (".opencode/plugin/x.ts", "coding agent setting"),
+        ("tools/bazel", "build file"),
+        ("main.tf", "build file"),
+        ("docs/conf.py", "build file"),
+        (".gdbinit", "interpreter start-up"),
+        (".golangci.yml", "test or lint set-up"),
+        ("requirements-dev.txt", "package scripts or sources"),
         (".claude/settings.json", "coding agent setting"),
         ("Dockerfile", "container"),
         (".devcontainer/devcontainer.json", "container"),
@@ -93,10 +111,40 @@ def test_the_executable_bit_is_marked_beside_other_reasons() -> None:
 def test_a_link_is_followed_through_other_links_to_where_it_leads(
     target: str, leaves: bool
 ) -> None:
-    links = {"up": "..", "here": "d/e", "loop": "loop", "round": "up"}
-    found = leaves_the_tree(parse_path("d/l"), target, lambda path: links.get(str(path)))
-    assert found is leaves
+    links = links_of({"up": "..", "here": "d/e", "loop": "loop", "round": "up"})
+    assert (links.destination(parse_path("d/l"), target) is None) is leaves
     assert (marks("d/l", target="/x") == (LINK_OUTSIDE,)) is True
+
+
+@pytest.mark.parametrize(
+    ("path", "links", "reason"),
+    [
+        ("cfg/tasks.json", {".vscode": "cfg"}, "editor task or setting"),
+        ("cfg/tasks.json", {".vscode": "./x/../cfg/"}, "editor task or setting"),
+        ("deep/cfg/x/tasks.json", {"web/.vscode": "../deep/cfg/x"}, "editor task or setting"),
+        ("y/ci.yml", {".github": "x", "x/workflows": "../y"}, "CI job"),
+        ("y/ci.yml", {"z": ".github", ".github": "x", "x/workflows": "../y"}, "CI job"),
+        ("rules.txt", {"Makefile": "rules.txt"}, "build file"),
+        ("rules.txt", {"Makefile": "second", "second": "rules.txt"}, "build file"),
+        ("hooks/pre-push", {".husky": "hooks"}, "git hook"),
+    ],
+)
+def test_a_file_is_marked_under_each_name_by_which_links_lead_to_it(
+    path: str, links: dict[str, str], reason: str
+) -> None:
+    assert marks(path, links=links) == (reason,)
+    assert marks(path) == ()
+
+
+def test_a_link_is_marked_as_the_directory_whose_name_it_has() -> None:
+    assert marks(".vscode", target="cfg") == ("editor task or setting",)
+    assert marks("notes", target="cfg") == ()
+
+
+def test_links_that_lead_into_each_other_give_a_bounded_number_of_names() -> None:
+    around = {f"d/l{n}": "." for n in range(40)}
+    assert marks("d/notes.txt", links=around) == ()
+    assert marks("d/Makefile", links={**around, "loop": "loop"}) == ("build file",)
 
 
 def test_every_reason_fits_beside_a_path() -> None:

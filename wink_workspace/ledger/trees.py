@@ -39,6 +39,7 @@ __all__ = [
     "entry_of",
     "file_changes",
     "file_state",
+    "links_in",
     "names_in",
     "tree_steps",
     "walk",
@@ -129,6 +130,19 @@ def walk(
         yield path / name, _tree_entry(entry)
         if entry.is_tree:
             yield from walk(store, entry.id, path / name)
+
+
+def links_in(store: ObjectStore, root: str) -> Iterator[tuple[WorkspacePath, str]]:
+    """The path and the target of each link below *root*."""
+    waiting = [(ROOT, root)]
+    while waiting:
+        directory, tree = waiting.pop()
+        for name, entry in store.tree(tree):
+            if entry.is_tree:
+                waiting.append((directory / workspace_name(name), entry.id))
+            elif entry.mode == b"120000":
+                target = store.read(entry.id).decode("utf-8", "surrogateescape")
+                yield directory / workspace_name(name), target
 
 
 def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
@@ -31,11 +32,12 @@ from wink_workspace.ledger import (
     build,
     diff,
     entry_at,
+    links_in,
     tree_diff,
 )
 
 from .path_rules import OUTPUT_FOLDER
-from .risks import risks_of
+from .risks import Links, risks_of
 from .source_rules import Changed, SourceFilter, no_filter
 
 __all__ = [
@@ -361,14 +363,13 @@ class _Contents:
             after.kind,
             executable=after.executable,
             target=self._target(after),
-            link_at=self._link_at,
+            links=self._links,
         )
 
-    def _link_at(self, path: WorkspacePath) -> str | None:
-        """The target of a link in the wanted tree."""
-        if self._store is None:
-            return None
-        return self._target(entry_at(self._store, self._root, path))
+    @cached_property
+    def _links(self) -> Links:
+        """The links of the wanted tree; reads each of its directories."""
+        return Links({} if self._store is None else dict(links_in(self._store, self._root)))
 
     def _target(self, side: Side | None) -> str | None:
         """The target of a link; ``None`` for everything else."""
