@@ -206,3 +206,47 @@ def test_global_ignore_file_of_the_user_does_not_affect_the_branch(tmp_path: Pat
             assert workspace.apply("branch", branch="b").paths == ("y",)
     finally:
         pygit2.settings.search_path[ConfigLevel.GLOBAL] = before
+
+
+@pytest.mark.parametrize("how", ["autocrlf", "eol", "text", "edited"])
+def test_line_ends_that_git_converts_are_stored_as_git_stores_them(
+    tmp_path: Path, how: str
+) -> None:
+    source = repository(tmp_path)
+    (source / "b.txt").write_bytes(b"one\ntwo\n")
+    if how == "autocrlf":
+        git(source, "config", "core.autocrlf", "true")
+    elif how != "edited":
+        rule = {"eol": "*.txt eol=crlf\n", "text": "*.txt text eol=crlf\n"}[how]
+        (source / ".gitattributes").write_text(rule)
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "two")
+    for name in ("a.txt", "b.txt"):
+        (source / name).write_bytes((source / name).read_bytes().replace(b"\n", b"\r\n"))
+    workspace, _ = opened(tmp_path)
+    with workspace:
+        workspace.files.edit("a.txt", "4", "four")
+        workspace.files.write_bytes("new.txt", b"n\r\n")
+        workspace.files.write_bytes("new.bin", b"n\0\r\n")
+        applied = workspace.apply("branch", branch="ours")
+    assert applied.paths == ("a.txt", "new.bin", "new.txt")
+    assert git(source, "diff", "--numstat", "HEAD", "ours", "--", "a.txt") == "1\t1\ta.txt\n"
+    size = "3" if how == "edited" else "2"
+    assert git(source, "cat-file", "-s", "ours:new.txt").strip() == size
+    assert git(source, "cat-file", "-s", "ours:new.bin").strip() == "4"
+
+
+def test_path_that_a_filter_would_convert_is_left_out_and_no_filter_runs(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    (source / ".gitattributes").write_text("*.bin filter=lfs\na.txt ident\n")
+    git(source, "config", "filter.lfs.clean", f"touch {tmp_path / 'ran'}; cat")
+    git(source, "config", "filter.lfs.required", "true")
+    workspace, _ = opened(tmp_path)
+    with workspace:
+        workspace.files.write_text("x.bin", "large")
+        workspace.files.edit("a.txt", "4", "four")
+        workspace.files.write_text("d/e", "changed")
+        applied = workspace.apply("branch", branch="ours")
+    assert applied.paths == ("d/e",)
+    assert applied.filtered == applied.left_out == ("a.txt", "x.bin")
+    assert not (tmp_path / "ran").exists()

@@ -98,7 +98,7 @@ def print_not_kept(
 ) -> None:
     """Print those left-out *paths* that ``print_preview`` did not print."""
     printed = {str(each.path) for each in preview.left_out}
-    reason = "not kept by git, or ignored and in no commit"
+    reason = "not kept by git, converted by a filter of git, or ignored and in no commit"
     lines = [f"left out: {_name(path)}: {reason}" for path in paths if path not in printed]
     _print_limited(console, lines)
 

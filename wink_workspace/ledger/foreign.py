@@ -9,7 +9,10 @@ Rule 3: paths that git would not add are left out: paths inside a ``.git``, a su
 repository; files that would complete a repository in HEAD or in the working tree; names that git
 refuses; ignored files that HEAD does not have. The caller evaluates ignore rules, since libgit2
 crashes on some of them, such as ``!//``.
-Rule 4: an existing lock is never deleted, not even one that we left when we were killed, because
+Rule 4: no filter runs. A path with the attribute ``filter``, ``ident`` or
+``working-tree-encoding`` is left out. Line ends are converted as git does: a file whose lines end
+with CR LF in the working tree and with LF in HEAD is compared with CR LF, and stored with LF.
+Rule 5: an existing lock is never deleted, not even one that we left when we were killed, because
 it cannot be distinguished from the lock of a running git.
 """
 
@@ -46,6 +49,7 @@ _LOCKED_HINT: Final = (
     "If no git is running there, a killed one left the lock: delete it and try again."
 )
 _ALLOWED_NAMES: Final = frozenset((".gitattributes", ".gitmodules"))
+_FILTERS: Final = ("filter", "ident", "working-tree-encoding")
 _PLACEHOLDER: Final = b"\0this is a submodule, or what a directory holds besides\n"
 
 
@@ -57,6 +61,9 @@ class ForeignHead:
         directory: The top directory of a working tree.
         name: The name of the new branch, without ``refs/heads/``.
         trusted: See ``open_user_repository``.
+
+    Attributes:
+        filtered: The paths that ``left_behind`` left out because a filter of git converts them.
 
     Raises:
         UsageError: If there is no repository, it leads elsewhere or has no commit, or *name* is
@@ -74,6 +81,8 @@ class ForeignHead:
         self._store = store
         self._directory = directory
         self._ref = f"refs/heads/{name}"
+        self.filtered: set[WorkspacePath] = set()
+        self._converted: set[WorkspacePath] = set()
         self._what = f"cannot create the branch {name!r} in {directory}"
         self._repository = open_user_repository(directory, trusted)
         _check_branch(self._repository, directory, name, self._what)
@@ -108,7 +117,14 @@ class ForeignHead:
         if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
             return True
         is_file = _unless_directory(change.before) or _unless_directory(change.after)
+        if is_file and any(self._attribute(path, name) for name in _FILTERS):
+            self.filtered.add(path)
+            return True
         return bool(is_file) and str(path) not in self._index and ignores(path)
+
+    def _attribute(self, path: WorkspacePath, name: str) -> str | bool | None:
+        """The attribute *name* that ``.gitattributes`` give a path; ``None`` if it has none."""
+        return self._repository.get_attr(str(path), name)
 
     def captured(self, base: str, paths: Iterable[WorkspacePath]) -> str:
         """The tree *base* with *paths* and their parents as HEAD has them.
@@ -127,7 +143,7 @@ class ForeignHead:
         found: dict[WorkspacePath, TreeEntry | None] = {}
         with _failures(self._what):
             for path in sorted(wanted | above):
-                there = self._entry(path)
+                there = self._entry(path, entry_at(self._store, base, path))
                 if there is None:
                     continue
                 found[path] = there
@@ -138,8 +154,8 @@ class ForeignHead:
                             found[inside] = self._placeholder()
         return build(self._store, base, found)
 
-    def _entry(self, path: WorkspacePath) -> TreeEntry | None:
-        """HEAD's entry at *path*, with its content copied to the ledger."""
+    def _entry(self, path: WorkspacePath, imported: TreeEntry | None) -> TreeEntry | None:
+        """HEAD's entry at *path*, with its content copied to the ledger by rule 4."""
         import pygit2
 
         name = str(path)
@@ -149,6 +165,11 @@ class ForeignHead:
                 return self._placeholder()
             content = bytes(self._repository.odb.read(entry.id)[1])
             kind = FileKind.SYMLINK if entry.mode == _LINK else FileKind.FILE
+            if imported is not None and kind is imported.kind is FileKind.FILE:
+                there = self._store.read(imported.id)
+                if _ends_lines_with_crlf(there) and not _has_crlf(content):
+                    self._converted.add(path)
+                    content = content.replace(b"\n", b"\r\n")
             blob = self._store.write_blob(content)
             return TreeEntry(kind, blob, executable=entry.mode == _EXECUTABLE)
         if name in self._head.tree and isinstance(self._head.tree[name], pygit2.Tree):
@@ -164,6 +185,19 @@ class ForeignHead:
     def _placeholder(self) -> TreeEntry:
         return TreeEntry(FileKind.FILE, self._store.write_blob(_PLACEHOLDER))
 
+    def _stores_lf(self, path: WorkspacePath, content: bytes) -> bool:
+        """Whether git would store the CR LF of *content* as LF."""
+        if path in self._converted or not _has_crlf(content):
+            return path in self._converted
+        if str(path) in self._index or b"\0" in content:
+            return False
+        text, settings = self._attribute(path, "text"), self._repository.config
+        if text is None:
+            key = "core.autocrlf"
+            is_converted = key in settings and settings[key] in ("true", "input")
+            return is_converted or bool(self._attribute(path, "eol"))
+        return text in (True, "auto")
+
     def commit(self, changes: Iterable[TreeChange], *, message: str, at: datetime) -> str:
         """Create the branch with one commit of *changes*; return the commit's id.
 
@@ -177,15 +211,19 @@ class ForeignHead:
 
         from .repository import _failures
 
-        steps = {str(change.path): _unless_directory(change.after) for change in changes}
+        steps = {change.path: _unless_directory(change.after) for change in changes}
         with _failures(self._what):
             for path, entry in steps.items():
-                if entry is None and path in self._index:
-                    self._index.remove(path)
+                if entry is None and str(path) in self._index:
+                    self._index.remove(str(path))
             for path, entry in steps.items():
                 if entry is not None:
-                    blob = self._repository.create_blob(self._store.read(entry.id))
-                    self._index.add(pygit2.IndexEntry(path, blob, FileMode(_mode(entry))))
+                    content = self._store.read(entry.id)
+                    if self._stores_lf(path, content):
+                        content = content.replace(b"\r\n", b"\n")
+                    blob = self._repository.create_blob(content)
+                    mode = FileMode(_mode(entry))
+                    self._index.add(pygit2.IndexEntry(str(path), blob, mode))
             tree = self._index.write_tree(self._repository)
             who = pygit2.Signature(_NAME, _ADDRESS, int(at.timestamp()), 0)
             commit = self._repository.create_commit(None, who, who, message, tree, [self._head.id])
@@ -194,6 +232,16 @@ class ForeignHead:
             except OSError as error:
                 raise LedgerError(f"{self._what}: {error}", hint=_LOCKED_HINT) from error
         return str(commit)
+
+
+def _has_crlf(content: bytes) -> bool:
+    return b"\r\n" in content
+
+
+def _ends_lines_with_crlf(content: bytes) -> bool:
+    """Whether it is a text in which each line ends with CR LF."""
+    n_lines = content.count(b"\n")
+    return bool(n_lines) and content.count(b"\r\n") == n_lines and b"\0" not in content
 
 
 def _check_branch(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:

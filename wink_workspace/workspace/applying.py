@@ -86,6 +86,7 @@ class Applied:
         conflicts: What was not merged, if conflict markers were asked for.
         left_out: Changed paths that are not applied: those that are part of a git repository or
             would complete one, and for a branch also ignored ones and what git cannot keep.
+        filtered: Those of ``left_out`` that a filter of git would convert, for a branch.
         patch: The patch, if one was asked for.
         branch: The branch's name, if one was asked for.
         commit: The id of the branch's commit.
@@ -98,6 +99,7 @@ class Applied:
     edited: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     left_out: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
     patch: str = ""
     branch: str = ""
     commit: str = ""
@@ -328,7 +330,7 @@ class SourceUpdate:
         changes = list(diff(self._store, merged.before, merged.after))
         commit = head.commit(changes, message=message, at=at)
         done = _applied(self._store, merged)
-        return replace(done, branch=name, commit=commit)
+        return replace(done, branch=name, commit=commit, filtered=_names(sorted(head.filtered)))
 
 
 class _OpenSource:
