@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,12 @@ def test_name_of_one_working_tree_does_not_count_for_another(tmp_path: Path) -> 
     storage = WorkspaceStorage(tmp_path / "state")
     with Workspace.create(other, storage=storage, config=config):
         assert not list((tmp_path / "state/git").glob("1-*"))
+
+
+def test_configuration_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    config = WorkspaceConfig(imported=ImportConfig(git_links={tmp_path: (tmp_path,)}))
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert pickle.loads(pickle.dumps(WorkspaceConfig())) == WorkspaceConfig()
 
 
 def test_plain_repository_and_one_with_links_inside_lead_nowhere(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Literal, cast
 
 from wink_workspace.errors import UsageError
@@ -76,7 +75,7 @@ class ImportConfig:
     most_files: int = 500_000
     git_depth: int = 50
     git_links: Mapping[Path, tuple[Path, ...]] = field(
-        default_factory=lambda: MappingProxyType({}), hash=False
+        default_factory=dict[Path, tuple[Path, ...]], hash=False
     )
 
     def __post_init__(self) -> None:
