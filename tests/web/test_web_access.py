@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
 import anyio
 import pytest
 from starlette.applications import Starlette
@@ -12,6 +21,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive
 
 from wink_workspace.clock import ManualClock
+from wink_workspace.http_server import WebServer, listen
 from wink_workspace.web.access import AccessGuard
 
 ADDRESS = "127.9.8.7:4321"
@@ -31,6 +41,24 @@ def guard(clock: ManualClock) -> AccessGuard:
     guard = AccessGuard(Starlette(routes=[Route("/", secret), Route("/x", secret)]), clock)
     guard.address = ADDRESS
     return guard
+
+
+@contextmanager
+def served(guard: AccessGuard) -> Generator[None]:
+    """Answer requests on a loopback port, which is then the guard's address."""
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        guard.address = ":".join(map(str, listening.getsockname()[:2]))
+        server = WebServer(guard, headers_timeout_s=10, closing_s=1, on_end=lambda: None)
+        ready = threading.Event()
+        server.when_ready = ready.set
+        thread = threading.Thread(target=anyio.run, args=(server.serve, [listening]))
+        thread.start()
+        assert ready.wait(20)
+        try:
+            yield
+        finally:
+            server.end()
+            thread.join()
 
 
 @pytest.fixture
@@ -278,6 +306,47 @@ def test_a_form_that_is_longer_or_slower_than_it_says_is_refused(
     assert anyio.run(answered, endless) == 413
     assert anyio.run(answered, slow) == 408
     assert anyio.run(answered, gone) == 400
+
+
+def test_a_cookie_works_only_for_the_user_who_opened_the_link(
+    guard: AccessGuard, browser: TestClient, tmp_path: Path
+) -> None:
+    """Each request comes over a connection of its own, by a process of root or of another user."""
+    cookie = browser.cookies["wink-workspace"]
+    code = (
+        "import encodings.idna, http.client, os, sys; os.getuid() or len(sys.argv) < 4 or os.setuid(int(sys.argv[3]));"
+        "c = http.client.HTTPConnection(sys.argv[1]); c.request('GET', sys.argv[2],"
+        " headers={'Cookie': os.environ['COOKIE']}); r = c.getresponse();"
+        "print(r.status, r.getheader('set-cookie', ''))"
+    )
+
+    def asked(path: str, cookie: str = "", *user: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", code, guard.address, path, *user],
+            env={"COOKIE": cookie}, cwd="/", capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        status, _, new = done.stdout.strip().partition(" ")
+        return int(status), new.partition(";")[0]
+
+    with served(guard):
+        status, mine = asked(guard.link().partition(guard.address)[2])
+        assert status == 303
+        assert asked("/x", mine)[0] == 200
+        assert asked("/x", f"wink-workspace={cookie}")[0] == 401, "it is of an unknown user"
+        if os.geteuid() == 0:
+            assert asked("/x", mine, "65534")[0] == 401
+
+
+def test_a_link_that_a_page_of_the_browser_opens_leads_on_without_a_redirect(
+    guard: AccessGuard, stranger: TestClient
+) -> None:
+    """After a redirect, the request would count as one of another site, without the cookie."""
+    opened = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert stranger.get("/x", headers=opened).status_code == 403
+    assert stranger.get(guard.link(), headers={**opened, "sec-fetch-mode": "no-cors"}).is_error
+    answer = stranger.get(guard.link(), headers=opened)
+    assert (answer.status_code, "url=/" in answer.text) == (200, True)
+    assert stranger.get("/x").text == "secret"
 
 
 def test_the_link_is_used_by_get_only(guard: AccessGuard, stranger: TestClient) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import url2pathname
 
 import pytest
 from browser import AXE, serious_findings
@@ -74,14 +75,17 @@ def site(tmp_path_factory: pytest.TempPathFactory, model: HeldModel) -> Iterator
         pytest.skip("chromium is not installed; scripts/setup installs it")
     root = tmp_path_factory.mktemp("site")
     storage, name = make_history(root)
-    command = [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write"]
+    command = [Path(sys.prefix, "bin", "wink-workspace"), "ui", "--write", "--open"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), "XDG_STATE_HOME": f"{root}/state"}
-    environment |= model.variables
+    environment |= model.variables | {"BROWSER": "echo %s"}  # it gets a file that leads to the link
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
-    link = process.stdout.readline().strip()
+    opened_page = process.stdout.readline().strip()
+    file = Path(url2pathname(opened_page.removeprefix("file://")))
+    assert file.stat().st_mode & 0o777 == 0o600
+    (address,) = re.findall(r"url=(http://[0-9.:]+)/", file.read_text())
     problems: list[str] = []
     requested: set[str] = set()
     try:
@@ -93,9 +97,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, model: HeldModel) -> Iterator
             page.on("console", lambda message: problems.append(message.text))
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("dialog", lambda dialog: problems.append(dialog.message))
+            page.goto(opened_page)
+            page.wait_for_url(f"{address}/")
             page.on("request", lambda request: requested.add(request.url))
-            page.goto(link)
-            address = link.partition("/?")[0]
             yield Site(storage, name, address, page, process, problems, requested, model)
             browser.close()
     finally:

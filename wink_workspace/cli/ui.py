@@ -6,6 +6,7 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,7 +50,7 @@ def ui(
 
     def show(link: Callable[[], str]) -> None:
         if open_browser:
-            webbrowser.open(link())
+            webbrowser.open(page_of(link()).as_uri())
         else:
             context.out.print(link(), markup=False, style="bold")
         context.err.print(
@@ -57,6 +58,15 @@ def ui(
         )
         if context.can_ask:
             threading.Thread(target=print_links, args=(link,), daemon=True).start()
+
+    def page_of(address: str) -> Path:
+        """A file that leads to the link: other users see the arguments of a browser."""
+        page = context.environment.state_dir / "ui.html"
+        page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        page.unlink(missing_ok=True)
+        page.touch(mode=0o600, exist_ok=False)
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
+        return page
 
     def continue_run(name: str, message: str) -> BackgroundRun:
         return BackgroundRun(name, message, context.environment.variables)

@@ -3,7 +3,8 @@
 Rule 1: ``Host`` is the address and port of the server, so that another name that leads to this
 address reaches nothing. An ``Origin``, where a browser sends one, is the server's own.
 Rule 2: the link has a token that works once and for one minute. It gives the browser a cookie that
-scripts cannot read, and that no request from another site carries.
+scripts cannot read, and that no request from another site carries. The cookie works only for
+processes of the user who opened the link.
 Rule 3: GET and HEAD are answered, without a body. POST is answered only by a server that may write:
 with its exact ``Origin``, from this machine, with a short form that has the token of its pages.
 Rule 4: every answer forbids scripts and requests other than the server's own, frames, and storage
@@ -13,16 +14,19 @@ in caches.
 from __future__ import annotations
 
 import hmac
+import html
 import ipaddress
 import secrets
+import sys
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
 
 import anyio
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wink_workspace.clock import Clock
@@ -69,7 +73,7 @@ class AccessGuard:
         self._clock = clock
         self._form_token = form_token
         self._start = start
-        self._session = secrets.token_urlsafe(32)
+        self._sessions: dict[str, int | None] = {}  # the user of each cookie
         self._token = secrets.token_urlsafe(32)
         self._token_until_s = 0.0
         self.address = ""
@@ -107,7 +111,11 @@ class AccessGuard:
             return _refusal(HTTPStatus.MISDIRECTED_REQUEST, "the Host header names another server")
         if headers.get("origin") not in (None, f"http://{self.address}"):
             return _refusal(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        opens_link = (
+            request.method == "GET" and request.url.path == "/" and "token" in request.query_params
+        )
+        is_own = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        if not is_own and not (opens_link and headers.get("sec-fetch-mode") == "navigate"):
             return _refusal(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
         if request.method == "POST" and self._form_token:
             refused = self._refused_form(request)
@@ -117,9 +125,11 @@ class AccessGuard:
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
         elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
-        if request.method == "GET" and request.url.path == "/" and "token" in request.query_params:
-            return self._signed_in(request.query_params["token"])
-        if not _equal(request.cookies.get(_COOKIE, ""), self._session):
+        if opens_link:
+            return self._signed_in(request, is_own=is_own)
+        cookie = request.cookies.get(_COOKIE, "")
+        users = [user for each, user in self._sessions.items() if _equal(cookie, each)]
+        if not users or _user_of(request) not in users:
             return _refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "Open the link that `wink-workspace ui` printed. It works once and for one minute; "
@@ -169,22 +179,55 @@ class AccessGuard:
         request.scope["form"] = form
         return None
 
-    def _signed_in(self, token: str) -> Response:
+    def _signed_in(self, request: Request, *, is_own: bool) -> Response:
         is_valid = self._clock.monotonic_s() < self._token_until_s
-        if not (_equal(token, self._token) and is_valid):
+        if not (_equal(request.query_params["token"], self._token) and is_valid):
             return _refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "This link was used before, or is older than one minute. Press Enter where "
                 "`wink-workspace ui` runs for a new one.",
             )
         self._token_until_s = 0.0
-        answer = RedirectResponse(self._start, HTTPStatus.SEE_OTHER)
-        answer.set_cookie(_COOKIE, self._session, path="/", httponly=True, samesite="strict")
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = _user_of(request)
+        answer: Response = RedirectResponse(self._start, HTTPStatus.SEE_OTHER)
+        if not is_own:  # a redirect would be a request from another site, without the cookie
+            page = f'<meta http-equiv="refresh" content="0; url={html.escape(self._start)}">'
+            answer = HTMLResponse(page)
+        answer.set_cookie(_COOKIE, session, path="/", httponly=True, samesite="strict")
         return answer
 
 
 def _equal(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode())
+
+
+def _user_of(request: Request) -> int | None:
+    """The user of the process at the other end of a connection of this machine.
+
+    ``None`` if the system does not list it [proc(5), ``/proc/net/tcp``].
+    """
+    server: tuple[str, int] | None = request.scope.get("server")
+    if request.client is None or server is None:
+        return None
+    ends = [_as_listed(*request.client), _as_listed(*server)]
+    try:
+        with Path("/proc/net/tcp").open(encoding="ascii") as connections:
+            for line in connections:
+                fields = line.split()
+                if fields[1:3] == ends:
+                    return int(fields[7])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _as_listed(host: str, port: int) -> str:
+    try:
+        number = int.from_bytes(ipaddress.IPv4Address(host).packed, sys.byteorder)
+    except ValueError:
+        return ""
+    return f"{number:08X}:{port:04X}"
 
 
 def _is_loopback(host: str) -> bool:
