@@ -78,6 +78,16 @@ def called(id_: object, name: str, arguments: dict[str, Any]) -> object:
             return {"content": "not a list"}
         case "fail":
             return {**answer("it is broken"), "isError": True}
+        case "values":
+            return {"content": [], "structuredContent": {"n": [{}] * 40_000}}
+        case "escaped":
+            return {"content": [], "structuredContent": {"n": ['\\"', *([[]] * 40_000)]}}
+        case "digits":
+            sys.stdout.write(
+                f'{{"jsonrpc": "2.0", "id": {json.dumps(id_)}, "result": {"7" * 4_301}}}'
+            )
+        case "table":
+            return answer('1,"a\\",[{\n' * 8_000 + "7" * 5_000)
         case "large":
             return answer("z" * 100_000)
         case "image":

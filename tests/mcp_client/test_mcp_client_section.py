@@ -129,6 +129,11 @@ def test_answer_is_text_within_limits(foreign: Foreign, kind: str, text: str) ->
     assert foreign.calls()(kind).text == text
 
 
+def test_commas_and_digits_in_a_text_are_not_counted_as_values(foreign: Foreign) -> None:
+    text = foreign.calls(received_bytes=320_000)("table").text
+    assert text == '1,"a\\",[{\n' * 8_000 + "7" * 5_000
+
+
 def test_request_of_a_server_is_refused(foreign: Foreign) -> None:
     assert '"error"' in foreign.calls()("ask").text
 
@@ -145,6 +150,9 @@ def test_request_of_a_server_is_refused(foreign: Foreign) -> None:
         ("die", "Connection closed"),
         ("endless", "it sent more than 1,000,000 bytes for one request"),
         ("asks", "it sent more than 100 requests of its own"),
+        ("values", "it sent more than 31,250 values for one request"),
+        ("escaped", "it sent more than 31,250 values for one request"),
+        ("digits", "it sent a number with more than 4,300 digits"),
     ],
 )
 def test_call_that_fails_after_it_was_sent_is_recorded_as_unknown(

@@ -22,7 +22,7 @@ class McpLimits:
         definition_bytes: Bytes of all definitions of tools, as JSON. A server with more is
             refused.
         received_bytes: Bytes that the server may send between the beginnings of two requests. The
-            connection ends above this.
+            connection ends above this, and above one value of JSON for 32 of these bytes.
 
     Raises:
         UsageError: If one is not positive.

@@ -8,6 +8,7 @@ server with a part of the environment of this process. A ``Budget`` counts what 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,11 +30,18 @@ _Received = SessionMessage | Exception
 _STDERR_BYTES: Final = 4_096
 _END_TIMEOUT_S: Final = 1.0
 _MOST_REQUESTS: Final = 100
+_BYTES_A_VALUE: Final = 32  # a limit of 8 MiB permits 262,144 values
+_MOST_DIGITS: Final = 4_300  # as many as Python converts
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (_MOST_DIGITS + 1))
+_LINE_END: Final = re.compile(rb"[\r\n]")
 
 
 @dataclass(slots=True)
 class Budget:
-    """Counts the bytes that a server sends, until ``reset``.
+    """Counts the bytes that a server sends, and the values of its JSON, until ``reset``.
+
+    Some megabytes of JSON can become gigabytes of small objects, or a number whose time grows with
+    the square of its digits. Nothing interrupts a parser, so neither may reach it.
 
     Attributes:
         limit_bytes: Most bytes.
@@ -45,10 +53,13 @@ class Budget:
     stderr: bytearray = field(default_factory=bytearray)
     _n_bytes: int = 0
     _n_requests: int = 0
+    _n_values: int = 0
+    _is_text: bool = False
+    _end: bytes = b""
 
     def reset(self) -> None:
         """Begin again, for another request."""
-        self._n_bytes = self._n_requests = 0
+        self._n_bytes = self._n_requests = self._n_values = 0
 
     def count_request(self) -> None:
         """Count a request of the server; raises ``McpServerError`` above 100."""
@@ -57,12 +68,38 @@ class Budget:
             self.problem = f"it sent more than {_MOST_REQUESTS} requests of its own"
             raise McpServerError(self.problem)
 
-    def spend(self, n_bytes: int) -> None:
-        """Count bytes that arrived; raises ``McpServerError`` above the limit."""
-        self._n_bytes += n_bytes
+    def spend(self, chunk: bytes) -> None:
+        """Count what arrived; raises ``McpServerError`` above a limit."""
+        self._n_bytes += len(chunk)
         if self._n_bytes > self.limit_bytes:
             self.problem = f"it sent more than {self.limit_bytes:,} bytes for one request"
+        for n, line in enumerate(_LINE_END.split(chunk)):
+            if n:
+                self._is_text, self._end = False, b""  # no text of JSON has a line end
+            self._count_values(line)
+        most_values = self.limit_bytes // _BYTES_A_VALUE
+        if self._n_values > most_values:
+            self.problem = f"it sent more than {most_values:,} values for one request"
+        if self.problem:
             raise McpServerError(self.problem)
+
+    def _count_values(self, line: bytes) -> None:
+        """Count the values in a part of a line; ``_end`` is what the next part continues."""
+        for n, part in enumerate(line.split(b'"')):
+            if n:
+                is_escaped = self._is_text and len(self._end) % 2
+                self._is_text ^= not is_escaped
+                self._n_values += not is_escaped
+                self._end = b""
+            whole = self._end + part
+            if self._is_text:
+                self._end = whole[len(whole.rstrip(b"\\")) :]
+                continue
+            self._n_values += sum(map(part.count, (b",", b"[", b"{")))
+            self._end = whole[len(whole.rstrip(b"0123456789")) :]
+            if _LONG_NUMBER.search(whole):
+                self.problem = f"it sent a number with more than {_MOST_DIGITS:,} digits"
+                return
 
 
 @asynccontextmanager
@@ -101,7 +138,7 @@ async def _read_lines(
     async with to_client:
         try:
             async for chunk in stdout:
-                budget.spend(len(chunk))
+                budget.spend(chunk)
                 pending += chunk
                 if b"\n" in chunk:
                     *lines, rest = bytes(pending).split(b"\n")
@@ -197,7 +234,7 @@ class _Counted(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
-            self._budget.spend(len(chunk))
+            self._budget.spend(chunk)
             yield chunk
 
     async def aclose(self) -> None:
