@@ -84,12 +84,12 @@ def test_listed_input_has_what_a_call_needs_and_its_check_keeps_the_rest() -> No
         "properties": {
             "title": {"type": "string", "description": "The title."},
             "default": {"type": "string"},
-            "n": {"type": "integer", "minimum": 1, "default": 2},
+            "n": {"type": "integer", "default": 2},
             "of": {"type": "object", "additionalProperties": {"type": "string"}},
             "either": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
         },
     }
-    for wrong in ({"title": ""}, {"title": "a", "other": 1}):
+    for wrong in ({"title": ""}, {"title": "a", "n": 0}, {"title": "a", "other": 1}):
         with pytest.raises(ParseError):
             serde.parse(Order, wrong)
 

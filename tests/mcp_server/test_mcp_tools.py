@@ -22,7 +22,10 @@ from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.mcp_server.catalog import Catalog
 from wink_workspace.mcp_server.hosting import Answer, HostedWorkspace, WorkspaceProvider
+from wink_workspace.mcp_server.wire import mcp_tool
 from wink_workspace.prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolResult
+from wink_workspace.runtime import MOST_TEXT_CHARS
+from wink_workspace.sections import PlanningToolsSection, PodmanSandboxSection
 from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.workspace import Workspace
 
@@ -94,9 +97,10 @@ def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) ->
             for tool in tools.values():
                 jsonschema.Draft202012Validator.check_schema(tool.input_schema)
                 assert tool.description
-                assert ("\n\nExamples:\n- " in tool.description) == (
-                    "workspace" not in tool.name and "branch" not in tool.name
-                )
+            with_example = {"apply_patch", "edit_file", "planning_setup_plan"}
+            assert {
+                name for name, tool in tools.items() if "\n\nExample: {" in str(tool.description)
+            } == with_example
 
     run(test)
 
@@ -541,6 +545,28 @@ def test_closed_workspace_refuses_calls_and_may_be_closed_twice(harness: Harness
     first.result(WATCHDOG_S)
     with pytest.raises(UsageError, match="is closed"):
         hosted.call("ls", {}, cancellation=Cancellation())
+
+
+def test_tools_and_instructions_together_are_small_enough_for_every_client() -> None:
+    """Claude Code cuts instructions after 2 KB, and every byte costs tokens in each conversation."""
+    sections = (PodmanSandboxSection(), PlanningToolsSection())
+    for catalog in (Catalog(operations=True), Catalog(sections, operations=True)):
+        tools = [mcp_tool(each, structured=False) for each in catalog.tools]
+        n_bytes = sum(
+            len(each.model_dump_json(by_alias=True, exclude_none=True).encode()) for each in tools
+        )
+        assert len(catalog.instructions) <= 2_000
+        assert n_bytes + len(catalog.instructions.encode()) <= 14_000
+        sizes = {each.name: (each.meta or {}).get("anthropic/maxResultSizeChars") for each in tools}
+        assert sizes["read_file"] > MOST_TEXT_CHARS
+        assert sizes["rm"] is None
+
+
+def test_long_text_of_a_section_without_summary_is_cut(harness: Harness) -> None:
+    long = MarkdownSection[None](title="Long", template="x" * 3_000)
+    text = Catalog((long,)).instructions
+    assert (len(text), text[-1]) == (2_000, "…")
+    assert "private copy" in text
 
 
 def test_instructions_are_the_text_of_the_sections(harness: Harness) -> None:

@@ -70,10 +70,15 @@ class Catalog:
             resources={t: Binding[Any](t, _refuse_resource) for t in required}
         ).render()
 
-    @property
+    @cached_property
     def instructions(self) -> str:
-        """The text of all sections, for the model."""
-        return self._rendered.text
+        """The introduction and the summaries of the sections, or their text if they have none.
+
+        At most 2,000 characters: clients cut the rest [Claude Code, 2 KB].
+        """
+        texts = (each.summary_text(None) or each.body(None) for each in self.sections)
+        text = "\n\n".join(each.strip() for each in (self._introduction, *texts))
+        return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1].rstrip()}…"
 
     @cached_property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
@@ -106,6 +111,7 @@ def _introduction(*, operations: bool, in_place: bool) -> str:
     return " ".join(sentences)
 
 
+_MOST_CHARS: Final = 2_000
 _ATOMIC: Final = "Each call happens fully or leaves no trace."
 _COPY: Final = f"""\
 These tools work in a workspace, which is a private copy of a directory. {_ATOMIC} Use only these

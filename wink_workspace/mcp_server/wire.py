@@ -6,8 +6,10 @@ structured result is always an object, as the protocol's versions with sessions 
 whose schema is not an object is the member ``result`` of one.
 Rule 2: hints are the tool's annotations. A client assumes the worst for a missing hint, so a
 hint of the worst is left out.
-Rule 3: an input schema has what a model needs to write a call. Every word of it costs each user
-tokens in each conversation. The check of a call keeps the rest, and its errors say what is wrong.
+Rule 3: a definition has what a model needs to write a call: a schema without limits, and the first
+example if its arguments are more than a word. Every byte of it costs each user tokens in each
+conversation. The check of a call keeps the rest, and its errors say what is wrong. Claude Code
+shows a result whole up to the size that its tool declares.
 Rule 4: text that UTF-8 cannot encode, such as undecodable file names, is sent with escapes.
 ``server`` does this for all results and errors.
 """
@@ -33,14 +35,25 @@ from mcp_types import Tool as McpTool
 
 from wink_workspace import serde
 from wink_workspace.prompt import Prompt, Tool
+from wink_workspace.runtime import MOST_TEXT_CHARS
 from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
 from .hosting import Answer
 
 __all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_prompt"]
 
-_LENGTHS: Final = ("maxLength", "minLength", "maxItems", "minItems")
+_LIMITS: Final = (
+    *("maxLength", "minLength", "maxItems", "minItems"),
+    *("exclusiveMinimum", "maximum", "minimum"),
+)
 """Limits that a call rarely meets."""
+_SHORT_EXAMPLE: Final = 90
+_LONG_RESULTS: Final = frozenset(
+    {"compare_branches", "evaluate_python", "grep", "read_file", "service_logs", "shell_execute",
+     "workspace_diff", "workspace_log"}
+)  # fmt: skip
+_META: Final = {"anthropic/maxResultSizeChars": MOST_TEXT_CHARS + 10_000}
+"""For Claude Code; a result also has some words about what is missing."""
 
 
 def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
@@ -48,11 +61,20 @@ def mcp_tool(tool: Tool[Any, Any], *, structured: bool) -> McpTool:
     schema = _output(tool.result_type)[1] if structured else None
     return McpTool(
         name=tool.name,
-        description=tool.provider_description,
+        description=_described(tool),
         input_schema=_brief(_without_classes(serde.schema(tool.params_type))),
         output_schema=schema,
         annotations=_hints(tool),
+        _meta=_META if tool.name in _LONG_RESULTS else None,
     )
+
+
+def _described(tool: Tool[Any, Any]) -> str:
+    """The description of *tool*, with its first example if its arguments are worth it."""
+    arguments = tool.examples[0].arguments if tool.examples else ""
+    if len(arguments) < _SHORT_EXAMPLE:
+        return tool.description
+    return f"{tool.description}\n\nExample: {arguments}"
 
 
 def _hints(tool: Tool[Any, Any]) -> ToolAnnotations:
@@ -68,13 +90,13 @@ def _hints(tool: Tool[Any, Any]) -> ToolAnnotations:
 
 
 def _brief(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """*schema* without limits of length, closed objects, and empty defaults (rule 3)."""
+    """*schema* without limits, closed objects, and empty defaults (rule 3)."""
     match schema:
         case {"anyOf": [given, {"type": "null"}], "default": None}:
             own = cast("dict[str, Any]", given)
             return _brief({**own, **_without(schema, "anyOf", "default")})
         case _:
-            brief = _without(schema, *_LENGTHS)
+            brief = _without(schema, *_LIMITS)
     if brief.get("additionalProperties") is False:
         del brief["additionalProperties"]
     if not brief.get("default", True):

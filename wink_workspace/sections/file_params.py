@@ -52,7 +52,7 @@ class ListParams:
 
     path_params: ClassVar[tuple[str, ...]] = ("path",)
 
-    path: str = field(default=".", metadata=_path("The directory to list; the root by default."))
+    path: str = field(default=".", metadata=_path("The directory to list."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class GlobParams:
             "`?`, `[abc]` and `{a,b}` are supported, too."
         }
     )
-    path: str = field(default=".", metadata=_path("The directory to search; the root by default."))
+    path: str = field(default=".", metadata=_path("The directory to search."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,7 @@ class GrepParams:
             "min_length": 1,
         }
     )
-    path: str = field(
-        default=".", metadata=_path("The file or directory to search; the root by default.")
-    )
+    path: str = field(default=".", metadata=_path("The file or directory to search."))
     glob: str | None = field(
         default=None,
         metadata={"description": "Search only files whose name or path matches, such as `*.py`."},

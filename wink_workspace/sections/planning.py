@@ -60,6 +60,11 @@ class PlanningStrategy(StrEnum):
     GOAL_DECOMPOSE_ROUTE_SYNTHESISE = "goal_decompose_route_synthesise"
 
 
+_SUMMARY: Final = """\
+Keep a plan if the work takes more than a few steps: `{p}planning_setup_plan`. Set a step to \
+`in_progress` when you start it, and to `done` after you checked its result."""
+
+
 class PlanningToolsSection(MarkdownSection[None]):
     """A plan of numbered steps that the model sets up, extends, updates and reads.
 
@@ -83,6 +88,7 @@ class PlanningToolsSection(MarkdownSection[None]):
         **options: Unpack[SectionOptions[None]],
     ) -> None:
         options["key"] = options.get("key") or f"{prefix}planning"
+        options["summary"] = options.get("summary") or _SUMMARY.format(p=prefix)
         super().__init__(
             title,
             _GUIDANCE.format(p=prefix, mindset=_MINDSETS[strategy]),

@@ -12,7 +12,7 @@ from .file_operations import file_tools
 from .file_results import FileToolLimits
 from .sandbox import CommandLimits, SandboxSection, command_tools
 from .services import service_tools
-from .vfs import file_guidance
+from .vfs import FILE_SUMMARY, file_guidance
 
 __all__ = ["PodmanSandboxSection"]
 
@@ -79,6 +79,16 @@ class PodmanSandboxSection(SandboxSection):
             )
             guidance = f"{guidance}\n{file_text}"
             tools = (*file_tools(prefix=prefix, limits=limits), *tools)
+        summary = _SUMMARY.format(
+            p=prefix,
+            network=_network_guidance(known),
+            nonzero=_UNDOES if rollback_on_nonzero_exit else _KEEPS,
+        )
+        if services:
+            summary += f" `{prefix}start_service` starts what outlives its call."
+        if files:
+            summary += "\n\n" + FILE_SUMMARY.format(p=prefix)
+        options["summary"] = options.get("summary") or summary
         super().__init__(config, guidance, tools=tools, title=title, **options)
 
 
@@ -132,6 +142,11 @@ calls reach its port on 127.0.0.1. A service sees the present files, but can cha
 directories that it declares. Starting and stopping is not undone when a call fails. At most
 {n_services} services run at a time.{known}
 """
+
+_SUMMARY: Final = """\
+`{p}shell_execute` and `{p}evaluate_python` run in a container with the same files, at \
+`/workspace`; each call is a new shell or interpreter, without questions. {network} Only the \
+workspace is kept; processes end with their command. {nonzero}"""
 
 _GUIDANCE: Final = """\
 Commands run in a separate container, with the same files as the file tools. The root of the

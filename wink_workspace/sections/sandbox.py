@@ -51,7 +51,7 @@ __all__ = [
 P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
 S = TypeVar("S", bound="ShellExecuteParams")
 
-_TIMEOUT: Final = "Time limit in seconds, after which it is killed with all its processes."
+_TIMEOUT: Final = "Time limit in seconds."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,7 @@ class ShellExecuteParams:
             "min_length": 1,
         }
     )
-    cwd: str = field(
-        default=".", metadata={"description": "The working directory; the root by default."}
-    )
+    cwd: str = field(default=".", metadata={"description": "The working directory."})
     env: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}),
         metadata={"description": "Environment variables for this command only."},
@@ -87,15 +85,15 @@ class ServiceShellParams(ShellExecuteParams):
     tty: bool = field(
         default=False,
         metadata={
-            "description": "Run it in a terminal of 80 columns, for programs that need one. It has "
-            "no input, and all output is in stdout."
+            "description": "Run it in a terminal of 80 columns without input; all output is in "
+            "stdout."
         },
     )
     background: bool = field(
         default=False,
         metadata={
-            "description": "Do not wait for it: it runs as a service, with a name of the form "
-            "background-1, and may only read the workspace."
+            "description": "Do not wait for it: it runs as a service named background-1 and so on, "
+            "which can only read the workspace."
         },
     )
 

@@ -74,9 +74,7 @@ class StartServiceParams:
             "max_length": 16,
         },
     )
-    cwd: str = field(
-        default=".", metadata={"description": "The working directory; the root by default."}
-    )
+    cwd: str = field(default=".", metadata={"description": "The working directory."})
 
 
 @dataclass(frozen=True, slots=True)

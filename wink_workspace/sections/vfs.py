@@ -17,7 +17,7 @@ from wink_workspace.resources import Binding
 from .file_operations import file_tools
 from .file_results import FileToolLimits
 
-__all__ = ["VfsToolsSection", "file_guidance"]
+__all__ = ["FILE_SUMMARY", "VfsToolsSection", "file_guidance"]
 
 
 def _new_files(_: object) -> Filesystem:
@@ -28,6 +28,14 @@ def _new_files(_: object) -> Filesystem:
 
 # One object, so that two sections without files of their own share the same files.
 _NEW_FILES: Final = Binding(Filesystem, _new_files)
+
+
+FILE_SUMMARY: Final = """\
+Paths are relative to one root: `src/main.py`. Find with `{p}grep`, `{p}glob` and `{p}ls`; read \
+with `{p}read_file` (the line numbers are not part of the file); change with `{p}edit_file` (one \
+place), `{p}apply_patch` (several), `{p}write_file` (new or whole files), `{p}mv` and `{p}rm`. \
+Read an existing file before you change it, and again if it changed since. A call that fails \
+changes nothing: read the error, correct the call, and continue."""
 
 
 class VfsToolsSection(MarkdownSection[None]):
@@ -60,6 +68,7 @@ class VfsToolsSection(MarkdownSection[None]):
         policies = options.get("policies")
         options["policies"] = (ReadBeforeWritePolicy(),) if policies is None else policies
         options["key"] = options.get("key") or f"{prefix}files"
+        options["summary"] = options.get("summary") or FILE_SUMMARY.format(p=prefix)
         files = _NEW_FILES if filesystem is None else filesystem
         options["resources"] = {Filesystem: files, **(options.get("resources") or {})}
         super().__init__(
