@@ -51,7 +51,7 @@ class WinkWorkspace:
         self._call("read_file", file_path=FILE)
 
     def path(self, name: str) -> Path:
-        return self.workspace._folder.files / name
+        return self.workspace.files_path / name
 
     def write(self, text: str) -> float:
         return timed(lambda: self._succeed("write_file", file_path=FILE, content=text))

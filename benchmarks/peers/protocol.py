@@ -134,7 +134,11 @@ class _Server:
 
     def _write(self) -> float:
         self.n_writes += 1
-        return self.peer.write(f"written {self.n_writes}\n")
+        text = f"written {self.n_writes}\n"
+        seconds = self.peer.write(text)
+        if self._content() != text:
+            raise RuntimeError(f"{self.peer.path(FILE)} has not what the tool wrote")
+        return seconds
 
     def _content(self, name: str = FILE) -> str:
         path = self.peer.path(name)
