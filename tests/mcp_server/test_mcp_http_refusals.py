@@ -168,18 +168,13 @@ def test_request_outside_of_a_session_is_refused(client: RawClient) -> None:
     assert client.send(method="DELETE", Mcp_Session_Id="0" * 32).status == 404
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "1999-01-01", "x"])
-def test_version_without_sessions_is_refused_with_those_that_have_them(
-    client: RawClient, version: str
-) -> None:
+@pytest.mark.parametrize("version", ["1999-01-01", "x"])
+def test_unknown_version_is_refused(client: RawClient, version: str) -> None:
     response = client.send(WRITE, MCP_Protocol_Version=version)
     assert response.status == 400
-    message = response.message()
-    assert message["id"] == 7
-    assert message["error"]["code"] == -32022
-    assert "2025-11-25" in message["error"]["data"]["supported"]
-    assert client.send(b"{", MCP_Protocol_Version=version).message()["id"] is None
-    assert client.send(b"[1]", MCP_Protocol_Version=version).message()["id"] is None
+    assert response.message()["id"] == 7
+    for body in (b"{", b"[1]"):
+        assert client.send(body, MCP_Protocol_Version=version).message()["id"] is None
 
 
 def test_oversized_request_is_refused_before_and_after_it_was_sent(client: RawClient) -> None:

@@ -77,6 +77,28 @@ def test_ten_concurrent_clients_are_isolated_and_leave_nothing(harness: Harness)
     assert "Traceback" not in server.stderr
 
 
+def test_requests_without_sessions_share_one_workspace_that_no_session_sees(
+    harness: Harness,
+) -> None:
+    """Versions from 2026-07-28 on have no sessions, so each request comes alone."""
+
+    async def test(server: HttpServer) -> None:
+        for n, mode in enumerate(("2026-07-28", "auto", "legacy")):
+            async with http_client(server.url, mode=mode) as client:
+                listed = text_of(await client.call_tool("ls", {}))
+                assert ("shared.txt" in listed) is (n == 1)
+                given = {"file_path": "shared.txt", "content": mode}
+                if n == 1:
+                    await client.call_tool("read_file", {"file_path": "shared.txt"})
+                written = await client.call_tool("write_file", given)
+                assert not written.is_error, text_of(written)
+
+    with harness.over_http("--temporary") as server:
+        run(lambda: test(server))
+        assert server.end() == 0
+    assert harness.workspaces() == []
+
+
 def test_clients_that_are_connected_when_the_server_ends_leave_nothing(harness: Harness) -> None:
     (harness.root / "tmp").mkdir()
 
@@ -142,7 +164,9 @@ def test_workspace_that_closes_while_the_server_closes_another_is_left_alone() -
     async def end() -> None:
         for name, connection in connections.items():
             session = SimpleNamespace(_connection=connection)
-            hosted = workspaces.of(SimpleNamespace(session=session))
+            hosted = workspaces.of(
+                SimpleNamespace(session=session, request=SimpleNamespace(headers={}))
+            )
             hosted._submit(calls[name].wait)
         ending = asyncio.create_task(connections["second"].exit_stack.aclose())
         await asyncio.sleep(0)
@@ -181,7 +205,11 @@ def test_workspaces_are_closed_although_one_of_them_raises_an_error_of_the_syste
     async def end() -> None:
         for _ in range(3):
             session = SimpleNamespace(_connection=Connection())
-            await asyncio.wrap_future(workspaces.of(SimpleNamespace(session=session)).open())
+            await asyncio.wrap_future(
+                workspaces.of(
+                    SimpleNamespace(session=session, request=SimpleNamespace(headers={}))
+                ).open()
+            )
         await workspaces.close()
 
     asyncio.run(end())

@@ -1,5 +1,8 @@
 """Serve many clients over HTTP; each session has its own workspace.
 
+Versions of the protocol from 2026-07-28 on have no sessions. All their requests work in one more
+workspace, which is opened when it is first needed and closed when the server stops.
+
 Rule 1: the server needs a token unless it listens on loopback only.
 Rule 2: a session's workspace is opened when it is first needed. It is closed when the client ends
 the session, when the session was idle for too long, or when the server stops. The server ends
@@ -23,6 +26,7 @@ from typing import Any, Final
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from wink_workspace.errors import UsageError
 from wink_workspace.http_server import WebServer, listen
@@ -215,7 +219,7 @@ def _make_web_server(
 
 
 class _SessionWorkspaces:
-    """One workspace for each session, closed when the session ends."""
+    """One workspace for each session, closed when the session ends, and one without a session."""
 
     def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
         self._provider = provider
@@ -224,6 +228,10 @@ class _SessionWorkspaces:
 
     def of(self, context: Any) -> HostedWorkspace:
         """The workspace of the session of *context*; created when a new session first needs it."""
+        if context.request.headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+            if None not in self._hosted:
+                self._hosted[None] = HostedWorkspace(self._provider, self._catalog)
+            return self._hosted[None]
         # The library gives handlers no public object that lives as long as the session.
         connection = context.session._connection  # noqa: SLF001 - see above
         hosted = self._hosted.get(connection)

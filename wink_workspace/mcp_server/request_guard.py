@@ -13,7 +13,6 @@ The checks, in order, and the status of each refusal::
     a body that does not arrive       408
     a body that ends too early        no answer: the client disconnected
     a message with too many values    413
-    a version without sessions        400, with the versions that have them
     an id that is in use              400
 
 Rule 1: the application behind the guard sees a request only after all of its body arrived.
@@ -36,8 +35,7 @@ from typing import Any, Final, cast
 
 import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY
-from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import INVALID_REQUEST
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -151,10 +149,6 @@ class RequestGuard:
             await _refuse(refusal, None)(scope, receive, send)
             return
         request_id = _id_of(body)
-        refusal = _unserved_version(request)
-        if refusal is not None:
-            await _refuse(refusal, request_id)(scope, receive, send)
-            return
         await self._pass_on(body, request_id, request, send)
 
     async def _pass_on(
@@ -269,19 +263,6 @@ class RequestGuard:
         return _Refusal(
             HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time", {"Connection": "close"}
         )
-
-
-def _unserved_version(request: Request) -> _Refusal | None:
-    """Refuse protocol versions without sessions: a workspace belongs to a session."""
-    version = request.headers.get("mcp-protocol-version")
-    if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return None
-    return _Refusal(
-        HTTPStatus.BAD_REQUEST,
-        "this server needs sessions; begin one with an initialize request",
-        code=UNSUPPORTED_PROTOCOL_VERSION,
-        data={"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version},
-    )
 
 
 def _refuse(refusal: _Refusal, request_id: object) -> JSONResponse:
