@@ -66,10 +66,15 @@ class HttpFailure:
 
 @dataclass(frozen=True)
 class DroppedTurn:
-    """A turn whose connection closes after *n_events*."""
+    """A turn whose connection closes after *n_events*.
+
+    With *ends*, the stream of HTTP ends properly, as if a proxy had closed the connection. The
+    last event that the API defines is missing then. A negative *n_events* counts from the end.
+    """
 
     turn: Turn
     n_events: int = 3
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,6 +193,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self._chunk(wire.framed(name, data))
             if isinstance(step, Turn):
                 self._chunk(wire.end)
+            if isinstance(step, Turn) or (isinstance(step, DroppedTurn) and step.ends):
                 self.wfile.write(b"0\r\n\r\n")
                 return
             if isinstance(step, HangingTurn):

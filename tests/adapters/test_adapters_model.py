@@ -335,6 +335,37 @@ def test_a_connection_dropped_mid_stream_is_retried_and_the_partial_turn_discard
     assert len(run.waits_s) == 1
 
 
+@each_api
+@pytest.mark.parametrize("turn", [Turn("I will now edit."), calling("a")], ids=["text", "call"])
+def test_a_stream_that_ends_before_its_last_event_is_retried_and_is_never_the_answer(
+    new_run: AdapterRuns, model: str, turn: Turn
+) -> None:
+    run = new_run(
+        model, *(DroppedTurn(turn, n, ends=True) for n in (1, 2, 3, 4)), Turn("Done."),
+        retries=RetryLimits(max_attempts=9),
+    )  # fmt: skip
+    assert run.evaluate() == "Done."
+    assert len(run.waits_s) == 4
+    assert run.session[Note].all() == (), "no call of a partial turn runs"
+
+
+@each_api
+def test_a_stream_that_never_gets_to_its_last_event_ends_the_run(
+    new_run: AdapterRuns, model: str
+) -> None:
+    cut = DroppedTurn(Turn("I will now edit."), ends=True)
+    error = new_run(model, *[cut] * 6).failure()
+    assert "6 times" in str(error)
+    assert "ended before" in str(error) or "without a `finish_reason`" in str(error)
+
+
+@each_api
+def test_an_empty_answer_is_retried(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, Turn(), Turn(" "), Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert len(run.waits_s) == 2
+
+
 OVERFLOWS = {
     ANTHROPIC: HttpFailure(400, "invalid_request_error", "prompt is too long: 250000 tokens"),
     "openai:gpt-5": HttpFailure(

@@ -155,11 +155,12 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         return load_response(text)
 
     def _attempt(self, request: ModelRequest) -> ModelResponse | Failure:
-        """Make one request; convert an exception of a library to a ``Failure``."""
-        from .failures import classify_error
+        """Make one request; convert a library's exception or a cut answer to a ``Failure``."""
+        from .failures import classify_error, incomplete_answer
 
         try:
-            return self._request(request)
+            response = self._request(request)
+            return incomplete_answer(response, self.model_name) or response
         except PromptEvaluationError:
             raise
         except Exception as error:  # noqa: BLE001 - libraries may raise anything, with keys in it

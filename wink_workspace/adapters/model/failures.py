@@ -6,14 +6,35 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic_ai import exceptions
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from .retrying import Failure
 
-__all__ = ["classify_error"]
+__all__ = ["classify_error", "incomplete_answer"]
 
 _MAX_MESSAGE_CHARS = 500
 
 _TRY_LATER = "Try again later; the work so far is kept."
+
+
+def incomplete_answer(response: ModelResponse, model: str) -> Failure | None:
+    """Return the ``Failure`` for a *response* that is cut or empty; ``None`` if it is complete.
+
+    A proxy may end a stream properly before the last event, which has the reason for the end.
+    """
+    reason = response.finish_reason or (response.provider_details or {}).get("finish_reason")
+    has_content = any(
+        isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and part.content.strip())
+        for part in response.parts
+    )
+    if reason and (has_content or reason in ("content_filter", "length")):
+        return None
+    what = (
+        f"the answer of {model} is empty"
+        if reason
+        else f"the answer of {model} ended before its last event"
+    )
+    return Failure(what, _TRY_LATER, phase="response", is_transient=True)
 
 
 def classify_error(error: Exception, model: str, redact: Callable[[str], str]) -> Failure:

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model, parse_model_id
+from pydantic_ai.profiles import merge_profile
+from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers import Provider, infer_provider
 
 from wink_workspace.environment import Environment
@@ -17,6 +19,7 @@ from wink_workspace.errors import UsageError
 
 __all__ = ["resolve_model"]
 
+_COMPLETE_STREAMS = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
 _OPENAI = ("openai", "openai-chat", "openai-responses")
 
 
@@ -34,7 +37,7 @@ def resolve_model(name: str, environment: Environment) -> Model:
             hint="Write provider:model, such as anthropic:NAME.",
         )
     try:
-        return infer_model(name, lambda provider_name: _provider(provider_name, environment))
+        found = infer_model(name, lambda provider_name: _provider(provider_name, environment))
     except UsageError:  # it is also a ValueError
         raise
     except UserError as error:
@@ -47,6 +50,10 @@ def resolve_model(name: str, environment: Environment) -> Model:
             f"cannot use the model {name!r}: {_first_line(error)}",
             hint="Check the provider's name and that its library is installed.",
         ) from None
+    # Without this, the library takes a stream that was cut for a complete answer.
+    if provider != "snowflake":  # it sends no last event for some models
+        found.profile = merge_profile(found.profile, _COMPLETE_STREAMS)
+    return found
 
 
 def _provider(name: str, environment: Environment) -> Provider[Any]:
