@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +14,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from cli_user import CliUser
+from cli_user import RUNNER, CliUser
 from fake_sandbox import FakeBackend, registered
 from model_server import Turn
 
+import wink_workspace.cli
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import SANDBOXES, SandboxImage, SandboxImages
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -114,6 +117,34 @@ def test_linked_working_tree_has_its_history_after_one_confirmation(
     assert len(list(copies.glob("1-*"))) == 1
     user("trust", tree, "--revoke")
     user("trust", tree, fails=1)
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(asked: CliUser) -> None:
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"y\n")
+    command = [sys.executable, "-c", RUNNER, "trust", str(asked.source)]
+    with subprocess.Popen(command, stdin=terminal, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        shown = ""
+        while not shown.endswith("Confirm this? [y/N]:"):
+            piece = process.stderr.read(1)
+            assert piece, shown
+            shown += piece
+        os.write(keyboard, b"n\n")
+        assert "not confirmed" in process.stderr.read()
+    assert process.returncode == 1
+    os.close(keyboard)
+    os.close(terminal)
+
+
+def test_every_question_is_asked_where_what_was_typed_before_is_discarded() -> None:
+    package = Path(wink_workspace.cli.__file__).parent.parent
+    asking = [
+        path.name
+        for path in package.rglob("*.py")
+        if re.search(r"typer\.(prompt|confirm)\(|(?<!\w)input\(|console\.input", path.read_text())
+    ]
+    assert asking == ["questions.py"]
 
 
 def test_run_without_a_terminal_denies_and_names_line_and_command(

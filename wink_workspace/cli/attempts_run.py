@@ -18,12 +18,12 @@ from wink_workspace.errors import UsageError, WinkError
 from .attempts import find_run, keep_attempt, print_run, run_fields
 from .attempts_options import KeepMode, ResumeOptions, RunningOptions, StartOptions
 from .attempts_stored import AttemptsWork, StoredRun
-from .choosing import ask_line
 from .context import CommandContext, print_json
 from .display import print_diff, printable
 from .live_area import plain_lines
 from .output_file import check_output_file, write_patch
 from .project import for_place, for_workspace
+from .questions import ask_line
 from .run_limits import RunLimits
 from .run_place import check_branch, workspace_for_run
 

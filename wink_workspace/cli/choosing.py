@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -19,11 +18,12 @@ from wink_workspace.errors import UsageError
 from .context import CommandContext
 from .display import diff_line, printable
 from .preview import change_line
+from .questions import ask_line
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import ChangeSet, FileHunks, Hunk, Selection
 
-__all__ = ["NextStep", "ask_line", "ask_next_step", "choose", "choose_parts"]
+__all__ = ["NextStep", "ask_next_step", "choose", "choose_parts"]
 
 
 class _Answer(StrEnum):
@@ -232,8 +232,3 @@ class _Choosing:
         edited = self._edit(text + _EDIT_HELP)
         lines = edited.splitlines(keepends=True)
         return b"".join(line for line in lines if not line.startswith(b"#"))
-
-
-def ask_line(question: str) -> str:
-    """The line that the user types after *question*, on standard error; ``Abort`` on Ctrl-C."""
-    return str(typer.prompt(question, default="", show_default=False, prompt_suffix="", err=True))

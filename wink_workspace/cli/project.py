@@ -74,8 +74,10 @@ def for_project(
     loaded = load_settings(source, context.environment, given)
     if asks and loaded.denied and context.can_ask and not context.environment.is_ci:
         assert loaded.file is not None  # noqa: S101 - it has the requests
+        from .questions import ask_yes_no
+
         _print_requests(context, loaded.file, loaded.denied)
-        if typer.confirm("Apply these settings, now and later?", err=True):
+        if ask_yes_no("Apply these settings, now and later?"):
             _confirm(context, loaded)
             loaded = load_settings(source, context.environment, given)
     if summary := loaded.summary():
@@ -217,7 +219,9 @@ def trust(
             text = f"git of {source} uses {each}; commands would see its newest commits"
             context.err.print(printable(text), markup=False)
         if not is_confirmed and context.can_ask and not context.environment.is_ci:
-            is_confirmed = typer.confirm("Confirm this?", err=True)
+            from .questions import ask_yes_no
+
+            is_confirmed = ask_yes_no("Confirm this?")
     if is_confirmed and loaded.denied:
         _confirm(context, loaded)
     if is_confirmed and outside:
