@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PromptResponseProtocol,
         ProviderAdapterProtocol,
         RenderedPromptProtocol,
+        SectionProtocol,
         ToolContext,
     )
     from .disclosure import SetVisibility, VisibilityOverrides
@@ -99,6 +100,7 @@ __all__ = [
     "SectionNode",
     "SectionOptions",
     "SectionOverride",
+    "SectionProtocol",
     "SectionVisibility",
     "SequentialDependencyPolicy",
     "SetVisibility",

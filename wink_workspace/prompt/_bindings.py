@@ -21,6 +21,7 @@ from wink_workspace.resources import (
     ResourceRegistry,
     Scope,
     ToolResources,
+    TypeOf,
 )
 
 __all__ = ["PromptResources", "checked_resources", "joined_resources"]
@@ -78,11 +79,11 @@ class PromptResources:
             type_ for type_, binding in self._bindings.items() if binding.scope is Scope.SINGLETON
         )
 
-    def get(self, type_: type[T]) -> T:
+    def get(self, type_: TypeOf[T]) -> T:
         """The resource bound to *type_*; see ``ResourceContext.get``."""
         return self.opened.get(type_)
 
-    def get_optional(self, type_: type[T]) -> T | None:
+    def get_optional(self, type_: TypeOf[T]) -> T | None:
         """The resource bound to *type_*, or None."""
         return self.opened.get_optional(type_)
 
@@ -193,4 +194,4 @@ def _problem(type_: object, value: object) -> str | None:
 def _binding(type_: type[Any], value: object) -> Binding[Any]:
     if isinstance(value, Binding):
         return cast("Binding[Any]", value)
-    return Binding[Any].instance(type_, value)
+    return Binding.instance(type_, value)

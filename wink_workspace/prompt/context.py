@@ -25,6 +25,7 @@ __all__ = [
     "PromptResponseProtocol",
     "ProviderAdapterProtocol",
     "RenderedPromptProtocol",
+    "SectionProtocol",
     "ToolContext",
 ]
 
@@ -59,6 +60,30 @@ class RenderedPromptProtocol(Protocol):
         ...
 
 
+class SectionProtocol(Protocol):
+    """What a handler may use of a ``Section``."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the section among its siblings."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        ...
+
+    @property
+    def template(self) -> str | None:
+        """The body with its placeholders; None if the body is not a template."""
+        ...
+
+    @property
+    def children(self) -> tuple[SectionProtocol, ...]:
+        """The sections below this one."""
+        ...
+
+
 class PromptProtocol(Protocol):
     """What a handler may use of a ``Prompt``."""
 
@@ -75,6 +100,11 @@ class PromptProtocol(Protocol):
     @property
     def name(self) -> str:
         """The name of the prompt for users and in records."""
+        ...
+
+    @property
+    def sections(self) -> tuple[SectionProtocol, ...]:
+        """The top-level sections."""
         ...
 
     def bind(self, *params: object, resources: Mapping[type[Any], object] | None = None) -> Self:

@@ -12,7 +12,7 @@ tool call.
 
 from __future__ import annotations
 
-from .binding import Binding, ResourceResolver, Scope
+from .binding import Binding, ResourceResolver, Scope, TypeOf
 from .context import ResourceContext, ResourceObserver, ToolResources
 from .protocols import Closeable, Snapshotable
 from .registry import ResourceRegistry
@@ -27,4 +27,5 @@ __all__ = [
     "Scope",
     "Snapshotable",
     "ToolResources",
+    "TypeOf",
 ]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["Binding", "ResourceResolver", "Scope"]
+__all__ = ["Binding", "ResourceResolver", "Scope", "TypeOf"]
 
 T = TypeVar("T")
+V = TypeVar("V")
+
+TypeOf: TypeAlias = type[T] | Callable[..., T]
+"""The type ``T``, which may be abstract or a protocol: mypy takes those for no ``type[T]``."""
 
 
 class Scope(Enum):
@@ -30,11 +34,11 @@ class Scope(Enum):
 class ResourceResolver(Protocol):
     """Gives a provider the resources that it depends on."""
 
-    def get(self, type_: type[T], /) -> T:
+    def get(self, type_: TypeOf[T], /) -> T:
         """The resource bound to *type_*; see ``ResourceContext.get``."""
         ...
 
-    def get_optional(self, type_: type[T], /) -> T | None:
+    def get_optional(self, type_: TypeOf[T], /) -> T | None:
         """The resource bound to *type_*, or ``None``."""
         ...
 
@@ -58,6 +62,17 @@ class Binding(Generic[T]):
     eager: bool = False
     owned: bool = True
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            type_: TypeOf[T],
+            provider: Callable[[ResourceResolver], T],
+            scope: Scope = Scope.SINGLETON,
+            eager: bool = False,
+            owned: bool = True,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if self.eager and self.scope is not Scope.SINGLETON:
             raise UsageError(
@@ -65,7 +80,7 @@ class Binding(Generic[T]):
                 hint="Use Scope.SINGLETON, or leave out eager=True.",
             )
 
-    @classmethod
-    def instance(cls, type_: type[T], value: T) -> Binding[T]:
+    @staticmethod
+    def instance(type_: TypeOf[V], value: V) -> Binding[V]:
         """Bind *type_* to an existing value, which the caller closes."""
-        return cls(type_, lambda _: value, eager=True, owned=False)
+        return Binding(type_, lambda _: value, eager=True, owned=False)

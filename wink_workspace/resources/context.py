@@ -26,7 +26,7 @@ from wink_workspace.errors import (
     UnboundResourceError,
 )
 
-from .binding import Binding, ResourceResolver, Scope
+from .binding import Binding, ResourceResolver, Scope, TypeOf
 from .protocols import Closeable
 
 __all__ = ["ResourceContext", "ResourceObserver", "ToolResources"]
@@ -106,7 +106,7 @@ class ResourceContext:
     def observer(self, observer: ResourceObserver | None) -> None:
         self._store.observer = observer
 
-    def get(self, type_: type[T], /) -> T:
+    def get(self, type_: TypeOf[T], /) -> T:
         """The resource bound to *type_*, built now if necessary.
 
         Raises:
@@ -118,7 +118,7 @@ class ResourceContext:
         """
         return self._store.resolve(type_, self, call=None)
 
-    def get_optional(self, type_: type[T], /) -> T | None:
+    def get_optional(self, type_: TypeOf[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
         self._store.check_open()
         return self.get(type_) if type_ in self._store.bindings else None
@@ -194,7 +194,7 @@ class ToolResources:
         self._store = store
         self._cache = cache
 
-    def get(self, type_: type[T], /) -> T:
+    def get(self, type_: TypeOf[T], /) -> T:
         """The resource bound to *type_*, built now if necessary.
 
         Raises:
@@ -205,7 +205,7 @@ class ToolResources:
         self._check_open()
         return self._store.resolve(type_, self, call=self._cache)
 
-    def get_optional(self, type_: type[T], /) -> T | None:
+    def get_optional(self, type_: TypeOf[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
         if self._cache.ended or self._store.state is not _State.OPEN:
             self._check_open()  # raises
@@ -243,7 +243,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self.ended = False
-        self.built: dict[type[Any], _Built] = {}
+        self.built: dict[Any, _Built] = {}
         self._values: tuple[object, ...] | None = ()
 
     def add(self, built: _Built) -> None:
@@ -280,9 +280,7 @@ class _Store:
     ``lock`` guards the singletons and the chain; code that uses ``singletons`` must hold it.
     """
 
-    def __init__(
-        self, bindings: Mapping[type[Any], Binding[Any]], *, context: ResourceResolver
-    ) -> None:
+    def __init__(self, bindings: Mapping[Any, Binding[Any]], *, context: ResourceResolver) -> None:
         self.bindings = bindings
         self.lock = threading.RLock()
         self.singletons = _Cache()
@@ -310,7 +308,7 @@ class _Store:
         if self.state is not _State.OPEN:
             raise ResourcesClosedError(f"the resources are {self.state.value}")
 
-    def resolve(self, type_: type[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
+    def resolve(self, type_: TypeOf[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
         """The resource bound to *type_*; *call* is the cache of the tool call, if there is one."""
         with self.lock:
             if self.state is not _State.OPEN:
@@ -334,7 +332,7 @@ class _Store:
                 case _:
                     assert_never(binding.scope)
 
-    def _binding(self, type_: type[T]) -> Binding[T]:
+    def _binding(self, type_: TypeOf[T]) -> Binding[T]:
         binding = self.bindings.get(type_)
         if binding is None:
             needed = f" (needed by {self._chain_text(type_)})" if self._chain else ""
@@ -400,7 +398,7 @@ class _Store:
                 hint="Return the resource, or remove the binding.",
             )
 
-    def _chain_text(self, *more: type[Any]) -> str:
+    def _chain_text(self, *more: Any) -> str:
         """The chain from the first request to the present one: ``App -> Client -> Config``."""
         types = [*(binding.type_ for binding in self._chain), *more]
         return " -> ".join(type_.__qualname__ for type_ in types)

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from wink_workspace.clock import Cancellation, Heartbeat
@@ -35,6 +35,7 @@ from wink_workspace.session import PolicyVerdict, Session
 
 if TYPE_CHECKING:
     import asyncio
+    from types import TracebackType
 
     from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy
     from wink_workspace.runtime import ToolExecutor
@@ -152,6 +153,21 @@ class WorkspaceCall(CallBoundary):
         self._turns = turns or TaskTurns()
         self._adopt = adopt
         self._task_turn: _TaskTurn | None = None
+
+    if TYPE_CHECKING:  # exceptions are always raised again, so names set in the block are bound
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> Literal[False]: ...
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> Literal[False]: ...
 
     def result(self, value: object = None, message: str = "") -> None:
         """Set the result that the entry records.
