@@ -6,9 +6,9 @@ import asyncio
 import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import pytest
 
@@ -404,6 +404,22 @@ def test_an_invalid_example_is_refused(example: object, field: str, problem: str
     assert problem in error.reason
     assert (error.tool, error.field) == ("look_up", f"examples[1]{field}")
     assert "ToolExample(" in error.hint
+
+
+def test_an_example_that_its_tool_would_refuse_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Limited:
+        size: int = field(metadata={"ge": 1})
+
+    def example(size: object) -> ToolExample[Limited, None]:
+        return ToolExample(description="One", input=Limited(cast("Any", size)), output=None)
+
+    assert Tool[Limited, None](name="t", description="d", examples=(example(1),)).examples
+    for size, problem in ((0, "size"), ("1", "size")):
+        with pytest.raises(PromptValidationError) as caught:
+            Tool[Limited, None](name="t", description="d", examples=(example(size),))
+        assert caught.value.field == "examples[0].input"
+        assert problem in caught.value.reason
 
 
 def test_example_of_a_tool_without_params_has_none_as_input() -> None:

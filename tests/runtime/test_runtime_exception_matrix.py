@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
-from support import Note, small_workspace, tool
+from support import Note, Text, small_workspace, tool
 
 from wink_workspace.errors import (
     BudgetExceededError,
@@ -18,7 +18,7 @@ from wink_workspace.errors import (
     VisibilityExpansionRequired,
     WinkError,
 )
-from wink_workspace.prompt import ToolContext, ToolResult
+from wink_workspace.prompt import Tool, ToolContext, ToolResult
 from wink_workspace.session import Outcome
 
 
@@ -122,6 +122,18 @@ def test_a_deadline_exceeded_in_a_handler_is_an_evaluation_error_of_phase_tool()
     with small_workspace(tool(act)) as workspace, pytest.raises(PromptEvaluationError) as caught:
         workspace.call("act")
     assert caught.value.phase == "tool"
+
+
+def test_a_success_without_a_value_is_a_success_whatever_the_result_type() -> None:
+    def act(params: Text, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult("The message says all.", value=None)
+
+    typed = Tool[Text, Note](name="act", description="Act.", handler=act)
+    with small_workspace(typed) as workspace:
+        outcome = workspace.call("act", text="x")
+        assert outcome.result.success
+        assert outcome.text == "The message says all."
+        assert workspace.records[-1].value is None
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,9 @@ def test_a_reducer_that_raises_fails_the_call_and_rolls_it_back() -> None:
     with small_workspace(WRITE, session=session) as workspace:
         outcome = workspace.call("write", text="a.txt")
         assert not outcome.result.success
-        assert "ReducerError" in outcome.text
+        assert "reducer is broken" in outcome.text
+        assert "a fault of the program, not of the call" in outcome.text
+        assert "Correct" not in outcome.text, "the model cannot correct the program"
         assert not workspace.filesystem.exists("a.txt")
 
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wink_workspace import serde
-from wink_workspace.errors import PromptValidationError, UsageError
+from wink_workspace.errors import PromptValidationError, SchemaError, UsageError
 
 from ._generics import Specialised, strictly_frozen, type_arguments, type_name
 from ._handler import HandlerTypes, check_handler, read_handler
@@ -176,10 +176,11 @@ class Tool(Specialised, Generic[P, R]):
     def check_value(self, value: object) -> str | None:
         """Why *value* is not of the result type, as a clause; ``None`` if it is.
 
-        The value ``None`` is valid only if the result type includes it.
+        The value ``None`` is valid for every tool: the message then says all.
         """
-        is_exact = type(value) is self.result_type  # the usual case, and fast
-        return None if is_exact else mismatch(value, self.result_type)
+        # the usual cases, and fast
+        is_valid = value is None or type(value) is self.result_type
+        return None if is_valid else mismatch(value, self.result_type)
 
     @property
     def provider_description(self) -> str:
@@ -234,6 +235,12 @@ class Tool(Specialised, Generic[P, R]):
             problem = mismatch(value, type_, what=f"the example's {part}")
             if problem is not None:
                 raise self._wrong(f"{where}.{part}", problem)
+        try:
+            self.parse(example.arguments)
+        except SchemaError:  # a later class may define a name; raised again when it is needed
+            return
+        except UsageError as error:
+            raise self._wrong(f"{where}.input", f"a call like this is refused: {error}") from error
 
     def _wrong(self, where: str, message: str) -> PromptValidationError:
         return PromptValidationError(

@@ -37,8 +37,8 @@ class ToolResult(Generic[R_co]):
 
     Attributes:
         message: A short text for the model: what was done, or why not and what to do next.
-        value: The typed result. A success carries a value of the tool's result type; a failure
-            carries ``None``, or details of the error.
+        value: The typed result. A success carries a value of the tool's result type, or ``None``
+            if the message says all; a failure carries ``None``, or details of the error.
         success: ``False`` rolls the call back.
         exclude_value_from_context: Show the model only the message, not the value; events and the
             ledger still record the value. For large values, not for secrets.

@@ -28,6 +28,7 @@ from wink_workspace.errors import (
     PathEscapeError,
     PoisonedError,
     PromptEvaluationError,
+    ReducerError,
     RollbackError,
     ToolValidationError,
     VisibilityExpansionRequired,
@@ -334,6 +335,9 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
             return ToolResult.error(f"{subject} asked for these sections: {keys}"), error
         case PromptEvaluationError() | RollbackError() | PoisonedError():
             return ToolResult.error(f"{subject} ended early: {message}"), error
+        case ReducerError():
+            fault = "This is a fault of the program, not of the call: do not repeat it; report it."
+            return ToolResult.error(f"{subject} failed: {error.message}. {fault}"), None
         case TypeError():
             return ToolResult.error(f"{subject} was given or gave a wrong type: {what}"), None
         case Exception():
