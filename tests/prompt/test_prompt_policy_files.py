@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from wink_workspace.errors import FilesystemError
+from wink_workspace.errors import FilesystemError, PromptValidationError
 from wink_workspace.filesystem.memory import MemoryFilesystem
 from wink_workspace.filesystem.paths import parse_path
 from wink_workspace.filesystem.protocol import Filesystem
-from wink_workspace.prompt import Prompt
+from wink_workspace.prompt import MarkdownSection, Prompt
 from wink_workspace.prompt.context import ToolContext
 from wink_workspace.prompt.policy import (
     FilesUsed,
@@ -26,6 +26,7 @@ from wink_workspace.prompt.policy import (
 from wink_workspace.prompt.tool import Tool
 from wink_workspace.prompt.tool_result import ToolResult
 from wink_workspace.resources import Binding, ResourceRegistry
+from wink_workspace.sections import VfsToolsSection
 from wink_workspace.session import Session, WorkspaceRestored
 
 POLICY = ReadBeforeWritePolicy()
@@ -460,6 +461,29 @@ def test_a_tool_without_files_is_allowed() -> None:
 
 
 # Foreign tools
+
+
+@pytest.mark.parametrize(
+    ("policy", "tools", "reason"),
+    [
+        (POLICY, (UPLOAD,), "covers no tool here"),
+        (ReadBeforeWritePolicy(write_tools={"uplaod": "targets"}), (UPLOAD,), "uplaod"),
+        (ReadBeforeWritePolicy(read_tools={"upload": "source"}), (), "upload"),
+    ],
+)
+def test_a_policy_that_could_never_refuse_is_refused_when_the_prompt_is_built(
+    policy: ReadBeforeWritePolicy, tools: tuple[Tool[Any, Any], ...], reason: str
+) -> None:
+    section = MarkdownSection(title="A", template="", tools=tools, policies=(policy,))
+    with pytest.raises(PromptValidationError, match=reason) as caught:
+        Prompt(name="p", sections=[section, VfsToolsSection(MemoryFilesystem())])
+    assert caught.value.section_path == ("a",)
+
+
+def test_a_policy_above_a_section_of_file_tools_is_accepted() -> None:
+    below = VfsToolsSection(MemoryFilesystem(), policies=())
+    above = MarkdownSection(title="A", template="", children=[below], policies=(POLICY,))
+    assert Prompt(name="p", sections=[above]).render().tools
 
 
 def test_files_of_foreign_tools_are_found_in_their_path_parameters() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from wink_workspace.errors import PromptValidationError
 
 from .disclosure_tools import DISCLOSURE_TOOL_NAMES
-from .policy import SequentialDependencyPolicy, ToolPolicy
+from .policy import ReadBeforeWritePolicy, SequentialDependencyPolicy, ToolPolicy
 from .section import Section
 
 __all__ = ["SectionNode", "build_nodes", "refuse_shared_tool_names", "refuse_unseen_dependencies"]
@@ -107,10 +107,11 @@ def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
 
 
 def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
-    """Refuse a ``SequentialDependencyPolicy`` that does not see the calls of one of its tools.
+    """Refuse a policy that does not see the calls of a tool that it names.
 
     The prompt must have each tool that the policy names, in a section with the policy or below
-    one. Otherwise the policy would refuse a tool always, or never.
+    one. Otherwise the policy would refuse a tool always, or never. Likewise, a
+    ``ReadBeforeWritePolicy`` must know the files of a tool in its section or below.
 
     Raises:
         PromptValidationError: If a policy does not; names the section and the tool.
@@ -119,9 +120,25 @@ def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
     owners = {tool.name: node for node in all_nodes for tool in node.section.tools()}
     for node in all_nodes:
         for policy in node.section.policies:
-            if not isinstance(policy, SequentialDependencyPolicy):
-                continue
-            for name in sorted({*policy.dependencies}.union(*policy.dependencies.values())):
+            names: set[str] = set()
+            if isinstance(policy, SequentialDependencyPolicy):
+                names = {*policy.dependencies}.union(*policy.dependencies.values())
+            elif isinstance(policy, ReadBeforeWritePolicy):
+                names = {*policy.read_tools, *policy.write_tools}
+                if not names and not any(
+                    callable(getattr(tool.params_type, "file_use", None))
+                    for below in node.walk()
+                    for tool in below.section.tools()
+                ):
+                    raise PromptValidationError(
+                        f"the policy {policy.name!r} covers no tool here: none says which files"
+                        " it uses",
+                        section_path=node.keys,
+                        field="policies",
+                        hint="Name tools in read_tools and write_tools, give their params a"
+                        " method file_use, or attach the policy above a section of file tools.",
+                    )
+            for name in sorted(names):
                 if name not in owners:
                     close = difflib.get_close_matches(name, owners, n=1)
                     raise PromptValidationError(
