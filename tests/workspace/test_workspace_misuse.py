@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from workspace_support import created, make_tree, state
 
-from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
+from wink_workspace import (
+    MarkdownSection,
+    ModelTurn,
+    Prompt,
+    ScriptedAdapter,
+    Session,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    VfsToolsSection,
+)
+from wink_workspace.errors import FilesystemError, LedgerBusyError, SessionError, UsageError
 from wink_workspace.workspace import Workspace
 
 FILES = {"a.txt": "one\n"}
@@ -66,3 +79,43 @@ def test_the_name_of_a_fork_is_a_separate_argument(tmp_path: Path) -> None:
         workspace.fork("bold")
     with pytest.raises(UsageError, match=r"branch="):
         Workspace.open(f"{workspace.info.id}/bold", storage=state(tmp_path))
+
+
+WRITE = ModelTurn(tool_calls=[ToolCall("write_file", file_path="b.txt", content="new\n")])
+
+
+def prompt_of(workspace: Workspace, *tools: Tool[Any, Any]) -> Prompt[None]:
+    sections = [VfsToolsSection(), MarkdownSection(title="Tools", template="", tools=tools)]
+    return Prompt(ns="tests", key="misuse", sections=sections).bind(resources=workspace.resources)
+
+
+def test_files_of_a_workspace_with_another_session_are_refused_before_the_model_is_asked(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        adapter = ScriptedAdapter([WRITE, ModelTurn("Done.")])
+        with pytest.raises(SessionError, match=r"Pass session=workspace\.session"):
+            adapter.evaluate(prompt_of(workspace), session=Session())
+        assert not workspace.files.exists("b.txt")
+        assert [entry.kind.value for entry in workspace.log()] == ["import"]
+        adapter.evaluate(prompt_of(workspace), session=workspace.session)
+        assert workspace.files.read_bytes("b.txt") == b"new\n"
+        workspace.undo()
+        assert not workspace.files.exists("b.txt")
+
+
+def test_a_prompt_inside_a_call_may_use_the_files_with_a_session_of_its_own(
+    tmp_path: Path,
+) -> None:
+    def handle(params: None, *, context: ToolContext) -> ToolResult[str]:
+        inner = ScriptedAdapter([WRITE, ModelTurn("Inner is done.")])
+        return ToolResult.ok(inner.evaluate(prompt_of(workspace), session=Session()).text or "")
+
+    delegate = Tool[None, str](name="delegate", description="Ask another.", handler=handle)
+    with created(tmp_path, FILES) as workspace:
+        turns = [ModelTurn(tool_calls=[ToolCall("delegate")]), ModelTurn("Done.")]
+        prompt = prompt_of(workspace, delegate)
+        ScriptedAdapter(turns).evaluate(prompt, session=workspace.session)
+        assert workspace.files.read_bytes("b.txt") == b"new\n"
+        workspace.undo()
+        assert not workspace.files.exists("b.txt")

@@ -149,6 +149,9 @@ class ToolExecutor:
         redact: Applied to every string of parameters and results before they enter the
             session, the journal, telemetry or the model's context. Files are not redacted.
             If it raises, the call fails, and the text that it failed on is withheld.
+
+    Raises:
+        SessionError: If the prompt has the files of a workspace with another session.
     """
 
     def __init__(
@@ -173,6 +176,7 @@ class ToolExecutor:
         self._redaction = Redaction(redact)
         self._scope = _PromptScope(prompt, session)
         self._transactions = transactions_of(session)
+        self._transactions.refuse_foreign(self._scope.participants())
         self._tools = {
             tool.name: _AvailableTool(
                 tool,

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
+from weakref import ref
 
 from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import PoisonedError, RollbackError, SessionError
@@ -192,8 +193,32 @@ class SessionTransactions:
 
         The claim ends with the outermost call. A call of another session inside ours, on our
         thread, counts as part of ours.
+
+        Raises:
+            SessionError: If one of them belongs to another session.
         """
+        self.refuse_foreign(participants)
         return [each for each in participants if self._claim(each)]
+
+    def own(self, participant: Snapshotable) -> None:
+        """Let only calls of this session use *participant*, and calls inside of them."""
+        key = id(participant)  # our journal keeps it alive as long as we are
+        _owners[key] = ref(self, lambda _: _owners.pop(key, None))
+
+    def refuse_foreign(self, participants: Sequence[Snapshotable]) -> None:
+        """Refuse *participants* whose history is that of another session.
+
+        Raises:
+            SessionError: If one of them belongs to another session, which is not inside a call.
+        """
+        for each in participants:
+            owner = _owners.get(id(each), lambda: None)()
+            if owner is not None and owner is not self and not owner.is_inside_call:
+                raise SessionError(
+                    f"the {type(each).__name__} belongs to a workspace with another session, so its"
+                    " history would not have these calls",
+                    hint="Pass session=workspace.session.",
+                )
 
     def _claim(self, participant: Snapshotable) -> bool:
         holder = _holders.setdefault(id(participant), self)
@@ -358,6 +383,9 @@ def takes_part(resource_type: type) -> bool:
 
 _holders: dict[int, SessionTransactions] = {}
 """The session whose call uses a participant, by its ``id``; a call keeps participants alive."""
+
+_owners: dict[int, ref[SessionTransactions]] = {}
+"""The session to which a participant belongs, by its ``id``; those of a program belong to none."""
 
 _making = ModuleLock()
 

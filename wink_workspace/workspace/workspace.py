@@ -192,6 +192,7 @@ class Workspace(ReadableHistory):
         """Join the parts that make calls and moves."""
         transactions = transactions_of(self.session)
         transactions.journal, transactions.process = self._journal, self._process
+        transactions.own(self.files)
         transactions.frozen = self._sandbox.frozen
         self._moves = Moves(
             self._recorded,
@@ -391,6 +392,8 @@ class Workspace(ReadableHistory):
     @property
     def resources(self) -> dict[type[Any], object]:
         """The resources for a prompt: ``prompt.bind(resources=workspace.resources)``.
+
+        Evaluate that prompt with ``session=workspace.session``; any other session is refused.
 
         In place there is no sandbox: its changes could not be distinguished from the user's.
         """
