@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from wink_workspace.errors import UsageError
 
@@ -56,22 +56,11 @@ class Binding(Generic[T]):
         owned: Whether the context closes it.
     """
 
-    type_: type[T]
+    type_: TypeOf[T]
     provider: Callable[[ResourceResolver], T]
     scope: Scope = Scope.SINGLETON
     eager: bool = False
     owned: bool = True
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            type_: TypeOf[T],
-            provider: Callable[[ResourceResolver], T],
-            scope: Scope = Scope.SINGLETON,
-            eager: bool = False,
-            owned: bool = True,
-        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.eager and self.scope is not Scope.SINGLETON:

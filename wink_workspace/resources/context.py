@@ -233,7 +233,7 @@ class _State(Enum):
 class _Built:
     """A live resource; *closes* says whether the context closes it."""
 
-    type_: type[Any]
+    type_: Any
     value: Any  # an instance of type_, which an annotation cannot express
     closes: bool
 

@@ -30,7 +30,7 @@ class ResourceRegistry:
         Raises:
             DuplicateBindingError: If two of them are for one type.
         """
-        by_type: dict[type[Any], Binding[Any]] = {}
+        by_type: dict[Any, Binding[Any]] = {}
         for binding in bindings:
             if by_type.setdefault(binding.type_, binding) is not binding:
                 raise DuplicateBindingError(

@@ -217,6 +217,7 @@ class GuardedBlock(AbstractContextManager[Any]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
+        /,
     ) -> bool:
         self.__sigint._delivers = False
         return self._end(error)
@@ -226,6 +227,7 @@ class GuardedBlock(AbstractContextManager[Any]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
+        /,
     ) -> bool:
         """The same as ``__exit__``; never awaits."""
         return self.__exit__(kind, error, trace)

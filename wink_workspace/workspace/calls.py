@@ -35,7 +35,6 @@ from wink_workspace.session import PolicyVerdict, Session
 
 if TYPE_CHECKING:
     import asyncio
-    from types import TracebackType
 
     from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy
     from wink_workspace.runtime import ToolExecutor
@@ -156,18 +155,8 @@ class WorkspaceCall(CallBoundary):
 
     if TYPE_CHECKING:  # exceptions are always raised again, so names set in the block are bound
 
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> Literal[False]: ...
-        async def __aexit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> Literal[False]: ...
+        def __exit__(self, *_: object) -> Literal[False]: ...
+        async def __aexit__(self, *_: object) -> Literal[False]: ...
 
     def result(self, value: object = None, message: str = "") -> None:
         """Set the result that the entry records.
