@@ -20,6 +20,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      +-- BudgetExceededError
      +-- CallCancelledError                 the caller cancelled the call
      +-- AttemptStoppedError                the run of an attempt was stopped
+     +-- ScorerError                        the command of a scorer gave no score
      +-- ClusterError                       a cluster cannot be reached, or cannot run attempts
      +-- CallRefusedError                   a policy refused a program's own call
      +-- ResourceError
@@ -141,6 +142,7 @@ __all__ = [
     "SandboxError",
     "SandboxUnavailableError",
     "SchemaError",
+    "ScorerError",
     "ScriptError",
     "SearchTimeoutError",
     "ServiceError",
@@ -302,6 +304,17 @@ class AttemptStoppedError(WinkError):
 
     code = "attempt-stopped"
     default_hint = "Let it end the attempt; what is committed is kept on its branch."
+
+
+class ScorerError(WinkError):
+    """The command of a scorer gave no score; ``kind`` says how, such as ``no tests``."""
+
+    code = "scorer"
+    default_hint = "Run the command in a sandbox of the workspace to see why."
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ClusterError(WinkError):

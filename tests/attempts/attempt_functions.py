@@ -188,3 +188,20 @@ def score_prints(workspace: Workspace) -> float:
 def read_tree(root: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def break_scorer(context: AttemptContext) -> None:
+    """Every attempt but the first one adds the file on which ``score_unless_broken`` fails."""
+    with context.workspace.call("work"):
+        name = "notes.md" if context.number == 1 else "broken"
+        context.workspace.files.write_bytes(name, b"x")
+
+
+def score_unless_broken(log: str, workspace: Workspace) -> float:
+    """Notes each run in the file *log*, with what the attempt did."""
+    state = [name for name in ("notes.md", "broken") if workspace.files.exists(name)]
+    with Path(log).open("a") as file:
+        file.write(f"{state}\n")
+    if workspace.files.exists("broken"):
+        raise RuntimeError("no score here")
+    return -1.0

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
 from wink_workspace.errors import (
@@ -26,6 +26,9 @@ from .forwarded_logs import LogLine, forwarding_logs
 from .protocol import AttemptOutcome, AttemptPlan, AttemptResult, AttemptTask, Cost, Score
 
 __all__ = ["AttemptContext", "AttemptWorkspace", "Link", "one_line", "run_attempt", "run_task"]
+
+_OF_SCORER: Final = "the scorer: "
+_OF_ATTEMPT: Final = "the attempt made its scorer fail, which it does not on the unchanged files: "
 
 
 class Link(Protocol):
@@ -183,7 +186,7 @@ def _run_attempt(
                 workspace.commit_edits()
                 n_children = context.n_children
             if scorer is not None:
-                score = _scored(workspace, scorer, score_timeout_s)
+                score = _scored(workspace, scorer, score_timeout_s, plan)
         outcome = AttemptOutcome.FINISHED
     except (AttemptStoppedError, BudgetExceededError) as stop:
         outcome, error = AttemptOutcome.STOPPED, one_line(stop)
@@ -202,14 +205,38 @@ def _run_attempt(
     )
 
 
-def _scored(workspace: Workspace, scorer: Callable[[Workspace], object], limit_s: float) -> Score:
-    with workspace.temporary_fork() as fork:
-        try:
-            with _time_limit(limit_s):
-                return _score_of(scorer(fork))
-        except Exception as error:
-            error.add_note("in the scorer")
-            raise
+_Scorer = Callable[[Workspace], object]
+_failures_at_start: dict[tuple[str, bytes], object] = {}
+"""How the scorer of a run, with its functions, fails on the files at which the run began."""
+
+
+def _scored(workspace: Workspace, scorer: _Scorer, limit_s: float, plan: AttemptPlan) -> Score:
+    """The score; an exception has a note that says whether the attempt is its cause."""
+    try:
+        return _score_at(workspace, scorer, limit_s)
+    except (AttemptStoppedError, BudgetExceededError):
+        raise
+    except Exception as error:
+        key = plan.run_id, plan.functions
+        if key not in _failures_at_start:
+            _failures_at_start[key] = None
+            try:
+                _score_at(workspace, scorer, limit_s, at=plan.origin)
+            except Exception as failure:  # noqa: BLE001 - as of the attempt, any kind is compared
+                _failures_at_start[key] = _kind_of(failure)
+        error.add_note(_OF_SCORER if _failures_at_start[key] == _kind_of(error) else _OF_ATTEMPT)
+        raise
+
+
+def _score_at(
+    workspace: Workspace, scorer: _Scorer, limit_s: float, *, at: str | None = None
+) -> Score:
+    with workspace.temporary_fork(at=at) as fork, _time_limit(limit_s):
+        return _score_of(scorer(fork))
+
+
+def _kind_of(error: Exception) -> object:
+    return type(error), getattr(error, "kind", "")
 
 
 def _score_of(returned: object) -> Score:
@@ -250,7 +277,8 @@ def _time_limit(seconds: float) -> Generator[None]:
 
 def one_line(error: BaseException) -> str:
     """The type of an error, and its text, as one bounded line."""
-    where = "the scorer: " if "in the scorer" in getattr(error, "__notes__", ()) else ""
+    notes = getattr(error, "__notes__", ())
+    where = next((note for note in (_OF_SCORER, _OF_ATTEMPT) if note in notes), "")
     text = ""
     with suppress(Exception):  # the user's exception may fail to format itself
         text = " ".join(str(error).split())[:500]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.clock import Deadline
-from wink_workspace.errors import UsageError, WinkError
+from wink_workspace.errors import ScorerError, UsageError, WinkError
 
 from .attempts import find_run, keep_attempt, print_run, run_fields
 from .attempts_options import KeepMode, ResumeOptions, RunningOptions, StartOptions
@@ -129,10 +129,16 @@ def _workspace(context: CommandContext, options: StartOptions, opened: ExitStack
 
 def _try_scorer(context: CommandContext, workspace: Workspace, scorer: RedactedScore) -> None:
     """Score the files as they are. A scorer that cannot run is an error before tokens are spent."""
-    with context.spinner("scoring the files as they are"), workspace.temporary_fork() as fork:
-        score = scorer(fork)
-    note = " (so an attempt that changes nothing passes)" if score.passed else ""
-    line = f"score without changes: {score.value:.4g}, {score.detail}{note}"
+    try:
+        with context.spinner("scoring the files as they are"), workspace.temporary_fork() as fork:
+            score = scorer(fork)
+    except ScorerError as error:
+        if error.kind != "no tests":  # an attempt may write them
+            raise
+        line = f"score without changes: none: {error.message}"
+    else:
+        note = " (so an attempt that changes nothing passes)" if score.passed else ""
+        line = f"score without changes: {score.value:.4g}, {score.detail}{note}"
     context.err.print(" ".join(plain_lines([line])), markup=False)
 
 

@@ -126,7 +126,11 @@ class RedactedScore:
 
     def __call__(self, workspace: Workspace) -> Score:
         """Run the command in a fork that is deleted afterwards."""
-        score = self.command(workspace)
+        try:
+            score = self.command(workspace)
+        except WinkError as error:
+            error.message = self.context.redact(error.message)
+            raise
         return replace(score, detail=self.context.redact(score.detail))
 
 
