@@ -58,7 +58,8 @@ def acp(context: CommandContext, options: AcpOptions) -> None:
     price = price_of(name, limits)
 
     def prompt(workspace: Workspace, task: str, more: Sequence[Section[None]]) -> Prompt[None]:
-        made = run_prompt(task, workspace.files, (), more)
+        source = Path(workspace.info.source)
+        made = run_prompt(task, workspace.files, (), more, source=source)
         return made.bind(resources=workspace.resources)
 
     def budgets(record: RecordedRun) -> tuple[Deadline | None, BudgetTracker | None]:

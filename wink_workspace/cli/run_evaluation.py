@@ -113,7 +113,9 @@ class Run:
             ) as source_filter:
                 return FileChanges.of(files.changes(before), source_filter)
 
-        prompt = run_prompt(task, files, (), more_sections).bind(resources={Filesystem: files})
+        prompt = run_prompt(task, files, (), more_sections, source=source.absolute()).bind(
+            resources={Filesystem: files}
+        )
         return cls(files=files, session=Session(), prompt=prompt, changes=changes)
 
     @classmethod
@@ -128,7 +130,9 @@ class Run:
         more_sections: Sequence[Section[None]] = (),
     ) -> Run:
         """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
-        prompt = run_prompt(task, workspace.files, sandbox_sections(sandbox, config), more_sections)
+        sections = sandbox_sections(sandbox, config)
+        source = Path(workspace.info.source)
+        prompt = run_prompt(task, workspace.files, sections, more_sections, source=source)
         return cls(
             files=workspace.files,
             session=workspace.session,
@@ -170,13 +174,15 @@ def run_prompt(
     files: Filesystem,
     sandbox: Sequence[Section[None]],
     more_sections: Sequence[Section[None]] = (),
+    *,
+    source: Path | None = None,
 ) -> Prompt[None]:
-    """The prompt of a run over *files*; its resources are still to be bound."""
+    """The prompt of a run over *files* of *source*; its resources are still to be bound."""
     from wink_workspace.project import notes_section, project_notes
     from wink_workspace.prompt import MarkdownSection, Prompt
     from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
-    notes = project_notes(files) if task else None
+    notes = project_notes(files, source) if task else None
     sections: list[Section[Any]] = [
         MarkdownSection[TaskText](title="Task", template="${task}"),
         *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
