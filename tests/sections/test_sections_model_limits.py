@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from fake_sandbox import FakeConfig, FakeSandbox
@@ -22,10 +23,15 @@ from wink_workspace.sections import (
     VfsToolsSection,
     command_tools,
 )
+from wink_workspace.session import Session
 from wink_workspace.workspace import Workspace
 
 MIB = 1_048_576
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-first\n+1st\n"
+
+
+SESSIONS: WeakKeyDictionary[Filesystem, Session] = WeakKeyDictionary()
+"""The session of a workspace's files, which has their history."""
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -36,6 +42,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filesystem
     source = tmp_path / "source"
     source.mkdir()
     with Workspace.temporary(source) as workspace:
+        SESSIONS[workspace.files] = workspace.session
         yield workspace.files
 
 
@@ -48,7 +55,9 @@ def test_a_program_may_write_edit_and_patch_beyond_the_limits_of_its_tools(
     files.apply_patch(PATCH.format("large"))
     large = files.read_bytes("large").decode()
     assert (large[:4], large[-4:]) == ("1st\n", "end\n")
-    with small_workspace(sections=[VfsToolsSection(policies=())], filesystem=files) as agent:
+    with small_workspace(
+        sections=[VfsToolsSection(policies=())], filesystem=files, session=SESSIONS.get(files)
+    ) as agent:
         for name, arguments in {
             "write_file": {"file_path": "new", "content": "x" * (MIB + 1)},
             "edit_file": {"file_path": "large", "old_string": "end", "new_string": "x"},
@@ -64,7 +73,9 @@ def test_a_program_may_write_edit_and_patch_beyond_the_limits_of_its_tools(
 def test_the_smaller_limit_of_tool_and_filesystem_applies(tool: int, filesystem: int) -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(write_bytes=filesystem))
     section = VfsToolsSection(files, limits=FileToolLimits(write_bytes=tool))
-    with small_workspace(sections=[section], filesystem=files) as agent:
+    with small_workspace(
+        sections=[section], filesystem=files, session=SESSIONS.get(files)
+    ) as agent:
         assert "4 bytes per write" in agent.prompt.render().text
         assert agent.call("write_file", file_path="a", content="1234").result.success
         text = agent.call("write_file", file_path="b", content="12345").text
@@ -103,7 +114,9 @@ def test_commands_of_a_model_are_limited_and_those_of_a_program_are_not(tmp_path
 
 def test_every_file_tool_accepts_a_name_with_a_backslash(files: Filesystem) -> None:
     files.write_text("a\\b", "first\n")
-    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+    with small_workspace(
+        sections=[VfsToolsSection()], filesystem=files, session=SESSIONS.get(files)
+    ) as agent:
         for name, arguments, expected in [
             ("ls", {}, "a\\b"),
             ("glob", {"pattern": "a\\b"}, "a\\b"),
@@ -124,7 +137,9 @@ def test_every_file_tool_accepts_a_name_with_a_backslash(files: Filesystem) -> N
 
 def test_backslashes_as_separators_are_answered_with_the_right_path() -> None:
     files = MemoryFilesystem({"src/app.py": "text"})
-    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+    with small_workspace(
+        sections=[VfsToolsSection()], filesystem=files, session=SESSIONS.get(files)
+    ) as agent:
         read = agent.call("read_file", file_path="src\\app.py")
         assert "Separate names with '/', as in 'src/app.py'." in read.text
         write = agent.call("write_file", file_path="src\\new.py", content="")
