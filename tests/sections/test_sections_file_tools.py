@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import SmallWorkspace, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
+from wink_workspace.filesystem.disk import DiskFilesystem
 from wink_workspace.sections import FileToolLimits, VfsToolsSection
 
 FILES = {
@@ -525,3 +527,35 @@ def test_a_long_diff_is_truncated_at_a_line_and_counted(narrow: SmallWorkspace) 
     assert answer.startswith("Replaced 9 occurrences in dir/file-0.txt, line 1\n\ndiff --git ")
     assert answer.endswith("more lines of diff; read the file to see them)")
     assert len(answer) < 200
+
+
+DEPENDENCIES = {
+    ".venv/a.py": "x\nx\n", "a/node_modules/b.py": "x\n", "a/node_modules/c/d.py": "x\n",
+    "src/app.py": "x\n", "zoo.py": "x\n",
+}  # fmt: skip
+
+
+def test_the_projects_own_files_come_first_and_those_of_dependencies_are_counted() -> None:
+    limits = FilesystemLimits(grep_matches=3, glob_results=4)
+    files = MemoryFilesystem(DEPENDENCIES, limits=limits)
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        assert call_ok(agent, "grep", pattern="x") == (
+            "2 lines in 2 files of 5 searched\n\nsrc/app.py\n     1\tx\nzoo.py\n     1\tx\n"
+            "(at least 1 line in .venv not shown; search there with path='.venv')"
+        )
+        assert call_ok(agent, "glob", pattern="**/*.py") == (
+            "2 paths\n\nsrc/app.py\nzoo.py\n(at least 1 path in .venv not shown)\n"
+            "(at least 1 path in a/node_modules not shown)"
+        )
+        assert "b.py\n" in call_ok(agent, "grep", pattern="x", path="a/node_modules")
+        assert "a/node_modules/c/d.py" in call_ok(agent, "glob", pattern="**/node_modules/**/*.py")
+
+
+def test_files_on_disk_are_searched_in_the_same_order_as_those_in_memory(tmp_path: Path) -> None:
+    with DiskFilesystem(tmp_path) as disk:
+        for name, text in DEPENDENCIES.items():
+            disk.write_text(name, text)
+        memory = MemoryFilesystem(DEPENDENCIES)
+        assert disk.grep("x").matches == memory.grep("x").matches
+        assert disk.glob("**/*.py") == memory.glob("**/*.py")
+        assert str(disk.grep("x").matches[1].path) == "zoo.py"

@@ -16,7 +16,7 @@ examined. ``delete``, ``move`` and ``symlink`` act on the link itself. Walks (``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
@@ -56,6 +56,7 @@ from .model import (
     WriteMode,
     WriteResult,
 )
+from .path_names import DERIVED_NAMES
 from .paths import WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
@@ -260,6 +261,8 @@ class Filesystem(ABC):
     def glob(self, pattern: str, path: str | WorkspacePath = ".") -> GlobResult:
         """The files, links and directories below *path* that match *pattern*, in path order.
 
+        What is in directories with derived files, such as ``node_modules``, comes last.
+
         ``**`` matches any number of directories, also none; ``*.py`` matches in *path* only.
         Names before the first wildcard may be links.
 
@@ -277,7 +280,8 @@ class Filesystem(ABC):
         except FilesystemError:
             return GlobResult(())
         limit = self.limits.glob_results
-        entries = islice(self._found(base, below, compile_glob(rest), self._timer()), limit + 1)
+        found = self._found(base, below, compile_glob(rest), self._timer(), last=DERIVED_NAMES)
+        entries = islice(found, limit + 1)
         paths = tuple(entry.path for entry in entries)
         return GlobResult(paths[:limit], truncated=len(paths) > limit)
 
@@ -293,7 +297,8 @@ class Filesystem(ABC):
 
         Args:
             pattern: A regular expression of the ``regex`` package; lines are searched one by one.
-            path: A file, or a directory whose files are searched in path order.
+            path: A file, or a directory whose files are searched in path order, those in
+                directories with derived files, such as ``node_modules``, last.
             glob: Search only files whose path relative to *path* matches. Without a ``/``, it
                 matches names at any depth.
             limit: Most lines; ``limits.grep_matches`` by default.
@@ -707,9 +712,10 @@ class Filesystem(ABC):
         given: WorkspacePath,
         pattern: GlobPattern,
         timer: SearchTimer | None = None,
+        last: Sequence[str] = (),
     ) -> Iterator[FileStat]:
         """The matches below the physical *base*, with their paths below *given*."""
-        for entry in find(self._children, base, pattern, timer):
+        for entry in find(self._children, base, pattern, timer, last):
             yield replace(entry, path=entry.path.moved(base, given))
 
     def _heads(
@@ -723,7 +729,7 @@ class Filesystem(ABC):
 
         Also dangling links, which count as unreadable. Raises ``SearchTimeoutError``.
         """
-        for entry in find(self._children, base, wanted, timer):
+        for entry in find(self._children, base, wanted, timer, DERIVED_NAMES):
             broken_link = entry.kind is FileKind.SYMLINK and not self.exists(entry.path)
             if entry.kind is FileKind.FILE or broken_link:
                 yield self._head(entry.path)

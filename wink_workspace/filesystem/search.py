@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -238,15 +239,18 @@ def find(
     base: WorkspacePath,
     pattern: GlobPattern,
     timer: SearchTimer | None = None,
+    last: Sequence[str] = (),
 ) -> Iterator[FileStat]:
     """The entries below *base* that match *pattern*, in path order; links are not followed.
 
-    Directories that vanish during the walk or cannot be read are skipped.
+    Directories that vanish during the walk or cannot be read are skipped. What is below those with
+    a name in *last* follows after everything else.
 
     Raises:
         SearchTimeoutError: When the *timer* ends.
     """
     levels = [(_sorted_children(children, base), pattern.start)]
+    later: deque[tuple[WorkspacePath, frozenset[int]]] = deque()
     while levels:
         entries, at = levels[-1]
         entry = next(entries, None)
@@ -254,10 +258,15 @@ def find(
             timer.left_s()
         if entry is None:
             levels.pop()
+            if not levels and later:
+                path, here = later.popleft()
+                levels.append((_sorted_children(children, path), here))
         elif here := pattern.step(at, entry.path.name):
             if pattern.accepts(here, entry.kind):
                 yield entry
-            if entry.kind is FileKind.DIRECTORY:
+            if entry.kind is FileKind.DIRECTORY and entry.path.name in last:
+                later.append((entry.path, here))
+            elif entry.kind is FileKind.DIRECTORY:
                 levels.append((_sorted_children(children, entry.path), here))
 
 

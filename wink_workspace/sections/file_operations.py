@@ -226,7 +226,8 @@ class _Operations:
 
     def glob(self, params: GlobParams, files: Filesystem) -> ToolResult[FoundPaths]:
         found = files.glob(params.pattern, params.path)
-        value = FoundPaths.of(params.pattern, found, self._limits)
+        asked = f"{params.path} {params.pattern}"
+        value = FoundPaths.of(params.pattern, found, self._limits, asked=asked)
         first = "The first " if value.truncated else ""
         return ToolResult.ok(value, f"{first}{counted(len(value.paths), 'path')}")
 
@@ -235,8 +236,11 @@ class _Operations:
         matches = found.matches[: files.limits.grep_matches]
         truncated = found.truncated or len(matches) < len(found.matches)
         first = replace(found, matches=matches, truncated=truncated)
-        value = FoundLines.of(params.pattern, first, self._limits)
-        whole = FoundLines.of(params.pattern, found).render() if value.truncated else ""
+        asked = f"{params.path} {params.glob}"
+        value = FoundLines.of(params.pattern, first, self._limits, asked=asked)
+        whole = ""
+        if value.truncated:
+            whole = FoundLines.of(params.pattern, found, asked=asked).render()
         return ToolResult.ok(value, value.summary(), whole=whole)
 
     def rm(self, params: RemoveParams, files: Filesystem) -> ToolResult[DeletedPath]:

@@ -29,6 +29,7 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     WriteResult,
 )
+from wink_workspace.filesystem.path_names import DERIVED_NAMES
 from wink_workspace.wording import counted
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
 T = TypeVar("T")
 
 _MAX_RANGES_SHOWN: Final = 20
+_MAX_FOLDERS_SHOWN: Final = 10
 _NUMBER_WIDTH: Final = 6  # as in `cat -n`, which models know
 
 
@@ -340,23 +342,36 @@ class AppliedPatch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPaths:
-    """The ``paths`` that match a ``pattern``, sorted; ``truncated`` if there were more."""
+    """The ``paths`` that match a ``pattern``, sorted; ``truncated`` if there were more.
+
+    ``folders`` has a line for each folder with derived files whose paths were only counted.
+    """
 
     pattern: str
     paths: tuple[str, ...]
     truncated: bool = False
+    folders: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, pattern: str, result: GlobResult, limits: FileToolLimits) -> FoundPaths:
-        """The paths, as many as fit into a result."""
-        paths = _fitting(map(shown, result.paths), str, limits.result_chars)
-        return cls(pattern, paths, result.truncated or len(paths) < len(result.paths))
+    def of(
+        cls, pattern: str, result: GlobResult, limits: FileToolLimits, *, asked: str = ""
+    ) -> FoundPaths:
+        """The paths, as many as fit into a result; those in folders not *asked* for are counted."""
+        found, folders = _without_derived(result.paths, lambda path: path, asked)
+        paths = _fitting(map(shown, found), str, limits.result_chars)
+        truncated = (result.truncated and not folders) or len(paths) < len(found)
+        at_least = "at least " if result.truncated else ""
+        counts = (
+            f"({at_least}{counted(len(each), 'path')} in {folder} not shown)"
+            for folder, each in folders.items()
+        )
+        return cls(pattern, paths, truncated, tuple(counts))
 
     def render(self) -> str:
         """One path on each line."""
-        if self.paths:
+        if self.paths or self.folders:
             more = "(there are more; use a narrower pattern or path)" if self.truncated else ""
-            return _lines(*self.paths, more)
+            return _lines(*self.paths, more, *self.folders[:_MAX_FOLDERS_SHOWN])
         if "**" in self.pattern:
             return "(no path matches)"
         return f"(no path matches; '**/{self.pattern}' would search all directories below)"
@@ -386,7 +401,8 @@ class FoundLines:
 
     ``n_files`` files were searched. ``n_binary`` were skipped as binary, and ``n_unreadable``
     could not be read. If the time ended first, ``timed_out_s`` is the limit in seconds, and files
-    after ``stopped_at``, in path order, were not searched.
+    after ``stopped_at``, in path order, were not searched. ``folders`` has a line for each folder
+    with derived files whose matches were only counted.
     """
 
     pattern: str
@@ -397,12 +413,27 @@ class FoundLines:
     n_unreadable: int = 0
     timed_out_s: float | None = None
     stopped_at: str = ""
+    folders: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, pattern: str, result: GrepResult, limits: FileToolLimits = _WHOLE) -> FoundLines:
-        """As many lines as fit into a result."""
-        lines = _fitting(map(FoundLine.of, result.matches), FoundLine.render, limits.result_chars)
-        truncated = result.truncated or len(lines) < len(result.matches)
+    def of(
+        cls,
+        pattern: str,
+        result: GrepResult,
+        limits: FileToolLimits = _WHOLE,
+        *,
+        asked: str = "",
+    ) -> FoundLines:
+        """As many lines as fit into a result; those in folders not *asked* for are counted."""
+        found, folders = _without_derived(result.matches, lambda match: match.path, asked)
+        lines = _fitting(map(FoundLine.of, found), FoundLine.render, limits.result_chars)
+        truncated = (result.truncated and not folders) or len(lines) < len(found)
+        at_least = "at least " if result.truncated else ""
+        counts = (
+            f"({at_least}{counted(len(each), 'line')} in {folder} not shown;"
+            f" search there with path={folder!r})"
+            for folder, each in folders.items()
+        )
         return cls(
             pattern,
             lines,
@@ -412,6 +443,7 @@ class FoundLines:
             result.n_unreadable,
             result.timed_out_s,
             "" if result.stopped_at is None else shown(result.stopped_at),
+            tuple(counts),
         )
 
     def summary(self) -> str:
@@ -441,8 +473,9 @@ class FoundLines:
         by_file = groupby(self.lines, key=lambda line: line.path)
         return _lines(
             *(_lines(path, *(line.render() for line in lines)) for path, lines in by_file),
-            "" if self.lines else "(no line matches)",
+            "" if self.lines or self.folders else "(no line matches)",
             "(there are more; use a narrower expression, path or glob)" if self.truncated else "",
+            *self.folders[:_MAX_FOLDERS_SHOWN],
             self._unfinished(),
             f"({counted(self.n_binary, 'binary file')} skipped)" if self.n_binary else "",
             f"({counted(self.n_unreadable, 'unreadable file')} skipped)"
@@ -477,6 +510,22 @@ class MovedPath:
     def render(self) -> str:
         """The kind of the moved path."""
         return "link" if self.kind is FileKind.SYMLINK else self.kind.value
+
+
+def _without_derived(
+    items: Iterable[T], path_of: Callable[[T], WorkspacePath], asked: str
+) -> tuple[list[T], dict[str, list[T]]]:
+    """The *items* of the project, and the others by the folder with derived files they are in.
+
+    A folder whose name is in *asked* is the project's.
+    """
+    own: list[T] = []
+    folders: dict[str, list[T]] = {}
+    for item in items:
+        above = path_of(item).parts[:-1]
+        n = next((n for n, x in enumerate(above, 1) if x in DERIVED_NAMES and x not in asked), 0)
+        (folders.setdefault(shown("/".join(above[:n])), []) if n else own).append(item)
+    return own, folders
 
 
 def _lines(*parts: str) -> str:

@@ -1,6 +1,7 @@
 """The beginnings of all files below a directory of the disk, for a search.
 
-Rule 1: the order is the order of paths, one directory after the other, as in ``search.find``.
+Rule 1: the order is the order of paths, one directory after the other, as in ``search.find``;
+directories with derived files, such as ``node_modules``, come last.
 Rule 2: files are opened by name in a directory that the tree entered, without following links.
 What was a regular file when its directory was listed is opened without blocking and read with
 pread(2), which refuses pipes, sockets, terminals and directories. A device cannot take its place:
@@ -29,6 +30,7 @@ from typing import Final, TypeAlias
 
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.path_names import DERIVED_NAMES
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.filesystem.search import (
     EVERYTHING,
@@ -259,6 +261,7 @@ def _batches(
     exists: Callable[[WorkspacePath], bool],
 ) -> Iterator[_Batch]:
     levels = [(base, wanted.start, _entries(tree, base))]
+    later: deque[tuple[WorkspacePath, frozenset[int]]] = deque()
     while levels:
         directory, at, entries = levels[-1]
         names: list[str] = []
@@ -266,6 +269,9 @@ def _batches(
         for name, kind in entries:
             here = at if wanted is EVERYTHING else wanted.step(at, name)
             if not here:
+                continue
+            if kind is _Kind.DIRECTORY and name in DERIVED_NAMES:
+                later.append((directory / name, here))
                 continue
             if kind is _Kind.DIRECTORY:
                 below = directory / name, here
@@ -285,6 +291,8 @@ def _batches(
             levels.pop()
         if names:
             yield directory, names, True
+        if below is None and not levels and later:
+            below = later.popleft()
         if below is not None:
             levels.append((*below, _entries(tree, below[0])))
 
