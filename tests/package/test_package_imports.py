@@ -102,7 +102,7 @@ def test_mcp_server_lists_its_tools_without_the_modules_of_calls(tmp_path: Path)
             "session.events", "session.session", "workspace.workspace",
         )
     }  # fmt: skip
-    assert len(own) <= 106, sorted(own)
+    assert len(own) <= 107, sorted(own)
 
 
 def test_sandbox_is_ready_for_a_command_without_sections_and_proxy() -> None:
