@@ -34,6 +34,10 @@ NAMES = (
     "files.test",
     "npm.test",
     "retry.test",
+    "crates.test",
+    "go.test",
+    "sum.test",
+    "maven.test",
 )
 LIMITS = NetworkLimits(
     connections=16,
@@ -144,10 +148,11 @@ class ProxyMachine:
         self.addresses: dict[str, list[list[str]]] = {}
         self.answers: dict[str, Answer] = {}
         self.resolved: list[str] = []
-        listed = (f"api.test:{self.tls_port}", f"retry.test:{self.retrying_port}", "pypi", "npm")
+        hosts = (f"api.test:{self.tls_port}", f"retry.test:{self.retrying_port}")
+        listed = (*hosts, "pypi", "npm", "crates", "go", "maven")
         rules = NetworkRules(
             allowed=tuple(listed if allowed is None else allowed),
-            private=("api.test", "tracker.test", "retry.test", "pypi.test", "npm.test"),
+            private=tuple(each for each in NAMES if each not in ("other.test", "files.test")),
             secrets=(
                 SecretHost(name="tracker", host=f"tracker.test:{self.tls_port}", value=SECRET),
             ),
@@ -158,6 +163,12 @@ class ProxyMachine:
         registries = {
             "pypi": (Registry("https", "pypi.test", port, "/root/simple/", "Basic dXNlcg=="),),
             "npm": (Registry("https", "npm.test", port, "/"),),
+            "crates": (Registry("https", "crates.test", port, "/api/index/"),),
+            "go": (
+                Registry("https", "go.test", port, "/", variables=(("GOSUMDB", "sum.test+1+key"),)),
+                Registry("https", "sum.test", port, "/"),
+            ),
+            "maven": (Registry("https", "maven.test", port, "/maven2/"),),
             "debian": (
                 Registry("http", "localhost", self.plain_port, "/debian/"),
                 Registry("http", "localhost", self.plain_port, "/security/debian-security/"),
@@ -178,12 +189,13 @@ class ProxyMachine:
         self.dialer.connected = []
         self.rules = rules
         self.routes = RouteTable(rules, registries)
+        self.registries = registries
         self.variables = client_variables(rules, registries)
         self.proxy = Proxy(self.routes, self.dialer)
 
     def link(self, *_: object) -> NetworkLink:
         """A link of a container that applies the same list."""
-        return NetworkLink(Proxy(self.routes, self.dialer), self.variables)
+        return NetworkLink(Proxy(self.routes, self.dialer), self.registries)
 
     def close(self) -> None:
         self.run(self._end())

@@ -413,7 +413,8 @@ class Settings:
         "network",
         _NETWORK,
         Trust.SUBSET,
-        "What commands can reach: `pypi`, `npm`, `debian`, or `host:port`. Empty: no network.",
+        "What commands can reach: `pypi`, `npm`, `crates`, `go`, `maven`, `debian`, or `host:port`."
+        " Empty: no network.",
         variable="WINK_WORKSPACE_NETWORK",
     )
     private: tuple[str, ...] | None = _key(

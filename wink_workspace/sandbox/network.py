@@ -36,7 +36,7 @@ __all__ = [
     "own_loopback_address",
 ]
 
-REGISTRIES: Final = ("pypi", "npm", "debian")
+REGISTRIES: Final = ("pypi", "npm", "crates", "go", "maven", "debian")
 """The package registries that a list can name."""
 INTERNAL_DOMAIN: Final = "wink.internal"
 """Names below it are answered by the proxy itself: ``http://pypi.wink.internal/``."""
@@ -207,8 +207,9 @@ class NetworkRules:
     """What commands can reach; nothing by default.
 
     Attributes:
-        allowed: Registries (``"pypi"``, ``"npm"``, ``"debian"``) and ``"host:port"``. Registries
-            can only be read. To the others a command can send data, over TLS.
+        allowed: Registries (``"pypi"``, ``"npm"``, ``"crates"``, ``"go"``, ``"maven"``,
+            ``"debian"``) and ``"host:port"``. Registries can only be read. To the others a command
+            can send data, over TLS.
         private: Host names whose addresses may be private or those of this machine. It comes from
             the user's own configuration, never from a project's.
         secrets: Services that are used with a secret.

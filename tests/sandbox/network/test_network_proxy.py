@@ -327,6 +327,39 @@ def test_a_registry_is_read_and_its_links_stay_on_the_proxy(proxy: ProxyMachine)
     assert record.n_sent == len(head)
 
 
+@pytest.mark.parametrize(
+    ("agent", "replaced"), [("npm/9.2.0 node/v18", False), ("yarn/1.22 npm/?", True), ("", True)]
+)
+def test_npm_gets_the_public_links_for_its_lock_file_and_other_clients_those_of_the_proxy(
+    proxy: ProxyMachine, agent: str, replaced: bool
+) -> None:
+    root = f"https://npm.test:{proxy.tls_port}/"
+    proxy.answers["npm.test"] = lambda _: http(
+        f'{{"dist": {{"tarball": "{root}once/-/once-1.4.0.tgz"}}}}',
+        "Content-Type: application/vnd.npm.install-v1+json; charset=utf-8",
+    )
+    answer = proxy.get("http://npm.wink.internal/once", f"User-Agent: {agent}")
+    shown = "http://npm.wink.internal/" if replaced else root
+    assert f'"tarball": "{shown}once/-/once-1.4.0.tgz"'.encode() in answer
+
+
+def test_the_files_of_crates_and_the_checksums_of_go_are_found_through_the_proxy(
+    proxy: ProxyMachine,
+) -> None:
+    origin = f"https://crates.test:{proxy.tls_port}"
+    proxy.answers["crates.test"] = lambda _: http(
+        f'{{"dl": "{origin}/api/v1/crates", "api": "{origin}"}}'  # any type, or none
+    )
+    answer = proxy.get("http://crates.wink.internal/api/index/config.json")
+    assert b'"dl": "http://crates.wink.internal/api/v1/crates"' in answer
+    assert status_of(proxy.get("http://crates.wink.internal/api/v1/crates/a/1/download")) == 200
+    assert status_of(proxy.get("http://crates.wink.internal/elsewhere")) == 403
+    for path in ("supported", "lookup/a.test@v1.0.0"):
+        assert status_of(proxy.get(f"http://go.wink.internal/sumdb/sum.test/{path}")) == 200
+    asked = [head.split()[1] for head in proxy.reached.heads]
+    assert asked[2:] == [b"/latest", b"/lookup/a.test@v1.0.0"]
+
+
 def test_a_registry_answers_without_a_proxy_setting_too(proxy: ProxyMachine) -> None:
     answer = proxy.ask("GET /lodash HTTP/1.1\r\nHost: npm.wink.internal:31280\r\n\r\n")
     assert b"hello" in answer
@@ -589,7 +622,7 @@ def test_the_active_list_is_shown_inside(proxy: ProxyMachine) -> None:
 def test_a_refusal_names_what_is_listed(proxy: ProxyMachine) -> None:
     answer = proxy.ask(connect("evil.test:443"))
     assert b"403 evil.test:443 is not on the network list of this sandbox\r\n" in answer
-    assert b"Listed: pypi (read only), npm (read only), api.test:" in answer
+    assert b"(read only), go (read only), maven (read only), api.test:" in answer
     assert b"reached over TLS only" not in answer
 
 

@@ -124,6 +124,20 @@ def test_a_command_reaches_what_is_listed_and_its_requests_are_in_the_result(
     assert "network:\n- evil.test:80 is not on the network list of this sandbox" in shown
 
 
+def test_clients_that_read_files_find_their_settings_in_the_home_of_each_command(
+    networked: PodmanSandbox,
+) -> None:
+    show = "cat ~/.cargo/config.toml ~/.m2/settings.xml; echo own > ~/.cargo/config.toml; env"
+    for _ in range(2):
+        text = text_of(networked.run(ExecRequest(argv=("sh", "-c", show))))
+        assert 'registry = "sparse+http://crates.wink.internal/api/index/"' in text
+        assert "<url>http://maven.wink.internal/maven2/</url>" in text
+        assert "GOPROXY=http://go.wink.internal\n" in text
+        assert "config.toml=" not in text
+    moved = ExecRequest(argv=("sh", "-c", "ls -A . /tmp"), env={"HOME": "/workspace/home"})
+    assert text_of(networked.run(moved)) == ".:\n\n/tmp:\n"
+
+
 def test_a_command_without_requests_has_none_in_its_result(networked: PodmanSandbox) -> None:
     assert python(networked, "print(1)").network == ()
 

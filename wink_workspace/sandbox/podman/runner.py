@@ -172,6 +172,7 @@ class Command:
         self.kind = request[0]
         self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
+        self.files = {name: self.env.pop(name) for name in list(self.env) if name[:1] == "/"}
         self.has_input = bytes(n_input) != b"0"
         self.merges_errors = bytes(output) == MERGED
         self.arguments = [bytes(argument) for argument in arguments]
@@ -566,6 +567,8 @@ class Runner:
                 os.dup2(1, 2)
             if terminal is not None:
                 enter_terminal(terminal)
+            for path, text in command.files.items():
+                write_settings(path, text)
             stage = "cwd"
             os.chdir(command.cwd)
             stage = "program"
@@ -824,6 +827,14 @@ def copy_directory(source: str, target: str) -> None:
             continue
         with open(entry.path, "rb") as content, open(path, "xb") as copy:
             copy.write(content.read())
+
+
+def write_settings(path: str, text: str) -> None:
+    """Write the settings of a client, unless the image has such a file or it cannot be written."""
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "x") as file:
+            file.write(text)
 
 
 # Python in a forked process, without a new interpreter

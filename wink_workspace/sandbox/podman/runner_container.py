@@ -263,7 +263,7 @@ class RunnerContainer:
         if network is None:
             payload = payload_of(request, env)
             return self._stream.run(kind, payload, stdin=stdin, limits=limits, sink=sink)
-        payload = payload_of(request, {**network.variables, **env})
+        payload = payload_of(request, network.environment(env))
         network.begin()
         try:
             ending = self._stream.run(

@@ -1,4 +1,4 @@
-"""The package registries that this machine's own clients use: the settings of pip, npm and apt.
+"""The package registries of this machine's own clients: the settings of pip, npm, cargo and others.
 
 A named registry leads to where the user's own client would go, such as the mirror of a company.
 Only settings of the machine and the user are read, never those of a project.
@@ -9,22 +9,38 @@ from __future__ import annotations
 import base64
 import configparser
 import re
+import tomllib
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-__all__ = ["Registry", "debian_archives", "npm_registry", "pypi_index", "read_registries"]
+__all__ = [
+    "Registry",
+    "crates_index",
+    "debian_archives",
+    "go_proxy",
+    "maven_repository",
+    "npm_registry",
+    "pypi_index",
+    "read_registries",
+]
 
 _PYPI: Final = "https://pypi.org/simple"
 _NPM: Final = "https://registry.npmjs.org/"
+_CRATES: Final = "https://index.crates.io/"
+_GO: Final = "https://proxy.golang.org/"
+_SUMDB: Final = "sum.golang.org"
+_MAVEN: Final = "https://repo1.maven.org/maven2/"
 _DEBIAN: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
 _MOST_FILE_BYTES: Final = 1_048_576
+_MOST_REPLACEMENTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,7 @@ class Registry:
         path: The path of the registry, with a ``/`` at both ends.
         authorization: The value of the header Authorization; empty for none.
         ca_file: A file with the certificates of authorities; empty for the system's.
+        variables: Settings of the user's client that also apply inside, by their variables.
     """
 
     scheme: str
@@ -46,6 +63,7 @@ class Registry:
     path: str
     authorization: str = field(default="", repr=False)
     ca_file: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, url: str, *, authorization: str = "", ca_file: str = "") -> Registry:
@@ -62,8 +80,8 @@ class Registry:
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
             raise UsageError(
                 "a package client of this machine has a registry that is not a URL of HTTP",
-                hint="Look at `pip config list`, `npm config get registry` and"
-                " /etc/apt/sources.list.",
+                hint="Look at `pip config list`, `npm config get registry`, `go env GOPROXY`,"
+                " ~/.cargo/config.toml, ~/.m2/settings.xml and /etc/apt/sources.list.",
             )
         port = port or (443 if parts.scheme == "https" else 80)
         path = f"/{parts.path.strip('/')}/".replace("//", "/")
@@ -82,12 +100,19 @@ class Registry:
 def _basic(parts: SplitResult) -> str:
     if parts.username is None:
         return ""
-    plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return _encoded(unquote(parts.username), unquote(parts.password or ""))
+
+
+def _encoded(user: str, password: str) -> str:
+    plain = f"{user}:{password}"
     return f"Basic {base64.b64encode(plain.encode()).decode('ascii')}"
 
 
 def read_registries(environment: Environment) -> dict[str, tuple[Registry, ...]]:
-    """The registries by name: one for ``pypi`` and ``npm``, one or two for ``debian``."""
+    """The registries by name: one each, and for ``debian`` its two archives.
+
+    For ``go`` the checksum database follows, unless the user's proxy has to serve it.
+    """
     variables, home = environment.variables, environment.home
     user_config = Path(variables.get("XDG_CONFIG_HOME") or (home or Path("/")) / ".config")
     pip = [Path("/etc/pip.conf"), Path("/etc/xdg/pip/pip.conf")]
@@ -97,11 +122,17 @@ def read_registries(environment: Environment) -> dict[str, tuple[Registry, ...]]
         npm += [Path(variables.get("NPM_CONFIG_USERCONFIG") or home / ".npmrc")]
     if variables.get("PIP_CONFIG_FILE"):
         pip.append(Path(variables["PIP_CONFIG_FILE"]))
+    cargo = Path(variables.get("CARGO_HOME") or (home or Path("/")) / ".cargo")
+    go = Path(variables.get("GOENV") or user_config / "go/env")
+    maven = [Path("/etc/maven/settings.xml"), (home or Path("/")) / ".m2/settings.xml"]
     apt = Path("/etc/apt")
     sources = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
     return {
         "pypi": (pypi_index(map(_text, pip), variables),),
         "npm": (npm_registry(map(_text, npm), variables),),
+        "crates": (crates_index(map(_text, (cargo / "config.toml", cargo / "config"))),),
+        "go": go_proxy(_text(go), variables),
+        "maven": (maven_repository(map(_text, maven)),),
         "debian": debian_archives(map(_text, sources)),
     }
 
@@ -149,6 +180,74 @@ def npm_registry(files: Iterable[str], variables: Mapping[str, str]) -> Registry
     token, basic = (settings.get(f"{about}:{name}", "") for name in ("_authToken", "_auth"))
     authorization = f"Bearer {token}" if token else f"Basic {basic}" if basic else ""
     return Registry.parse(url, ca_file=ca_file, authorization=authorization)
+
+
+def crates_index(files: Iterable[str]) -> Registry:
+    """The index of cargo's source replacement, from the texts of its files.
+
+    An index in a git repository cannot be reached through the proxy; the public one is used then.
+    """
+    table: dict[str, object] = {}
+    for text in files:
+        with suppress(tomllib.TOMLDecodeError):
+            table |= tomllib.loads(text)
+    name = "crates-io"
+    for _ in range(_MOST_REPLACEMENTS):
+        name = _entry(table, "source", name, "replace-with") or name
+    url = _entry(table, "source", name, "registry") or _entry(table, "registries", name, "index")
+    index = url.removeprefix("sparse+") if url.startswith("sparse+") else _CRATES
+    return Registry.parse(index, ca_file=_entry(table, "http", "cainfo"))
+
+
+def _entry(table: object, *keys: str) -> str:
+    """A text in nested tables; empty if there is none."""
+    for key in keys:
+        table = cast("dict[str, object]", table).get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, str) else ""
+
+
+def go_proxy(file: str, variables: Mapping[str, str]) -> tuple[Registry, ...]:
+    """The first proxy of Go's list, from the text of its file; then the checksum database.
+
+    The latter is left out if a proxy of the user's is expected to serve it, or if it is off.
+    """
+    lines = (line.partition("=") for line in file.splitlines())
+    settings = {**{name.strip(): value.strip() for name, _, value in lines}, **variables}
+    urls = re.split("[,|]", settings.get("GOPROXY") or _GO)
+    own = next((each for each in urls if each.startswith(("http://", "https://"))), _GO)
+    key, _, url = (settings.get("GOSUMDB") or _SUMDB).partition(" ")
+    inside = {"GOSUMDB": key}
+    private = settings.get("GONOSUMDB") or settings.get("GOPRIVATE")
+    if private:
+        inside["GONOSUMDB"] = private
+    proxy = replace(Registry.parse(own), variables=tuple(inside.items()))
+    if key == "off" or not (url or own == _GO):
+        return (proxy,)
+    return (proxy, Registry.parse(url.strip() or f"https://{key.partition('+')[0]}"))
+
+
+def maven_repository(files: Iterable[str]) -> Registry:
+    """The mirror of Maven's central repository, from the texts of its settings; the last counts."""
+    url, authorization = _MAVEN, ""
+    for text in files:
+        with suppress(ET.ParseError):
+            plain = re.sub(r"\sxmlns\s*=\s*[\"'][^\"']*[\"']", "", text)
+            settings = ET.fromstring(plain)  # noqa: S314 - the user's own file
+            for mirror in settings.iterfind("mirrors/mirror"):
+                of = {each.strip() for each in mirror.findtext("mirrorOf", "").split(",")}
+                if of & {"*", "external:*", "central"} and "!central" not in of:
+                    url = mirror.findtext("url", "").strip()
+                    authorization = _of_server(settings, mirror.findtext("id"))
+                    break
+    return Registry.parse(url, authorization=authorization)
+
+
+def _of_server(settings: ET.Element, name: str | None) -> str:
+    for server in settings.iterfind("servers/server"):
+        user, password = server.findtext("username"), server.findtext("password")
+        if server.findtext("id") == name and user and password:
+            return _encoded(user, password)
+    return ""
 
 
 def debian_archives(files: Iterable[str]) -> tuple[Registry, ...]:

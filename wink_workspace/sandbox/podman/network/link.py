@@ -11,26 +11,27 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.network import NetworkRequest, NetworkRules
+from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH
 from wink_workspace.sandbox.podman.frames import Kind
 
 from .channels import Channels, Event, Message
-from .client_settings import read_registries
+from .client_settings import Registry, read_registries
 from .dialer import CanaryDialer, SystemDialer
 from .proxy import Proxy
-from .routes import RouteTable, client_variables
+from .routes import RouteTable, client_files, client_variables
 
 __all__ = ["NetworkLink"]
 
 _MOST_TAKEN_BYTES: Final = 262_144
 _END_TIMEOUT_S: Final = 10.0
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Sequence[Registry]]] = MappingProxyType({})
 
 
 class NetworkLink:
@@ -40,12 +41,12 @@ class NetworkLink:
 
     Args:
         proxy: Serves the connections.
-        variables: Lead the programs inside to the proxy.
+        registries: Where each registry is; for what leads the programs inside to the proxy.
     """
 
-    def __init__(self, proxy: Proxy, variables: Mapping[str, str] = _NONE) -> None:
+    def __init__(self, proxy: Proxy, registries: Mapping[str, Sequence[Registry]] = _NONE) -> None:
         self._proxy = proxy
-        self.variables = variables
+        self._registries = registries
         self._wire = _Wire()
         self._clients: dict[int, _Client] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,12 +65,25 @@ class NetworkLink:
         registries = read_registries(environment)
         dialer = SystemDialer(environment, timeout_s=rules.limits.connect_s)
         proxy = Proxy(RouteTable(rules, registries), dialer)
-        return cls(proxy, client_variables(rules, registries))
+        return cls(proxy, registries)
 
     @property
     def rules(self) -> NetworkRules:
         """The list that the proxy applies."""
         return self._proxy.rules
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a command with those that lead its clients to the proxy.
+
+        A name that is an absolute path is a file that the runner writes before the command.
+        """
+        rules, registries = self.rules, self._registries
+        files = {
+            path: text
+            for path, text in client_files(rules, registries, env).items()
+            if path[:1] == "/" and "=" not in path and not path.startswith(f"{WORKSPACE_PATH}/")
+        }
+        return {**client_variables(rules, registries), **env, **files}
 
     def fileno(self) -> int:
         """A descriptor that can be read while frames wait to be sent."""

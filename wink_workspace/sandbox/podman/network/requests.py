@@ -10,7 +10,7 @@ One connection has one request. What a client sends after it is discarded.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -241,6 +241,9 @@ def decide(request: Request, routes: RouteTable) -> Fetch | Tunnel | ShowList:
         length = dict(request.headers).get("content-length", "0").strip()
         if length != "0" or any(name == "transfer-encoding" for name, _ in request.headers):
             raise RequestRefusedError(400, f"the registry {route.name} can only be read")
+        agent = dict(request.headers).get("user-agent", "")
+        if route.unless_agent and agent.startswith(route.unless_agent):
+            route = replace(route, replaced=())
     target = route.path_outside(request.path)
     return Fetch(route, f"{target}?{request.query}" if request.query else target)
 

@@ -23,7 +23,10 @@ _DROPPED: Final = frozenset(
         *("trailer", "transfer-encoding", "upgrade", "www-authenticate", "clear-site-data"),
     )
 )
-_INDEX_TYPES: Final = ("text/html", "application/vnd.pypi.simple", "application/xhtml+xml")
+_INDEX_TYPES: Final = (
+    *("text/html", "application/xhtml+xml", "application/vnd.pypi.simple"),
+    *("application/json", "application/vnd.npm.install"),
+)
 
 Headers = Sequence[tuple[str, str]]
 

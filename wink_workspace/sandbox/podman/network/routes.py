@@ -15,12 +15,15 @@ from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, Secret
 
 from .client_settings import Registry
 
-__all__ = ["PROXY_PORT", "Origin", "Route", "RouteTable", "client_variables"]
+__all__ = ["PROXY_PORT", "Origin", "Route", "RouteTable", "client_files", "client_variables"]
 
 PROXY_PORT: Final = 31_280
 """The port of the proxy on the loopback of a container, below those that the kernel chooses."""
-_LISTED_FILES: Final = {"pypi.org": "files.pythonhosted.org"}
-"""Indexes whose files are on another host."""
+_LISTED_FILES: Final = {
+    ("pypi", "pypi.org"): "files.pythonhosted.org",
+    ("crates", "index.crates.io"): "static.crates.io",
+}
+"""Public indexes whose files are on another host."""
 _ARCHIVE_HOSTS: Final = {
     "debian": ("deb.debian.org",),
     "debian-security": ("deb.debian.org", "security.debian.org"),
@@ -50,13 +53,14 @@ class Route:
     Attributes:
         name: The entry of the list that it serves.
         host: The host inside.
-        prefix: The prefix of its paths inside, with a ``/`` at both ends.
+        prefix: The prefix of its paths inside, with a ``/`` at both ends; or a whole path.
         origin: The host outside.
-        outside: The prefix of the paths outside, with a ``/`` at both ends.
+        outside: What replaces it outside.
         is_read_only: Whether only GET and HEAD without a body are permitted.
         header: A header that the proxy sets; its value is never in the ``repr``.
         replaced: Texts of answers and what replaces them, such as links to the origin.
         replaces_all: Whether they are replaced in every answer, or only in indexes.
+        unless_agent: A client that replaces links itself, by the start of its ``User-Agent``.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Route:
     header: tuple[str, str] | None = field(default=None, repr=False)
     replaced: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     replaces_all: bool = False
+    unless_agent: str = ""
 
     def path_outside(self, path: str) -> str:
         """The path outside of a path inside that begins with the prefix."""
@@ -87,8 +92,7 @@ class RouteTable:
         private = rules.private_hosts
         routes: list[Route] = []
         for name in rules.registries:
-            for registry in registries[name]:
-                routes += _registry_routes(name, registry, private)
+            routes += _registry_routes(name, registries[name], private)
         routes += [_secret_route(secret, private) for secret in rules.secrets]
         self._routes = sorted(routes, key=lambda route: len(route.prefix), reverse=True)
         self._names = frozenset(route.host for route in routes)
@@ -117,10 +121,54 @@ class RouteTable:
         return self.rules.lines()
 
 
-def _registry_routes(name: str, registry: Registry, private: frozenset[str]) -> Iterable[Route]:
+def _registry_routes(
+    name: str, registries: Sequence[Registry], private: frozenset[str]
+) -> Iterable[Route]:
     inside = f"{name}.{INTERNAL_DOMAIN}"
+    registry = registries[0]
+    origin = _origin(registry, private)
+    header = _header(registry)
+    root = registry.path
+    if name == "debian":
+        for archive in registries:
+            kind = archive.path.rstrip("/").rpartition("/")[2]
+            for host in (inside, *_ARCHIVE_HOSTS[kind]):
+                there = _origin(archive, private)
+                yield Route(name, host, f"/{kind}/", there, archive.path, header=_header(archive))
+        return
+    if name == "go":
+        database = dict(registry.variables).get("GOSUMDB", "").partition("+")[0]
+        prefix = f"{root}sumdb/{database}/"
+        for each in registries[1:]:
+            there = _origin(each, private)
+            # Any answer means that it is served; the database itself has no such path.
+            for path, outside in ((prefix, ""), (f"{prefix}supported", "latest")):
+                yield Route(
+                    name, inside, path, there, f"{each.path}{outside}", header=_header(each)
+                )
+    if name in ("pypi", "crates"):  # files may be beside the index: /simple/ and /packages/
+        root = root.rstrip("/").rpartition("/")[0] + "/"
+    replaced = [(f"{registry.origin}{root}".encode(), f"http://{inside}{root}".encode())]
+    files = _LISTED_FILES.get((name, registry.host))
+    if files:
+        prefix = f"/-/{files}/"
+        replaced.append((f"https://{files}/".encode(), f"http://{inside}{prefix}".encode()))
+        there = Origin("https", files, 443, private=True, ca_file=registry.ca_file)
+        yield Route(name, inside, prefix, there, "/")
+    texts = tuple(replaced)
+    if name == "crates":  # the rest of the index has no links
+        path = f"{registry.path}config.json"
+        yield Route(
+            name, inside, path, origin, path, header=header, replaced=texts, replaces_all=True
+        )
+    links = texts if name in ("pypi", "npm") else ()
+    agent = "npm/" if name == "npm" else ""  # so its lock files keep the public URLs
+    yield Route(name, inside, root, origin, root, header=header, replaced=links, unless_agent=agent)
+
+
+def _origin(registry: Registry, private: frozenset[str]) -> Origin:
     is_local = registry.host in private or registry.host == "localhost" or _is_address(registry)
-    origin = Origin(
+    return Origin(
         registry.scheme,
         registry.host,
         registry.port,
@@ -128,24 +176,10 @@ def _registry_routes(name: str, registry: Registry, private: frozenset[str]) -> 
         local=is_local,
         ca_file=registry.ca_file,
     )
-    header = ("Authorization", registry.authorization) if registry.authorization else None
-    if name == "debian":
-        kind = registry.path.rstrip("/").rpartition("/")[2]
-        for host in (inside, *_ARCHIVE_HOSTS[kind]):
-            yield Route(name, host, f"/{kind}/", origin, registry.path, header=header)
-        return
-    root = registry.path
-    if name == "pypi":  # the files of an index may be beside it: /simple/ and /packages/
-        root = root.rstrip("/").rpartition("/")[0] + "/"
-    replaced = [(f"{registry.origin}{root}".encode(), f"http://{inside}{root}".encode())]
-    files = _LISTED_FILES.get(registry.host) if name == "pypi" else None
-    if files:
-        prefix = f"/-/{files}/"
-        replaced.append((f"https://{files}/".encode(), f"http://{inside}{prefix}".encode()))
-        there = Origin("https", files, 443, private=True, ca_file=registry.ca_file)
-        yield Route(name, inside, prefix, there, "/")
-    texts = tuple(replaced) if name == "pypi" else ()  # npm replaces the host by itself
-    yield Route(name, inside, root, origin, root, header=header, replaced=texts)
+
+
+def _header(registry: Registry) -> tuple[str, str] | None:
+    return ("Authorization", registry.authorization) if registry.authorization else None
 
 
 def _is_address(registry: Registry) -> bool:
@@ -197,14 +231,75 @@ def client_variables(
             "UV_DEFAULT_INDEX": index,
         }
     if "npm" in rules.registries:
+        host = f"npm.{INTERNAL_DOMAIN}"
+        registry = f"http://{host}{registries['npm'][0].path}"
         variables |= {
-            "npm_config_registry": f"http://npm.{INTERNAL_DOMAIN}{registries['npm'][0].path}",
+            **dict.fromkeys(("npm_config_registry", "pnpm_config_registry"), registry),
+            "YARN_NPM_REGISTRY_SERVER": registry.rstrip("/"),
+            "YARN_UNSAFE_HTTP_WHITELIST": host,
+            "YARN_ENABLE_TELEMETRY": "0",
+            **dict.fromkeys(("YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"), proxy),
             "npm_config_replace_registry_host": "always",
             "npm_config_audit": "false",
             "npm_config_fund": "false",
             "npm_config_update_notifier": "false",
         }
+    if "go" in rules.registries:
+        variables["GOPROXY"] = f"http://go.{INTERNAL_DOMAIN}{registries['go'][0].path}".rstrip("/")
+        variables |= registries["go"][0].variables
     for secret in rules.secrets:
         if secret.variable:
             variables[secret.variable] = f"http://{secret.name}.{INTERNAL_DOMAIN}"
     return variables
+
+
+def client_files(
+    rules: NetworkRules, registries: Mapping[str, Sequence[Registry]], env: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of clients that read no variables: paths inside, and texts.
+
+    Args:
+        rules: The list.
+        registries: Where each registry is.
+        env: The variables of the command, which name the directories of its clients.
+    """
+    home = env.get("HOME", "")
+    files: dict[str, str] = {}
+    if "crates" in rules.registries:
+        directory = env.get("CARGO_HOME") or f"{home}/.cargo"
+        index = f"http://crates.{INTERNAL_DOMAIN}{registries['crates'][0].path}"
+        files[f"{directory}/config.toml"] = _CARGO.format(index=index)
+    if "maven" in rules.registries:
+        url = f"http://maven.{INTERNAL_DOMAIN}{registries['maven'][0].path}"
+        files[f"{home}/.m2/settings.xml"] = _MAVEN.format(url=url, port=PROXY_PORT)
+    return files
+
+
+_CARGO: Final = """\
+[source.crates-io]
+replace-with = "wink"
+
+[source.wink]
+registry = "sparse+{index}"
+"""
+_MAVEN: Final = """\
+<settings>
+  <mirrors>
+    <mirror>
+      <id>central</id>
+      <mirrorOf>*</mirrorOf>
+      <url>{url}</url>
+    </mirror>
+  </mirrors>
+  <proxies>
+    <proxy>
+      <protocol>http</protocol>
+      <host>127.0.0.1</host>
+      <port>{port}</port>
+      <nonProxyHosts>localhost|127.*</nonProxyHosts>
+    </proxy>
+  </proxies>
+</settings>
+"""
+"""Java reads no variables about proxies. With the id of the public repository, what was fetched can
+be used without the mirror, too."""
