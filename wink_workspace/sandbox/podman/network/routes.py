@@ -275,31 +275,13 @@ def client_files(
     return files
 
 
-_CARGO: Final = """\
-[source.crates-io]
-replace-with = "wink"
-
-[source.wink]
-registry = "sparse+{index}"
-"""
-_MAVEN: Final = """\
-<settings>
-  <mirrors>
-    <mirror>
-      <id>central</id>
-      <mirrorOf>*</mirrorOf>
-      <url>{url}</url>
-    </mirror>
-  </mirrors>
-  <proxies>
-    <proxy>
-      <protocol>http</protocol>
-      <host>127.0.0.1</host>
-      <port>{port}</port>
-      <nonProxyHosts>localhost|127.*</nonProxyHosts>
-    </proxy>
-  </proxies>
-</settings>
-"""
+_CARGO: Final = (
+    '[source.crates-io]\nreplace-with = "wink"\n\n[source.wink]\nregistry = "sparse+{index}"\n'
+)
+_MAVEN: Final = (
+    "<settings>\n<mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror>"
+    "</mirrors>\n<proxies><proxy><protocol>http</protocol><host>127.0.0.1</host><port>{port}</port>"
+    "<nonProxyHosts>localhost|127.*</nonProxyHosts></proxy></proxies>\n</settings>\n"
+)
 """Java reads no variables about proxies. With the id of the public repository, what was fetched can
 be used without the mirror, too."""
