@@ -12,7 +12,7 @@ import re
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,10 @@ def answers(find: Callable[[str], bytes | None]) -> Answer:
 # Crates
 
 
-def crate_files(origin: str, sources: Mapping[str, Path]) -> dict[str, bytes]:
-    """The files of a registry below ``api/``, from directories of crates by ``NAME-VERSION``."""
+def crate_files(origin: str, sources: Iterable[Path]) -> dict[str, bytes]:
+    """The files of a registry below ``api/``, from directories of crates."""
     files = {"api/index/config.json": json.dumps({"dl": f"{origin}/api/v1/crates"}).encode()}
-    for folder in sources.values():
+    for folder in sources:
         manifest = tomllib.loads((folder / "Cargo.toml").read_text())
         name, version = manifest["package"]["name"], manifest["package"]["version"]
         packed = _packed(folder, f"{name}-{version}")
@@ -121,7 +121,7 @@ def go_files(modules: Mapping[str, Path | None]) -> tuple[dict[str, bytes], dict
 
 def required(go_mod: str) -> set[str]:
     """The ``PATH@VERSION`` that a ``go.mod`` requires."""
-    found = re.findall(r"^(?:require)?\s*(\S+\.\S+/\S+) (v\S+)", go_mod, re.MULTILINE)
+    found = re.findall(r'^(?:require)?\s*"?([\w.-]+\.\w+/[^\s"]+)"? (v\S+)', go_mod, re.MULTILINE)
     return {f"{path}@{version}" for path, version in found}
 
 

@@ -76,7 +76,7 @@ def test_cargo_builds_with_a_crate_of_the_registry(
         "Cargo.toml": '[package]\nname = "greeting"\nversion = "1.2.0"\nedition = "2021"\n',
         "src/lib.rs": 'pub fn greeting() -> &\'static str { "hello" }\n',
     }
-    sources = {"greeting-1.2.0": write(tmp_path / "crate", crate)}
+    sources = [write(tmp_path / "crate", crate)]
     origin = f"https://crates.test:{proxy.tls_port}"
     proxy.answers["crates.test"] = answers(crate_files(origin, sources).get)
     project = write(
