@@ -22,6 +22,7 @@ from wink_workspace.sandbox import NetworkLimits, NetworkRequest, NetworkRules, 
 from wink_workspace.sandbox.podman.network.client_settings import Registry
 from wink_workspace.sandbox.podman.network.dialer import Destination, SystemDialer
 from wink_workspace.sandbox.podman.network.link import NetworkLink
+from wink_workspace.sandbox.podman.network.package_cache import NO_CACHE
 from wink_workspace.sandbox.podman.network.proxy import Proxy
 from wink_workspace.sandbox.podman.network.routes import RouteTable, client_variables
 
@@ -141,6 +142,7 @@ class ProxyMachine:
         allowed: Sequence[str] | None = None,
         limits: NetworkLimits = LIMITS,
         variables: Mapping[str, str] | None = None,
+        cache: Path = NO_CACHE,
         **changes: object,
     ) -> None:
         """A new proxy with the given list, and nothing reached yet."""
@@ -191,11 +193,12 @@ class ProxyMachine:
         self.routes = RouteTable(rules, registries)
         self.registries = registries
         self.variables = client_variables(rules, registries)
-        self.proxy = Proxy(self.routes, self.dialer)
+        self.cache = cache
+        self.proxy = Proxy(self.routes, self.dialer, cache)
 
     def link(self, *_: object) -> NetworkLink:
         """A link of a container that applies the same list."""
-        return NetworkLink(Proxy(self.routes, self.dialer), self.registries)
+        return NetworkLink(Proxy(self.routes, self.dialer, self.cache), self.registries)
 
     def close(self) -> None:
         self.run(self._end())

@@ -77,6 +77,7 @@ def test_cargo_builds_with_a_crate_of_the_registry(
         "src/lib.rs": 'pub fn greeting() -> &\'static str { "hello" }\n',
     }
     sources = [write(tmp_path / "crate", crate)]
+    proxy.reset(cache=tmp_path / "packages")
     origin = f"https://crates.test:{proxy.tls_port}"
     proxy.answers["crates.test"] = answers(crate_files(origin, sources).get)
     project = write(
@@ -86,8 +87,12 @@ def test_cargo_builds_with_a_crate_of_the_registry(
             "src/main.rs": 'fn main() { println!("{}", greeting::greeting()); }\n',
         },
     )
-    done = run(proxy, home, project, "cargo", "check", "--quiet", CARGO_HOME=f"{home}/cargo")
-    assert done.returncode == 0, done.stderr
+    for n in range(2):
+        done = run(proxy, home, project, "cargo", "check", "--quiet", CARGO_HOME=f"{home}/{n}")
+        assert done.returncode == 0, done.stderr
+    asked = [head.split()[1] for head in proxy.reached.heads]
+    assert asked.count(b"/api/index/config.json") == 2
+    assert asked.count(b"/api/v1/crates/greeting/1.2.0/download") == 1  # then from the cache
     lock = (project / "Cargo.lock").read_text()
     assert 'source = "registry+https://github.com/rust-lang/crates.io-index"' in lock
 

@@ -54,7 +54,11 @@ def test_without_settings_the_public_registries_are_used() -> None:
         "crates": (Registry("https", "index.crates.io", 443, "/"),),
         "go": (
             Registry(
-                "https", "proxy.golang.org", 443, "/", variables=(("GOSUMDB", "sum.golang.org"),)
+                "https",
+                "proxy.golang.org",
+                443,
+                "/",
+                variables=(("GOSUMDB", "sum.golang.org"), ("GONOSUMDB", "")),
             ),
             Registry("https", "sum.golang.org", 443, "/"),
         ),
@@ -82,7 +86,6 @@ def test_the_index_of_pip_comes_from_its_last_file_or_its_variable() -> None:
     )
     index = pypi_index([site, user], {"PIP_INDEX_URL": "http://localhost:3141/root/pypi/+simple"})
     assert (index.scheme, index.host, index.port) == ("http", "localhost", 3141)
-    assert index.origin == "http://localhost:3141"
     assert pypi_index(["not an ini file\n[["], {}).host == "pypi.org"
 
 
@@ -94,9 +97,8 @@ def test_the_registry_of_npm_comes_with_its_token() -> None:
     assert npm_registry([text], {"TOKEN": "abc"}) == Registry(
         "https", "npm.test", 443, "/api/npm/", "Bearer abc"
     )
-    assert npm_registry([text], {"npm_config_registry": "http://[::1]:4873"}).origin == (
-        "http://[::1]:4873"
-    )
+    local = npm_registry([text], {"npm_config_registry": "http://[::1]:4873"})
+    assert Origin(local.scheme, local.host, local.port).url == "http://[::1]:4873"
 
 
 def test_the_archives_of_debian_are_found_in_both_formats() -> None:
@@ -148,6 +150,7 @@ def test_the_proxy_of_go_comes_from_its_file_or_its_variable() -> None:
         ),
         Registry("https", "mirror.test", 443, "/sums/"),
     )
+    assert go_proxy("GOPROXY=https://proxy.golang.org,direct\n", {}) == USUAL["go"]
     (public,) = go_proxy("", {"GOPROXY": "direct", "GOSUMDB": "off"})
     assert public.host == "proxy.golang.org"
 
@@ -156,7 +159,8 @@ def test_the_mirror_of_maven_comes_with_the_password_of_its_server() -> None:
     mirror = "<mirror><id>m</id><mirrorOf>{of}</mirrorOf><url> https://m.test/maven </url></mirror>"
     settings = (
         '<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors>'
-        "<mirror><mirrorOf>*,!central</mirrorOf><url>https://x.test</url></mirror>{mirror}"
+        "<mirror><mirrorOf>*,!central</mirrorOf><url>https://x.test</url></mirror>"
+        "<mirror><mirrorOf>*</mirrorOf><url>file:///srv/maven</url></mirror>{mirror}"
         "</mirrors><servers><server><id>m</id><username>me</username><password>p@ss</password>"
         "</server></servers></settings>"
     )

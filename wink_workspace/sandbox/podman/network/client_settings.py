@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
@@ -40,7 +40,6 @@ _SUMDB: Final = "sum.golang.org"
 _MAVEN: Final = "https://repo1.maven.org/maven2/"
 _DEBIAN: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
 _MOST_FILE_BYTES: Final = 1_048_576
-_MOST_REPLACEMENTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +88,11 @@ class Registry:
         host = parts.hostname.lower()
         return cls(parts.scheme, host, port, path, authorization, ca_file)
 
-    @property
-    def origin(self) -> str:
-        """The URL without its path."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = 443 if self.scheme == "https" else 80
-        return f"{self.scheme}://{host}" + ("" if self.port == usual else f":{self.port}")
-
 
 def _basic(parts: SplitResult) -> str:
     if parts.username is None:
         return ""
-    return _encoded(unquote(parts.username), unquote(parts.password or ""))
-
-
-def _encoded(user: str, password: str) -> str:
-    plain = f"{user}:{password}"
+    plain = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return f"Basic {base64.b64encode(plain.encode()).decode('ascii')}"
 
 
@@ -192,7 +180,7 @@ def crates_index(files: Iterable[str]) -> Registry:
         with suppress(tomllib.TOMLDecodeError):
             table |= tomllib.loads(text)
     name = "crates-io"
-    for _ in range(_MOST_REPLACEMENTS):
+    for _ in range(8):  # they may form a circle
         name = _entry(table, "source", name, "replace-with") or name
     url = _entry(table, "source", name, "registry") or _entry(table, "registries", name, "index")
     index = url.removeprefix("sparse+") if url.startswith("sparse+") else _CRATES
@@ -216,38 +204,34 @@ def go_proxy(file: str, variables: Mapping[str, str]) -> tuple[Registry, ...]:
     urls = re.split("[,|]", settings.get("GOPROXY") or _GO)
     own = next((each for each in urls if each.startswith(("http://", "https://"))), _GO)
     key, _, url = (settings.get("GOSUMDB") or _SUMDB).partition(" ")
-    inside = {"GOSUMDB": key}
-    private = settings.get("GONOSUMDB") or settings.get("GOPRIVATE")
-    if private:
-        inside["GONOSUMDB"] = private
-    proxy = replace(Registry.parse(own), variables=tuple(inside.items()))
-    if key == "off" or not (url or own == _GO):
+    private = settings.get("GONOSUMDB") or settings.get("GOPRIVATE", "")
+    inside = (("GOSUMDB", key), ("GONOSUMDB", private))
+    proxy = replace(Registry.parse(own), variables=inside)
+    if key == "off" or not (url or proxy.host == urlsplit(_GO).hostname):
         return (proxy,)
     return (proxy, Registry.parse(url.strip() or f"https://{key.partition('+')[0]}"))
 
 
 def maven_repository(files: Iterable[str]) -> Registry:
     """The mirror of Maven's central repository, from the texts of its settings; the last counts."""
-    url, authorization = _MAVEN, ""
+    url = _MAVEN
     for text in files:
-        with suppress(ET.ParseError):
+        with suppress(SyntaxError):  # of XML
             plain = re.sub(r"\sxmlns\s*=\s*[\"'][^\"']*[\"']", "", text)
             settings = ET.fromstring(plain)  # noqa: S314 - the user's own file
             for mirror in settings.iterfind("mirrors/mirror"):
                 of = {each.strip() for each in mirror.findtext("mirrorOf", "").split(",")}
-                if of & {"*", "external:*", "central"} and "!central" not in of:
-                    url = mirror.findtext("url", "").strip()
-                    authorization = _of_server(settings, mirror.findtext("id"))
+                scheme, _, rest = mirror.findtext("url", "").strip().partition("://")
+                is_central = of & {"*", "external:*", "central"} and "!central" not in of
+                if is_central and scheme in ("http", "https"):
+                    server = f"servers/server[id='{mirror.findtext('id')}']"
+                    user, password = (
+                        quote(settings.findtext(f"{server}/{each}", ""), safe="")
+                        for each in ("username", "password")
+                    )
+                    url = f"{scheme}://{user}:{password}@{rest}" if user else f"{scheme}://{rest}"
                     break
-    return Registry.parse(url, authorization=authorization)
-
-
-def _of_server(settings: ET.Element, name: str | None) -> str:
-    for server in settings.iterfind("servers/server"):
-        user, password = server.findtext("username"), server.findtext("password")
-        if server.findtext("id") == name and user and password:
-            return _encoded(user, password)
-    return ""
+    return Registry.parse(url)
 
 
 def debian_archives(files: Iterable[str]) -> tuple[Registry, ...]:

@@ -18,12 +18,12 @@ from typing import Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.network import NetworkRequest, NetworkRules
-from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH
 from wink_workspace.sandbox.podman.frames import Kind
 
 from .channels import Channels, Event, Message
 from .client_settings import Registry, read_registries
 from .dialer import CanaryDialer, SystemDialer
+from .package_cache import NO_CACHE
 from .proxy import Proxy
 from .routes import RouteTable, client_files, client_variables
 
@@ -64,7 +64,8 @@ class NetworkLink:
             return None
         registries = read_registries(environment)
         dialer = SystemDialer(environment, timeout_s=rules.limits.connect_s)
-        proxy = Proxy(RouteTable(rules, registries), dialer)
+        cache = environment.cache_dir / "packages" if environment.home else NO_CACHE
+        proxy = Proxy(RouteTable(rules, registries), dialer, cache)
         return cls(proxy, registries)
 
     @property
@@ -78,11 +79,7 @@ class NetworkLink:
         A name that is an absolute path is a file that the runner writes before the command.
         """
         rules, registries = self.rules, self._registries
-        files = {
-            path: text
-            for path, text in client_files(rules, registries, env).items()
-            if path[:1] == "/" and "=" not in path and not path.startswith(f"{WORKSPACE_PATH}/")
-        }
+        files = client_files(rules, registries, env)
         return {**client_variables(rules, registries), **env, **files}
 
     def fileno(self) -> int:

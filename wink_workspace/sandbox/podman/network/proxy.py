@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import h11
@@ -22,6 +23,7 @@ from wink_workspace.errors import WinkError
 from wink_workspace.sandbox.network import NetworkLimits, NetworkRequest, NetworkRules
 
 from .dialer import Dialer, DialError
+from .package_cache import NO_CACHE, PackageCache
 from .requests import (
     Fetch,
     Request,
@@ -143,11 +145,13 @@ class Proxy:
     Args:
         routes: The list that it applies.
         dialer: Opens the connections to the outside. The isolation probes replace it.
+        cache: The directory for files of registries.
     """
 
-    def __init__(self, routes: RouteTable, dialer: Dialer) -> None:
+    def __init__(self, routes: RouteTable, dialer: Dialer, cache: Path = NO_CACHE) -> None:
         self.dialer = dialer
         self._routes = routes
+        self._cache = PackageCache(cache)
         self._limits = routes.rules.limits
         self._slots = asyncio.Semaphore(self._limits.connections)
         self._use = _Use()
@@ -234,6 +238,9 @@ class Proxy:
         match decision:
             case Tunnel(origin):
                 await self._tunnel(exchange, origin, rest)
+            case Fetch() if (data := self._cache.find(decision)) is not None:
+                exchange.status = 200
+                await exchange.write(_simple_answer(200, "OK", data))
             case Fetch():
                 if rest and not decision.route.is_read_only:
                     inside.receive_data(rest)  # no bytes at all would mean the end of the stream
@@ -392,15 +399,17 @@ class Proxy:
             if data:
                 await exchange.write(inside.send(h11.Data(data=data)) or b"")
 
-        while True:
-            event = outside.next_event()
-            if event is h11.NEED_DATA:
-                outside.receive_data(await _read_outside(exchange, reader))
-            elif isinstance(event, h11.Data):
-                data = bytes(event.data)
-                await write(data if replacer is None else replacer.feed(data))
-            else:
-                break
+        with self._cache.taking(fetch, response.status_code, dict(headers)) as take:
+            while True:
+                event = outside.next_event()
+                if event is h11.NEED_DATA:
+                    outside.receive_data(await _read_outside(exchange, reader))
+                elif isinstance(event, h11.Data):
+                    data = bytes(event.data)
+                    take(data)
+                    await write(data if replacer is None else replacer.feed(data))
+                else:
+                    break
         if replacer is not None:
             await write(replacer.finish())
         await exchange.write(inside.send(h11.EndOfMessage()) or b"")
@@ -458,13 +467,14 @@ def _phrase(status: int) -> str:
     return ""
 
 
-def _simple_answer(status: int, reason: str, text: str) -> bytes:
+def _simple_answer(status: int, reason: str, text: str | bytes) -> bytes:
     """A whole answer; *reason* is in its first line, which clients such as pip show."""
     line = "".join(each if " " <= each <= "~" else "?" for each in reason[:200])
     line = line or _phrase(status)
-    body = text.encode()
+    kind = "text/plain; charset=utf-8" if isinstance(text, str) else "application/octet-stream"
+    body = text.encode() if isinstance(text, str) else text
     head = (
-        f"HTTP/1.1 {status} {line}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {status} {line}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + body

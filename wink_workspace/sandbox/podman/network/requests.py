@@ -148,10 +148,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The request leads through a route; ``target`` is the URL's path and query outside."""
+    """The request leads through a route; ``target`` is the URL's path and query outside.
+
+    ``is_shared`` says whether the answer may be the same for others: it is a whole file or index of
+    a registry with TLS.
+    """
 
     route: Route
     target: str
+    is_shared: bool = False
+
+    @property
+    def url(self) -> str:
+        """The URL outside."""
+        return f"{self.route.origin.url}{self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +255,9 @@ def decide(request: Request, routes: RouteTable) -> Fetch | Tunnel | ShowList:
         if route.unless_agent and agent.startswith(route.unless_agent):
             route = replace(route, replaced=())
     target = route.path_outside(request.path)
-    return Fetch(route, f"{target}?{request.query}" if request.query else target)
+    is_whole = request.method == "GET" and all(name != "range" for name, _ in request.headers)
+    is_shared = is_whole and route.is_read_only and route.origin.scheme == "https"
+    return Fetch(route, f"{target}?{request.query}" if request.query else target, is_shared)
 
 
 def _unlisted(asked: HostPort, routes: RouteTable) -> RequestRefusedError:
@@ -263,11 +275,8 @@ def _unlisted(asked: HostPort, routes: RouteTable) -> RequestRefusedError:
 
 def request_headers(request: Request, route: Route, user_agent: str) -> list[tuple[str, str]]:
     """The headers of the request outside, without those that frame its body."""
-    origin = route.origin
-    usual = 443 if origin.scheme == "https" else 80
-    host = f"[{origin.host}]" if ":" in origin.host else origin.host
     headers = [
-        ("Host", host if origin.port == usual else f"{host}:{origin.port}"),
+        ("Host", route.origin.url.partition("//")[2]),
         ("Accept-Encoding", "identity"),
         ("Connection", "close"),
     ]

@@ -23,10 +23,7 @@ _DROPPED: Final = frozenset(
         *("trailer", "transfer-encoding", "upgrade", "www-authenticate", "clear-site-data"),
     )
 )
-_INDEX_TYPES: Final = (
-    *("text/html", "application/xhtml+xml", "application/vnd.pypi.simple"),
-    *("application/json", "application/vnd.npm.install"),
-)
+_INDEX_TYPES: Final = ("text/html", "application/json", "application/vnd.", "application/xhtml+xml")
 
 Headers = Sequence[tuple[str, str]]
 

@@ -7,11 +7,16 @@ of that host can be reached through it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from ipaddress import ip_address
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, SecretHost
+from wink_workspace.sandbox.network import (
+    INTERNAL_DOMAIN,
+    NetworkRules,
+    SecretHost,
+    address_refusal,
+)
+from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH
 
 from .client_settings import Registry
 
@@ -19,10 +24,7 @@ __all__ = ["PROXY_PORT", "Origin", "Route", "RouteTable", "client_files", "clien
 
 PROXY_PORT: Final = 31_280
 """The port of the proxy on the loopback of a container, below those that the kernel chooses."""
-_LISTED_FILES: Final = {
-    ("pypi", "pypi.org"): "files.pythonhosted.org",
-    ("crates", "index.crates.io"): "static.crates.io",
-}
+_FILES: Final = {"pypi.org": "files.pythonhosted.org", "index.crates.io": "static.crates.io"}
 """Public indexes whose files are on another host."""
 _ARCHIVE_HOSTS: Final = {
     "debian": ("deb.debian.org",),
@@ -44,6 +46,13 @@ class Origin:
     private: bool = False
     local: bool = False
     ca_file: str = ""
+
+    @property
+    def url(self) -> str:
+        """Its URL, without a path and a usual port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = 443 if self.scheme == "https" else 80
+        return f"{self.scheme}://{host}" + ("" if self.port == usual else f":{self.port}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,68 +135,43 @@ def _registry_routes(
 ) -> Iterable[Route]:
     inside = f"{name}.{INTERNAL_DOMAIN}"
     registry = registries[0]
-    origin = _origin(registry, private)
-    header = _header(registry)
     root = registry.path
+
+    def route(to: Registry, prefix: str, outside: str, host: str = inside) -> Route:
+        is_address = address_refusal(to.host) != "not an address"
+        local = is_address or to.host == "localhost" or to.host in private
+        # Private: where the user's own client goes; a company's mirror has such an address.
+        origin = Origin(to.scheme, to.host, to.port, private=True, local=local, ca_file=to.ca_file)
+        header = ("Authorization", to.authorization) if to.authorization else None
+        return Route(name, host, prefix, origin, outside, header=header)
+
     if name == "debian":
-        for archive in registries:
-            kind = archive.path.rstrip("/").rpartition("/")[2]
+        for each in registries:
+            kind = each.path.rstrip("/").rpartition("/")[2]
             for host in (inside, *_ARCHIVE_HOSTS[kind]):
-                there = _origin(archive, private)
-                yield Route(name, host, f"/{kind}/", there, archive.path, header=_header(archive))
+                yield route(each, f"/{kind}/", each.path, host)
         return
-    if name == "go":
-        database = dict(registry.variables).get("GOSUMDB", "").partition("+")[0]
-        prefix = f"{root}sumdb/{database}/"
-        for each in registries[1:]:
-            there = _origin(each, private)
-            # Any answer means that it is served; the database itself has no such path.
-            for path, outside in ((prefix, ""), (f"{prefix}supported", "latest")):
-                yield Route(
-                    name, inside, path, there, f"{each.path}{outside}", header=_header(each)
-                )
+    for each in registries[1:]:  # the checksum database of Go
+        prefix = f"{root}sumdb/{dict(registry.variables)['GOSUMDB'].partition('+')[0]}/"
+        yield route(each, prefix, each.path)
+        # Any answer means that it is served; the database itself has no such path.
+        yield route(each, f"{prefix}supported", f"{each.path}latest")
     if name in ("pypi", "crates"):  # files may be beside the index: /simple/ and /packages/
         root = root.rstrip("/").rpartition("/")[0] + "/"
-    replaced = [(f"{registry.origin}{root}".encode(), f"http://{inside}{root}".encode())]
-    files = _LISTED_FILES.get((name, registry.host))
+    main = route(registry, root, root)
+    replaced = [(f"{main.origin.url}{root}".encode(), f"http://{inside}{root}".encode())]
+    files = _FILES.get(registry.host)
     if files:
         prefix = f"/-/{files}/"
         replaced.append((f"https://{files}/".encode(), f"http://{inside}{prefix}".encode()))
-        there = Origin("https", files, 443, private=True, ca_file=registry.ca_file)
-        yield Route(name, inside, prefix, there, "/")
-    texts = tuple(replaced)
+        yield route(Registry("https", files, 443, "/", ca_file=registry.ca_file), prefix, "/")
     if name == "crates":  # the rest of the index has no links
         path = f"{registry.path}config.json"
-        yield Route(
-            name, inside, path, origin, path, header=header, replaced=texts, replaces_all=True
-        )
-    links = texts if name in ("pypi", "npm") else ()
-    agent = "npm/" if name == "npm" else ""  # so its lock files keep the public URLs
-    yield Route(name, inside, root, origin, root, header=header, replaced=links, unless_agent=agent)
-
-
-def _origin(registry: Registry, private: frozenset[str]) -> Origin:
-    is_local = registry.host in private or registry.host == "localhost" or _is_address(registry)
-    return Origin(
-        registry.scheme,
-        registry.host,
-        registry.port,
-        private=True,  # where the user's own client goes; a company's mirror has such an address
-        local=is_local,
-        ca_file=registry.ca_file,
-    )
-
-
-def _header(registry: Registry) -> tuple[str, str] | None:
-    return ("Authorization", registry.authorization) if registry.authorization else None
-
-
-def _is_address(registry: Registry) -> bool:
-    try:
-        ip_address(registry.host)
-    except ValueError:
-        return False
-    return True
+        yield replace(route(registry, path, path), replaced=tuple(replaced), replaces_all=True)
+    elif name in ("pypi", "npm"):  # the lock files of npm keep the public URLs
+        agent = "npm/" if name == "npm" else ""
+        main = replace(main, replaced=tuple(replaced), unless_agent=agent)
+    yield main
 
 
 def _secret_route(secret: SecretHost, private: frozenset[str]) -> Route:
@@ -222,22 +206,19 @@ def client_variables(
         **dict.fromkeys(("no_proxy", "NO_PROXY"), direct),
     }
     if "pypi" in rules.registries:
-        host = f"pypi.{INTERNAL_DOMAIN}"
-        index = f"http://{host}{registries['pypi'][0].path}"
+        index = _url("pypi", registries)
         variables |= {
             "PIP_INDEX_URL": index,
-            "PIP_TRUSTED_HOST": host,
+            "PIP_TRUSTED_HOST": f"pypi.{INTERNAL_DOMAIN}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "UV_DEFAULT_INDEX": index,
         }
     if "npm" in rules.registries:
-        host = f"npm.{INTERNAL_DOMAIN}"
-        registry = f"http://{host}{registries['npm'][0].path}"
+        registry = _url("npm", registries)
         variables |= {
             **dict.fromkeys(("npm_config_registry", "pnpm_config_registry"), registry),
             "YARN_NPM_REGISTRY_SERVER": registry.rstrip("/"),
-            "YARN_UNSAFE_HTTP_WHITELIST": host,
-            "YARN_ENABLE_TELEMETRY": "0",
+            "YARN_UNSAFE_HTTP_WHITELIST": f"npm.{INTERNAL_DOMAIN}",
             **dict.fromkeys(("YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"), proxy),
             "npm_config_replace_registry_host": "always",
             "npm_config_audit": "false",
@@ -245,7 +226,7 @@ def client_variables(
             "npm_config_update_notifier": "false",
         }
     if "go" in rules.registries:
-        variables["GOPROXY"] = f"http://go.{INTERNAL_DOMAIN}{registries['go'][0].path}".rstrip("/")
+        variables["GOPROXY"] = _url("go", registries).rstrip("/")
         variables |= registries["go"][0].variables
     for secret in rules.secrets:
         if secret.variable:
@@ -256,7 +237,9 @@ def client_variables(
 def client_files(
     rules: NetworkRules, registries: Mapping[str, Sequence[Registry]], env: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of clients that read no variables: paths inside, and texts.
+    """The settings of clients that read no variables: absolute paths inside, and texts.
+
+    None is in the workspace.
 
     Args:
         rules: The list.
@@ -264,19 +247,25 @@ def client_files(
         env: The variables of the command, which name the directories of its clients.
     """
     home = env.get("HOME", "")
-    files: dict[str, str] = {}
-    if "crates" in rules.registries:
-        directory = env.get("CARGO_HOME") or f"{home}/.cargo"
-        index = f"http://crates.{INTERNAL_DOMAIN}{registries['crates'][0].path}"
-        files[f"{directory}/config.toml"] = _CARGO.format(index=index)
-    if "maven" in rules.registries:
-        url = f"http://maven.{INTERNAL_DOMAIN}{registries['maven'][0].path}"
-        files[f"{home}/.m2/settings.xml"] = _MAVEN.format(url=url, port=PROXY_PORT)
-    return files
+    files = {
+        "crates": (f"{env.get('CARGO_HOME') or f'{home}/.cargo'}/config.toml", _CARGO),
+        "maven": (f"{home}/.m2/settings.xml", _MAVEN),
+    }
+    return {
+        path: text.format(url=_url(name, registries), port=PROXY_PORT)
+        for name, (path, text) in files.items()
+        if name in rules.registries and path[:1] == "/" and "=" not in path
+        if not path.startswith(f"{WORKSPACE_PATH}/")
+    }
+
+
+def _url(name: str, registries: Mapping[str, Sequence[Registry]]) -> str:
+    """The URL of a registry inside."""
+    return f"http://{name}.{INTERNAL_DOMAIN}{registries[name][0].path}"
 
 
 _CARGO: Final = (
-    '[source.crates-io]\nreplace-with = "wink"\n\n[source.wink]\nregistry = "sparse+{index}"\n'
+    '[source.crates-io]\nreplace-with = "wink"\n\n[source.wink]\nregistry = "sparse+{url}"\n'
 )
 _MAVEN: Final = (
     "<settings>\n<mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror>"
