@@ -343,6 +343,26 @@ def test_npm_gets_the_public_links_for_its_lock_file_and_other_clients_those_of_
     assert f'"tarball": "{shown}once/-/once-1.4.0.tgz"'.encode() in answer
 
 
+def test_a_tunnel_to_a_name_of_the_proxy_leads_to_its_registry_and_nowhere_else(
+    proxy: ProxyMachine,
+) -> None:
+    """Yarn opens a tunnel for plain HTTP, too."""
+    for inner, status in (
+        (get("http://npm.wink.internal/x"), 200),
+        ("GET /x HTTP/1.1\r\nHost: npm.wink.internal\r\n\r\n", 200),
+        (get("http://pypi.wink.internal/root/simple/x/"), 400),
+        (connect("npm.wink.internal:80"), 400),
+        (connect(f"api.test:{proxy.tls_port}"), 400),
+    ):
+        with proxy.tunnel("npm.wink.internal:80") as client:
+            client.sendall(inner.encode())
+            assert status_of(read_all(client)) == status
+    assert {each.host for each in proxy.requests()[:2]} == {"npm.wink.internal"}
+    assert [head.split()[1] for head in proxy.reached.heads] == [b"/x", b"/x"]
+    for target in ("npm.wink.internal:443", "none.wink.internal:80"):
+        assert status_of(proxy.ask(connect(target))) == 403
+
+
 def test_the_files_of_crates_and_the_checksums_of_go_are_found_through_the_proxy(
     proxy: ProxyMachine,
 ) -> None:

@@ -94,7 +94,7 @@ class PackageCache:
         sha512 = b"sha512-" + b64encode(hashlib.sha512(data).digest())
         own = {hashlib.sha256(data).hexdigest().encode(), sha512}
         own_sha1 = hashlib.sha1(data, usedforsecurity=False).hexdigest()
-        return bool(own & self._stated) or own_sha1 == sha1
+        return own_sha1 == sha1 or not own.isdisjoint(self._stated)
 
     def _store(self, key: str, data: bytearray) -> None:
         folder = self._folder

@@ -44,8 +44,12 @@ _READ_BYTES: Final = 65_536
 _MOST_RECORDED: Final = 200
 _MOST_DISCARDED_BYTES: Final = 1_048_576
 _LINGER_S: Final = 5.0
+_CONNECTED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _TLS_ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 112))
 """A fatal alert "unrecognized name", RFC 6066."""
+
+
+_Head = tuple[h11.Connection, bytes, Request]
 
 
 class Client(Protocol):
@@ -231,28 +235,36 @@ class Proxy:
             raise _LimitError(f"the command has made more than {most:,} requests")
         exchange.count_sent(0)
         exchange.count_received(0)
-        inside, rest = await self._read_head(exchange)
-        request = exchange.request
-        assert request is not None  # noqa: S101 - _read_head sets it
-        decision = decide(request, self._routes)
-        match decision:
+        inside, rest, request = await self._read_head(exchange)
+        outer = (request.host, request.port)
+        if request.method == "CONNECT" and request.port == 80 and self._routes.has_host(outer[0]):
+            await exchange.write(_CONNECTED)  # to this proxy itself; Yarn does so for plain HTTP
+            inside, rest, request = await self._read_head(exchange, rest)
+            if request.method == "CONNECT" or (request.host, request.port) != outer:
+                raise RequestRefusedError(400, f"the tunnel leads to {outer[0]} only")
+        match decide(request, self._routes):
             case Tunnel(origin):
                 await self._tunnel(exchange, origin, rest)
-            case Fetch() if (data := self._cache.find(decision)) is not None:
+            case Fetch() as fetch if (data := self._cache.find(fetch)) is not None:
                 exchange.status = 200
                 await exchange.write(_simple_answer(200, "OK", data))
-            case Fetch():
-                if rest and not decision.route.is_read_only:
+            case Fetch() as fetch:
+                if rest and not fetch.route.is_read_only:
                     inside.receive_data(rest)  # no bytes at all would mean the end of the stream
-                await self._fetch(exchange, inside, request, decision)
+                await self._fetch(exchange, inside, request, fetch)
             case _:
                 text = json.dumps(list(self._routes.lines()))
                 exchange.status = 200
                 await exchange.write(_simple_answer(200, "OK", text))
 
-    async def _read_head(self, exchange: _Exchange) -> tuple[h11.Connection, bytes]:
-        """Parse the head of the request; returns the parser, and what followed the head."""
-        data = bytearray()
+    async def _read_head(self, exchange: _Exchange, first: bytes = b"") -> _Head:
+        """Parse the head of a request; returns the parser, and what followed the head.
+
+        Args:
+            exchange: Its connection.
+            first: What has been read of it.
+        """
+        data = bytearray(first)
         most = self._limits.header_bytes
         try:
             async with asyncio.timeout(self._limits.head_s):
@@ -271,15 +283,15 @@ class Proxy:
             raise RequestRefusedError(400, "the head of the request is malformed") from error
         if not isinstance(parsed, h11.Request):
             raise RequestRefusedError(400, "the head of the request is malformed")
-        exchange.request = Request.of(parsed)
-        return inside, bytes(data[length:])
+        exchange.request = request = Request.of(parsed)
+        return inside, bytes(data[length:]), request
 
     # Tunnels
 
     async def _tunnel(self, exchange: _Exchange, origin: Origin, rest: bytes) -> None:
         destination = await self.dialer.resolve(origin)
         exchange.status = 200
-        await exchange.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await exchange.write(_CONNECTED)
         inspector = TlsInspector(origin.host)
         try:
             async with asyncio.timeout(self._limits.head_s):

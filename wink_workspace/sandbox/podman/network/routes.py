@@ -10,12 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from wink_workspace.sandbox.network import (
-    INTERNAL_DOMAIN,
-    NetworkRules,
-    SecretHost,
-    address_refusal,
-)
+from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, SecretHost
 from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH
 
 from .client_settings import Registry
@@ -138,7 +133,7 @@ def _registry_routes(
     root = registry.path
 
     def route(to: Registry, prefix: str, outside: str, host: str = inside) -> Route:
-        is_address = address_refusal(to.host) != "not an address"
+        is_address = ":" in to.host or to.host.rpartition(".")[2].isdigit()
         local = is_address or to.host == "localhost" or to.host in private
         # Private: where the user's own client goes; a company's mirror has such an address.
         origin = Origin(to.scheme, to.host, to.port, private=True, local=local, ca_file=to.ca_file)
