@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import io
-import json
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
 import regex
@@ -37,15 +35,14 @@ from wink_workspace.filesystem import (
     MemoryFilesystem,
     WorkspacePath,
     parse_path,
-    search_filter,
 )
 from wink_workspace.filesystem.disk import searching
 from wink_workspace.filesystem.disk.descriptors import Descriptor
-from wink_workspace.filesystem.disk.filters import Filter, Group
 from wink_workspace.filesystem.literals import required_literals
 from wink_workspace.filesystem.search import (
     HEAD_BYTES,
     SearchTimer,
+    _cannot_match,
     compile_expression,
     compile_filter,
     compile_glob,
@@ -53,7 +50,6 @@ from wink_workspace.filesystem.search import (
     grep_files,
     literal_prefix,
 )
-from wink_workspace.filesystem.search_filter import LOOK, cannot_match
 
 Children = Callable[[WorkspacePath], Iterable[FileStat]]
 
@@ -412,21 +408,6 @@ def test_files_on_the_disk_are_searched_as_files_in_memory(
     search_by(by, contents, pattern, glob, most)
 
 
-@given(
-    st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENTS, max_size=30),
-    PATTERNS,
-    st.sampled_from([None, "*.py", "c/**", "**/d/*"]),
-    st.sampled_from([1, 3, 1_000]),
-)
-@settings(max_examples=25, deadline=None)
-@example({"a/b.py": b"needle", "c/d": b"needle", "d": b"x"}, "needle", None, 1_000)
-def test_files_that_processes_filter_are_searched_as_files_in_memory(
-    contents: dict[str, bytes], pattern: str, glob: str | None, most: int
-) -> None:
-    """The order, the counts and the end at the limit are the same; processes start for each."""
-    search_by("filters", contents, pattern, glob, most)
-
-
 def search_by(
     by: str, contents: dict[str, bytes], pattern: str, glob: str | None, most: int
 ) -> None:
@@ -440,9 +421,6 @@ def search_by(
         with pytest.MonkeyPatch.context() as patch:
             # Whether a read waits for the disk, and how many processors there are, is up to the system
             patch.setattr(searching, "_MOST_WAITS", -1 if by == "threads" else 10**9)
-            patch.setattr(searching, "_FILES_WITHOUT_FILTERS", 0 if by == "filters" else 10**9)
-            patch.setattr(searching, "_LOAD_FILES", 2)
-            patch.setattr(searching, "n_useful_filters", lambda: 2)
             found = disk.grep(pattern, glob=glob)
     expected = MemoryFilesystem(files, limits=limits).grep(pattern, glob=glob)
     if found.truncated:
@@ -507,18 +485,12 @@ EXPRESSIONS = st.one_of(
     EXPRESSIONS,
 )
 @settings(max_examples=40, deadline=None)
-def test_filtered_search_finds_the_lines_that_git_grep_finds(
-    contents: dict[str, str], pattern: str
-) -> None:
+def test_search_finds_the_lines_that_git_grep_finds(contents: dict[str, str], pattern: str) -> None:
     files = {path: text for path, text in contents.items() if not is_directory_of(path, contents)}
     with TemporaryDirectory() as root, DiskFilesystem(root) as disk:
         for path, text in files.items():
             disk.write_text(path, text)
-        with pytest.MonkeyPatch.context() as patch:
-            # Few files, and perhaps one processor
-            patch.setattr(searching, "_FILES_WITHOUT_FILTERS", 0)
-            patch.setattr(searching, "n_useful_filters", lambda: 1)
-            found = disk.grep(pattern)
+        found = disk.grep(pattern)
         done = subprocess.run(
             ["git", "grep", "--no-index", "-n", "-E", "-e", pattern],
             cwd=root,
@@ -537,195 +509,6 @@ def is_directory_of(path: str, files: Iterable[str]) -> bool:
     return any(other.startswith(f"{path}/") for other in files)
 
 
-def hundreds_of_files(root: Path) -> None:
-    for n in range(400):
-        (root / f"d{n % 20:02}").mkdir(exist_ok=True)
-        (root / f"d{n % 20:02}" / f"{n:03}").write_text("needle\n" if n % 50 == 0 else "text\n")
-
-
-@pytest.fixture
-def filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """400 files in 20 directories, 8 of them with a needle; filters start after the first batch."""
-    hundreds_of_files(tmp_path)
-    for name, value in (("_FILES_WITHOUT_FILTERS", 0), ("_LOAD_FILES", 10)):
-        monkeypatch.setattr(searching, name, value)
-    monkeypatch.setattr(searching, "n_useful_filters", lambda: 1)
-    return tmp_path
-
-
-@pytest.mark.parametrize("after", [0, 1, 5])
-def test_search_is_complete_when_a_filter_dies(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
-    asked: list[int] = []
-    send = Filter.send
-
-    def send_or_die(self: Filter, groups: Sequence[Group]) -> bool:
-        asked.append(len(groups))
-        if len(asked) == after + 1:
-            self._channel.shutdown(socket.SHUT_RDWR)
-        return send(self, groups)
-
-    monkeypatch.setattr(Filter, "send", send_or_die)
-    with DiskFilesystem(filtered) as disk:
-        found = disk.grep("needle")
-    assert len(asked) > after
-    assert (found.n_files, len(found.matches), found.n_unreadable) == (400, 8, 0)
-
-
-def test_search_reads_only_a_little_ahead_after_its_filter_died(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send = Filter.send
-
-    def send_and_die(self: Filter, groups: Sequence[Group]) -> bool:
-        self._channel.shutdown(socket.SHUT_RDWR)
-        return send(self, groups)
-
-    monkeypatch.setattr(Filter, "send", send_and_die)
-    entered: set[str] = set()
-
-    class Recording(DiskTree):
-        def entered(self, path: WorkspacePath) -> Descriptor:
-            entered.add(str(path))
-            return super().entered(path)
-
-    limits = FilesystemLimits(grep_matches=4)  # the fifth is in d10
-    with Recording(filtered) as tree, DiskFilesystem(tree, limits=limits) as disk:
-        assert disk.grep("needle").truncated
-    assert {"d10"} <= entered
-    assert not {"d18", "d19"} & entered
-
-
-def test_search_is_complete_when_no_filter_can_start(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with DiskFilesystem(filtered) as disk:
-        found = disk.grep("needle")
-    assert (found.n_files, len(found.matches)) == (400, 8)
-
-
-def test_search_is_complete_when_a_filter_has_no_room_for_names(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[bool] = []
-    send = Filter.send
-
-    def send_with_little_room(self: Filter, groups: Sequence[Group]) -> bool:
-        # The least that the kernel allows is less than ten of these names
-        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        sent.append(send(self, groups))
-        return sent[-1]
-
-    for file in (filtered / "d10").iterdir():
-        file.rename(file.with_name(f"{file.name}{'x' * 240}"))
-    # A whole directory in one packet
-    monkeypatch.setattr(searching, "_LOAD_FILES", 20)
-    monkeypatch.setattr(Filter, "send", send_with_little_room)
-    with DiskFilesystem(filtered) as disk:
-        found = disk.grep("needle")
-    assert not all(sent)
-    assert (found.n_files, len(found.matches)) == (400, 8)
-
-
-def test_no_process_is_left_after_a_search_that_ends_at_the_limit(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-
-    class Recorded(subprocess.Popen[bytes]):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            started.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Recorded)
-    with DiskFilesystem(filtered, limits=FilesystemLimits(grep_matches=6)) as disk:
-        assert disk.grep("needle").truncated
-    assert [process.returncode is None for process in started] == [False]
-
-
-def test_filter_that_does_not_answer_ends_the_search_at_its_time_limit(
-    filtered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def accept(self: Filter, _groups: Sequence[Group]) -> bool:
-        self._n_waiting += 1
-        return True
-
-    monkeypatch.setattr(Filter, "send", accept)
-    with DiskFilesystem(filtered, limits=FilesystemLimits(search_timeout_s=0.5)) as disk:
-        found = disk.grep("needle")
-    assert found.timed_out_s == 0.5
-    assert 0 < found.n_files < 400
-
-
-def test_file_that_becomes_a_pipe_or_a_link_is_not_read_by_a_filter(
-    filtered: Path, tmp_path: Path
-) -> None:
-    outside = tmp_path.parent / "outside-of-filtered"
-    outside.write_text("needle\n")
-
-    class Racing(DiskTree):
-        def entered(self, path: WorkspacePath) -> Descriptor:
-            if path.parts == ("d19",):
-                for name, replace in (("019", os.mkfifo), ("039", outside.__fspath__)):
-                    file = filtered / "d19" / name
-                    if file.is_symlink() or not file.is_file():
-                        continue
-                    file.unlink()
-                    if replace is os.mkfifo:
-                        os.mkfifo(file)
-                    else:
-                        file.symlink_to(outside)
-            return super().entered(path)
-
-    with Racing(filtered) as tree, DiskFilesystem(tree) as disk:
-        found = disk.grep("needle")
-    assert (found.n_files, len(found.matches), found.n_unreadable) == (398, 8, 2)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "may_match"),
-    [(None, "full|match|nul|large|latin|missing"), ("e{2}dle", "match|nul|large|latin|missing")],
-)
-def test_filter_asks_for_a_look_at_files_of_which_it_is_not_certain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str | None, may_match: str
-) -> None:
-    """The program, in this process."""
-    contents = {
-        "empty": b"",
-        "full": b"need\n",
-        "match": b"a needle\n",
-        "nul": b"\0",
-        "large": b"y" * HEAD_BYTES,
-        "latin": b"\xe9",
-        "utf-8": b"\xc3\xa9",
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    names = [*contents, "missing"]
-    settings = {
-        "literals": ["need"],
-        "pattern": pattern,
-        "timeout_s": 5.0,
-        "library": str(Path(regex.__file__).parents[1]),
-        "open_flags": os.O_RDONLY,
-    }
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, Descriptor(os.open(tmp_path, os.O_RDONLY)) as directory:
-        ours.send(json.dumps(settings).encode())
-        packet = "\0".join(names).encode() + b"\0\0match"
-        socket.send_fds(ours, [packet], [directory, directory])
-        ours.shutdown(socket.SHUT_WR)
-        monkeypatch.setattr(sys, "argv", ["search_filter.py", str(theirs.detach())])
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        search_filter.main()
-        answer = ours.recv(100)
-    looked = [name for name, each in zip(names, answer, strict=False) if each == LOOK]
-    assert "|".join(looked) == may_match
-    assert (len(answer), answer[-1]) == (len(names) + 1, LOOK)
-
-
 @given(
     st.binary(max_size=30) | CONTENTS,
     st.lists(st.sampled_from([b"needle", b"x", b"\xc3\xa9"]), max_size=2),
@@ -733,7 +516,7 @@ def test_filter_asks_for_a_look_at_files_of_which_it_is_not_certain(
 def test_content_that_cannot_match_is_text_without_the_literals(
     content: bytes, literals: list[bytes]
 ) -> None:
-    if cannot_match(content, literals, None):
+    if _cannot_match(content, literals, None):
         assert b"\0" not in content.decode().encode()
         assert not any(literal in content for literal in literals)
         assert literals

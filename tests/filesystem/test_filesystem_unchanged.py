@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from wink_workspace.filesystem import status_filter
-from wink_workspace.filesystem.changes import FileIndex, unchanged
-from wink_workspace.filesystem.changes.stored import PackedEntries
-from wink_workspace.filesystem.changes.unchanged import open_unchanged
+from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.changes.stored import PackedEntries, have_statuses
+from wink_workspace.filesystem.changes.unchanged import UnchangedDirectories
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.filters import running
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.filesystem.status_filter import have_statuses
 
 FILES = ("top.txt", "a/one", "a/two", "a/b/deep", "c/\udcff odd")
 
@@ -43,41 +39,11 @@ def indexed(tree: DiskTree) -> FileIndex:
 def unchanged_in(tree: DiskTree, earlier: FileIndex) -> set[Parts]:
     """The directories that are found unchanged in a walk of them all."""
     found: set[Parts] = set()
-    with open_unchanged(tree, earlier) as known:
-        for listing in tree.listings():
-            if known.find(listing.parts, listing.fd) is not None:
-                found.add(listing.parts)
+    known = UnchangedDirectories(tree, earlier)
+    for listing in tree.listings():
+        if known.find(listing.parts, listing.fd) is not None:
+            found.add(listing.parts)
     return found
-
-
-@contextmanager
-def answered_at_once(program: str, *descriptors: int) -> Generator[None]:
-    """The filter in this process, which has ended when the walk begins."""
-    arguments = [program, *map(str, descriptors)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", arguments)
-        status_filter.main()
-    yield
-
-
-@contextmanager
-def not_started(program: str, *descriptors: int) -> Generator[None]:
-    raise OSError("no more processes")
-    yield
-
-
-@pytest.fixture(params=["alone", "answers", "beside", "fails"])
-def filtering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who compares: this process alone, only a filter, both, or a filter that cannot start."""
-    # Several pieces in a directory of four entries, in place of 2,000 in each
-    monkeypatch.setattr(unchanged, "_ENTRIES_A_ROW", 3)
-    by = {"answers": answered_at_once, "beside": running, "fails": not_started}
-    if request.param in by:
-        # A filter for a few files in place of 10,000
-        monkeypatch.setattr(unchanged, "_ENTRIES_WITHOUT_FILTER", 0)
-        monkeypatch.setattr(unchanged, "n_useful_filters", lambda: 1)
-        monkeypatch.setattr(unchanged, "running", by[request.param])
-    return request.param
 
 
 def replaced(path: Path) -> None:
@@ -108,7 +74,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], set[Parts]]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_only_directories_in_which_something_changed_are_listed_again(
-    tmp_path: Path, filtering: str, name: str
+    tmp_path: Path, name: str
 ) -> None:
     change, expected = CHANGES[name]
     top = files_in(tmp_path / "top")
@@ -121,9 +87,7 @@ def test_only_directories_in_which_something_changed_are_listed_again(
         assert now - unchanged_in(tree, earlier) == expected
 
 
-def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(
-    tmp_path: Path, filtering: str
-) -> None:
+def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(tmp_path: Path) -> None:
     with DiskTree(files_in(tmp_path / "top")) as tree:
         earlier = indexed(tree)
         other = indexed(tree)
@@ -137,36 +101,13 @@ def test_a_directory_that_was_not_listed_as_a_whole_is_listed_again(
 
 
 def test_a_directory_that_had_just_changed_when_it_was_listed_is_listed_again(
-    tmp_path: Path, filtering: str
+    tmp_path: Path,
 ) -> None:
     with DiskTree(files_in(tmp_path / "top")) as tree:
         earlier = FileIndex()
         for listing in tree.listings():
             earlier.put_listing(listing.parts, listing.entries, 0, own=listing.status)
         assert unchanged_in(tree, earlier) == set()
-
-
-def test_a_filter_begins_with_the_last_directory_of_the_walk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[bytes] = []
-
-    def noting(_: int, table: memoryview, row: list[int]) -> bool:
-        order.append(bytes(table[row[status_filter.PATH] : row[status_filter.NAMES]]))
-        return True
-
-    # A filter for a few files in place of 10,000
-    monkeypatch.setattr(unchanged, "_ENTRIES_WITHOUT_FILTER", 0)
-    monkeypatch.setattr(unchanged, "n_useful_filters", lambda: 1)
-    monkeypatch.setattr(unchanged, "running", answered_at_once)
-    # The order has no effect that could be seen, other than on the time
-    monkeypatch.setattr(status_filter, "_is_same", noting)
-    with DiskTree(files_in(tmp_path / "top")) as tree:
-        walked = [os.fsencode("/".join(each.parts) or ".") for each in tree.listings()]
-        with open_unchanged(tree, indexed(tree)):
-            pass
-    walked.remove(b"empty")  # nothing to compare
-    assert order == walked[::-1]
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])

@@ -61,7 +61,6 @@ from .paths import WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
     HEAD_BYTES,
-    Expression,
     GlobPattern,
     Heads,
     SearchTimer,
@@ -317,7 +316,7 @@ class Filesystem(ABC):
         if entry.kind is FileKind.FILE:
             heads: Iterable[Heads] = (self._head(entry.path),)
         else:
-            heads = self._heads(entry.path, wanted, expression, timer)
+            heads = self._heads(entry.path, wanted, timer)
         limits = self.limits if limit is None else replace(self.limits, grep_matches=limit)
         found = grep_files(heads, self._open, expression, limits=limits, timer=timer)
         if entry.path == given:
@@ -722,10 +721,9 @@ class Filesystem(ABC):
         self,
         base: WorkspacePath,
         wanted: GlobPattern,
-        expression: Expression,  # noqa: ARG002 - other backends leave out files with it
         timer: SearchTimer,
     ) -> Iterator[Heads]:
-        """The files below the physical *base*, in path order, for ``grep`` of *expression*.
+        """The files below the physical *base*, in path order, for ``grep``.
 
         Also dangling links, which count as unreadable. Raises ``SearchTimeoutError``.
         """

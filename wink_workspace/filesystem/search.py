@@ -18,10 +18,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from io import BytesIO
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -35,7 +34,6 @@ from wink_workspace.errors import (
 from .literals import required_literals
 from .model import FileKind, FileStat, FilesystemLimits, GrepMatch, GrepResult
 from .paths import WorkspacePath, parse_path
-from .search_filter import HEAD_BYTES, cannot_match
 from .text import TextPieces, line_blocks
 
 if TYPE_CHECKING:
@@ -47,7 +45,6 @@ __all__ = [
     "Expression",
     "GlobPattern",
     "Heads",
-    "NoMatch",
     "SearchTimer",
     "compile_expression",
     "compile_filter",
@@ -58,13 +55,10 @@ __all__ = [
 ]
 
 
-class NoMatch(Enum):
-    """In place of a file's head: the file is text, and was found to have no match."""
+HEAD_BYTES: Final = 65_536
+"""How much of a file is read first."""
 
-    NO_MATCH = auto()
-
-
-Heads: TypeAlias = tuple[WorkspacePath, Sequence[str], Iterable[bytes | NoMatch | None]]
+Heads: TypeAlias = tuple[WorkspacePath, Sequence[str], Iterable[bytes | None]]
 """A directory, the names of files in it and, for each, the first ``HEAD_BYTES`` of its content.
 
 A shorter head is the whole content. ``None`` means that the file cannot be read."""
@@ -403,7 +397,7 @@ class _Search:
         self,
         directory: WorkspacePath,
         names: Sequence[str],
-        heads: Iterable[bytes | NoMatch | None],
+        heads: Iterable[bytes | None],
     ) -> bool:
         """Search more files; ``False`` if there are enough matches.
 
@@ -414,9 +408,7 @@ class _Search:
         search = self._search_all if expression.fits_blocks else None
         for name, head in zip(names, heads, strict=True):
             self._at = directory, name
-            if head is NoMatch.NO_MATCH or (
-                head is not None and cannot_match(head, expression.encoded_literals, search)
-            ):
+            if head is not None and _cannot_match(head, expression.encoded_literals, search):
                 self._n_files += 1
                 continue
             self._add_one(directory / name, head)
@@ -459,6 +451,39 @@ class _Search:
             timed_out_s=self._limits.search_timeout_s if timed_out else None,
             stopped_at=last[0] / last[1] if timed_out and last is not None else None,
         )
+
+
+def _cannot_match(
+    head: bytes, literals: Sequence[bytes], search: Callable[[str], bool] | None
+) -> bool:
+    """Whether a file with this *head* is text without a matching line; ``True`` is certain.
+
+    Args:
+        head: The first ``HEAD_BYTES``; a shorter one is the whole content.
+        literals: Each match has at least one of them; empty if they are not known.
+        search: Whether an expression matches anywhere in a text. ``None`` if it may match a line
+            without matching a text with that line.
+    """
+    if len(head) >= HEAD_BYTES or b"\0" in head:
+        return False
+    may_match = not literals
+    for literal in literals:
+        if literal in head:
+            may_match = True
+            break
+    if not head.isascii():
+        return not may_match and _is_utf_8(head)
+    if not may_match:
+        return True
+    return search is not None and b"\r" not in head and not search(head.decode("ascii"))
+
+
+def _is_utf_8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _matches_in(

@@ -27,7 +27,7 @@ from wink_workspace._collector import CollectorPaused
 from wink_workspace.errors import FilesystemError, SourceTooLargeError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.unchanged import open_unchanged
+from wink_workspace.filesystem.changes.unchanged import UnchangedDirectories
 from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import path_patterns
@@ -147,13 +147,13 @@ class SourceWalk:
             self._count(parts, entries.file_sizes())
             return entries.directories()
 
-        with open_unchanged(self._tree, earlier) as known:
-            for listing in self._tree.listings(
-                unreadable=self._index.unreadable.add, unchanged=unchanged
-            ):
-                self._look_at(listing, racy_ns)
-                if self._n_files > most_files:
-                    break
+        known = UnchangedDirectories(self._tree, earlier)
+        for listing in self._tree.listings(
+            unreadable=self._index.unreadable.add, unchanged=unchanged
+        ):
+            self._look_at(listing, racy_ns)
+            if self._n_files > most_files:
+                break
         self._check_size()
         tops = sorted(self._tops)
         return Survey(self._rules(), tops, self._n_files, self._n_bytes, self._index)

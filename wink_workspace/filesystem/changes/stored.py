@@ -26,11 +26,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
+from operator import attrgetter
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.status_filter import N_FIELDS, fields_of, rows_of
 
 __all__ = [
     "DirectoryStatus",
@@ -39,12 +40,19 @@ __all__ = [
     "PackedEntries",
     "Status",
     "directory_status",
+    "have_statuses",
     "status_of",
     "write_index",
 ]
 
+_N_FIELDS = 6
+"""The number of integers in a packed status."""
+_unpacked = Struct("=qQqqqq").iter_unpack
+_fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
+_KIND = 0o170000
+_MAY_BE_BARE = (stat.S_IFDIR, stat.S_IFCHR)
 _FORMAT: Final = 3
-_ENTRY_BYTES: Final = 8 * N_FIELDS
+_ENTRY_BYTES: Final = 8 * _N_FIELDS
 _N_COLUMNS: Final = 11
 _FIRST: Final = 4
 _MAX_NAME_BYTES: Final = 255
@@ -75,7 +83,7 @@ class Status(NamedTuple):
 
 def status_of(found: os.stat_result) -> Status:
     """The part of a status that shows changes."""
-    return Status(*fields_of(found))
+    return Status(*_fields_of(found))
 
 
 DirectoryStatus = tuple[int, int, int]
@@ -98,7 +106,7 @@ class PackedEntries:
     def of_listing(cls, entries: Sequence[tuple[str, os.stat_result]]) -> PackedEntries:
         """Pack a listing, which is sorted by name."""
         names = _joined(name for name, _ in entries)
-        return cls(names, _packed(rows_of([found for _, found in entries])))
+        return cls(names, _packed(_rows_of([found for _, found in entries])))
 
     @classmethod
     def of(cls, entries: Mapping[str, Status]) -> PackedEntries:
@@ -149,7 +157,7 @@ class PackedEntries:
 
     def column(self, n: int) -> array[int]:
         """A field of all statuses."""
-        return array("q", bytes(self.statuses))[n::N_FIELDS]
+        return array("q", bytes(self.statuses))[n::_N_FIELDS]
 
     def values(self, n: int) -> set[int]:
         """The different values of a field."""
@@ -200,8 +208,8 @@ def _signed(value: int) -> int:
 
 def _decoded(statuses: bytes | memoryview) -> list[Status]:
     values = array("q", bytes(statuses))
-    found = list(map(Status._make, zip(*[iter(values)] * N_FIELDS, strict=True)))
-    if any(inode < 0 for inode in values[1::N_FIELDS]):
+    found = list(map(Status._make, zip(*[iter(values)] * _N_FIELDS, strict=True)))
+    if any(inode < 0 for inode in values[1::_N_FIELDS]):
         found = [at._replace(inode=at.inode % _INODES) for at in found]
     return found
 
@@ -408,3 +416,37 @@ class _Row(NamedTuple):
     inode: int
     modified_ns: int
     changed_ns: int
+
+
+def _is_bare(found: os.stat_result) -> bool:
+    """Whether only the mode of an entry counts, because the rest changes without it.
+
+    In an upper layer of an overlay, a character device 0:0 marks a deleted name. All of them may be
+    hard links of one device, whose times then change with every deletion.
+    """
+    return stat.S_ISDIR(found.st_mode) or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0)
+
+
+def _fields_of(found: os.stat_result) -> tuple[int, ...]:
+    """The integers of a status."""
+    return (found.st_mode, 0, 0, 0, 0, 0) if _is_bare(found) else _fields(found)
+
+
+def _rows_of(found: list[os.stat_result]) -> list[tuple[int, ...]]:
+    """The integers of each status."""
+    rows: list[tuple[int, ...]] = list(map(_fields, found))
+    if any(mode & _KIND in _MAY_BE_BARE for mode in {row[0] for row in rows}):
+        rows = [_fields_of(each) for each in found]
+    return rows
+
+
+def have_statuses(directory: int, names: list[str] | list[bytes], statuses: bytes) -> bool:
+    """Whether the entries *names* of an open directory have these packed statuses."""
+    status = os.stat
+    try:
+        found = [status(name, dir_fd=directory, follow_symlinks=False) for name in names]
+    except OSError:
+        return False
+    known = list(_unpacked(statuses))
+    # First as if all were files: known entries that are bare differ then
+    return list(map(_fields, found)) == known or _rows_of(found) == known

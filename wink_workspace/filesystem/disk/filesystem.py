@@ -36,7 +36,7 @@ from wink_workspace.filesystem.model import (
 )
 from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
-from wink_workspace.filesystem.search import Expression, GlobPattern, Heads, SearchTimer
+from wink_workspace.filesystem.search import GlobPattern, Heads, SearchTimer
 
 from .fingerprints import DiskFingerprints
 from .searching import disk_heads
@@ -172,10 +172,9 @@ class DiskFilesystem(Filesystem):
         self,
         base: WorkspacePath,
         wanted: GlobPattern,
-        expression: Expression,
         timer: SearchTimer,
     ) -> Iterator[Heads]:
-        return disk_heads(self.tree, base, wanted, expression, timer, self.exists)
+        return disk_heads(self.tree, base, wanted, timer, self.exists)
 
     def _fingerprint(self, path: WorkspacePath) -> str:
         return self.fingerprints.of(path)

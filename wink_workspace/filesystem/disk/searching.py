@@ -7,9 +7,7 @@ What was a regular file when its directory was listed is opened without blocking
 pread(2), which refuses pipes, sockets, terminals and directories. A device cannot take its place:
 a sandbox has no right to make one.
 Rule 3: the first files are read in this thread, which is the fastest way for a few. Once it has
-waited often, the files come from a disk, and threads read the next batches ahead. Many files that
-the system has in memory are divided between this thread and filters, which are processes: threads
-would wait for one another more than for the system.
+waited often, the files come from a disk, and threads read the next batches ahead.
 """
 
 from __future__ import annotations
@@ -19,10 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack
-from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from resource import RUSAGE_THREAD, getrusage
@@ -35,16 +30,12 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.filesystem.search import (
     EVERYTHING,
     HEAD_BYTES,
-    Expression,
     GlobPattern,
     Heads,
-    NoMatch,
     SearchTimer,
 )
-from wink_workspace.filesystem.search_filter import MAX_DIRECTORIES, cannot_match
 
 from .descriptors import READ
-from .filters import Filter, n_useful_filters, started_filters
 from .tree import DiskTree
 
 __all__ = ["disk_heads"]
@@ -53,11 +44,6 @@ _BATCH_FILES: Final = 64
 _FILES_A_WAIT: Final = 4
 _MOST_WAITS: Final = 200
 """Threads are used once a thread waited this often more than once in 4 files."""
-_FILES_WITHOUT_FILTERS: Final = 4_000
-"""Filters are used after this many files: to start one takes as long as to read 3,000."""
-_LOAD_FILES: Final = 256
-_OWN_LOADS: Final = 4
-"""Files are given to a filter in loads; so many are searched here meanwhile."""
 _N_THREADS: Final = 8
 _N_AHEAD: Final = 8
 
@@ -69,8 +55,6 @@ class _Kind(Enum):
     OTHER = auto()
 
 
-_Head: TypeAlias = bytes | NoMatch | None
-
 _Batch: TypeAlias = tuple[WorkspacePath, list[str], bool]
 """A directory, names of files in it, and whether they can be read."""
 
@@ -79,7 +63,6 @@ def disk_heads(
     tree: DiskTree,
     base: WorkspacePath,
     wanted: GlobPattern,
-    expression: Expression,
     timer: SearchTimer,
     exists: Callable[[WorkspacePath], bool],
 ) -> Iterator[Heads]:
@@ -91,7 +74,6 @@ def disk_heads(
         tree: The directory.
         base: A physical path.
         wanted: A pattern for paths relative to *base*.
-        expression: What is searched for. The heads of files that cannot match may be ``NoMatch``.
         timer: Ends the search.
         exists: Whether a link leads to anything.
 
@@ -99,20 +81,15 @@ def disk_heads(
         SearchTimeoutError: When the *timer* ends.
     """
     batches = _batches(tree, base, wanted, exists)
-    n_filters = n_useful_filters()
-    n_waits = n_files = 0
+    n_waits = 0
     for batch in batches:
         timer.left_s()
         before = _n_switches()
         heads = _read(tree, *batch)
-        n_files += len(heads)
         n_waits = max(0, n_waits + _n_switches() - before - len(heads) // _FILES_A_WAIT)
         yield batch[0], batch[1], heads
         if n_waits > _MOST_WAITS:
             yield from _read_ahead(tree, batches, timer)
-        elif n_filters > 0 and n_files > _FILES_WITHOUT_FILTERS:
-            with started_filters(n_filters, expression, timer) as filters:
-                yield from _filtered(_Reader(tree, expression, timer), batches, filters)
 
 
 def _n_switches() -> int:
@@ -138,113 +115,6 @@ def _read_ahead(tree: DiskTree, batches: Iterator[_Batch], timer: SearchTimer) -
         finally:
             for _, future in ahead:
                 future.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Files that a filter was asked about, or, without one, whose heads were read here."""
-
-    batches: list[_Batch]
-    filter: Filter | None
-    heads: list[list[_Head]]
-
-    def is_ready(self) -> bool:
-        return self.filter is None or self.filter.has_answer()
-
-
-def _loads(batches: Iterator[_Batch]) -> Iterator[list[_Batch]]:
-    load: list[_Batch] = []
-    n_files = 0
-    for batch in batches:
-        load.append(batch)
-        n_files += len(batch[1])
-        if n_files >= _LOAD_FILES or len(load) == MAX_DIRECTORIES:
-            yield load
-            load, n_files = [], 0
-    if load:
-        yield load
-
-
-def _filtered(reader: _Reader, batches: Iterator[_Batch], filters: list[Filter]) -> Iterator[Heads]:
-    """The rest of *batches*, divided between the *filters* and this thread."""
-    loads = _loads(batches)
-    pending: deque[_Load] = deque()
-    while True:
-        reader.timer.left_s()
-        for each in filters:
-            while each.takes_more() and (load := next(loads, None)) is not None:
-                pending.append(reader.sent(load, each))
-        n_own = sum(load.filter is None for load in pending)
-        if pending and (n_own >= _OWN_LOADS or pending[0].is_ready()):
-            yield from reader.finished(pending.popleft())
-        elif (load := next(loads, None)) is not None:
-            pending.append(reader.searched(load))
-        elif pending:
-            yield from reader.finished(pending.popleft())
-        else:
-            return
-
-
-class _Reader:
-    """Reads files, and leaves out those that cannot match."""
-
-    def __init__(self, tree: DiskTree, expression: Expression, timer: SearchTimer) -> None:
-        self.timer = timer
-        self._tree = tree
-        self._literals = expression.encoded_literals
-        self._search = partial(expression.search, timer=timer) if expression.fits_blocks else None
-
-    def sent(self, batches: list[_Batch], to: Filter) -> _Load:
-        """A load that the filter is asked about, or that is read here if it cannot be."""
-        with ExitStack() as opened:
-            try:
-                groups = [
-                    (opened.enter_context(self._tree.entered(directory)), names)
-                    for directory, names, is_readable in batches
-                    if is_readable
-                ]
-            except (FilesystemError, OSError):
-                groups = []
-            if groups and to.send(groups):
-                return _Load(batches, to, [])
-        return self.searched(batches)
-
-    def searched(self, batches: list[_Batch]) -> _Load:
-        """A load that is read here."""
-        heads = [_read(self._tree, *batch) for batch in batches]
-        return _Load(
-            batches, None, [[self._without_match(head) for head in each] for each in heads]
-        )
-
-    def _without_match(self, head: bytes | None) -> _Head:
-        if head is not None and cannot_match(head, self._literals, self._search):
-            return NoMatch.NO_MATCH
-        return head
-
-    def finished(self, load: _Load) -> Iterator[Heads]:
-        """The heads of a load; of those that a filter answered for, files that may match are read.
-
-        Raises:
-            SearchTimeoutError: If the timer ends first.
-        """
-        if load.filter is None:
-            for batch, heads in zip(load.batches, load.heads, strict=True):
-                yield batch[0], batch[1], heads
-            return
-        answers = load.filter.answer(self.timer)
-        if answers is None:
-            yield from self.finished(self.searched(load.batches))
-            return
-        start = 0
-        for directory, names, is_readable in load.batches:
-            heads: list[_Head] = [None] * len(names)
-            if is_readable:
-                here = answers[start : start + len(names)]
-                start += len(names)
-                may_match = [name for name, answer in zip(names, here, strict=True) if answer]
-                read = iter(_read(self._tree, directory, may_match, True) if may_match else ())
-                heads = [next(read) if answer else NoMatch.NO_MATCH for answer in here]
-            yield directory, names, heads
 
 
 def _finished(batch: _Batch, future: Future[list[bytes | None]], timer: SearchTimer) -> Heads:
