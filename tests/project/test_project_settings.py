@@ -70,7 +70,7 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         "requirements = ['r.txt']\nlock = 'r.txt'\ncontainerfile = 'Containerfile'\n"
         "set-up = ['make']\nagents = ['codex']\n[services.web]\ncommand = 'serve'\nready = 'port 80'\n"
         "[environment]\nA = 'b'\n[limits]\nmemory = '2G'\nprocessors = 2\nprocesses = 500\n"
-        "disk = '8G'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\nmoney = 2.5\n"
+        "disk = '8G'\ntmp = '1G'\nshm = '256M'\ntimeout = '1h'\n[budgets]\ntokens = 5\nturns = 500\ntime = '1h'\nmoney = 2.5\n"
         "[paths]\nexclude = ['data']\nderived = ['out']\n[git]\ndepth = 60\n"
     )
     settings = project.confirm().settings
@@ -93,6 +93,8 @@ def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> N
         cpus=2,
         n_processes=500,
         workspace_bytes=8 * 2**30,
+        tmp_bytes=2**30,
+        shm_bytes=256 * 2**20,
         timeout_s=3600,
         longest_timeout_s=3600,
         env={**PodmanConfig().env, "A": "b"},

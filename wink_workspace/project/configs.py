@@ -46,6 +46,8 @@ def sandbox_config(
         "cpus": settings.cpus,
         "n_processes": settings.n_processes,
         "workspace_bytes": settings.workspace_bytes,
+        "tmp_bytes": settings.tmp_bytes,
+        "shm_bytes": settings.shm_bytes,
         "timeout_s": settings.timeout_s,
     }
     if settings.timeout_s is not None and "longest_timeout_s" in known:

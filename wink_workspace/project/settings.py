@@ -470,6 +470,12 @@ class Settings:
         variable="WINK_WORKSPACE_DISK",
         limit="workspace_bytes",
     )
+    tmp_bytes: int | None = _key(
+        "limits.tmp", _SIZE, Trust.LOWER, "Size of /tmp of commands.", limit="tmp_bytes"
+    )
+    shm_bytes: int | None = _key(
+        "limits.shm", _SIZE, Trust.LOWER, "Size of /dev/shm of commands.", limit="shm_bytes"
+    )
     timeout_s: float | None = _key(
         "limits.timeout",
         _TIME,

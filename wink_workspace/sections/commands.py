@@ -109,6 +109,8 @@ class CommandOutput:
         if self.stderr:
             errors = f"stderr:\n{self.stderr.render()}"
             text = f"stdout:\n{self.stdout.render()}\n{errors}" if self.stdout else errors
+        if not self.succeeded and _NO_SPACE in text:
+            text += f"\n{_ABOUT_SPACE}"
         problems = list(dict.fromkeys(each.problem for each in self.network if each.problem))
         if not problems:
             return text
@@ -116,6 +118,12 @@ class CommandOutput:
         if len(problems) > len(shown):
             shown.append(f"{len(problems) - len(shown):,} more")
         return "\n".join((text, "network:", *(f"- {each}" for each in shown)))
+
+
+_NO_SPACE: Final = "No space left on device"
+_ABOUT_SPACE: Final = """\
+The directories /tmp and /dev/shm are small, and emptied after each command. Write to the \
+workspace, or ask the user for more (limits.tmp and limits.shm in wink-workspace.toml)."""
 
 
 def stopped_summary(result: ExecResult, timeout_s: float) -> str | None:

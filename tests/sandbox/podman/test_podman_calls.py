@@ -165,6 +165,15 @@ def test_a_nonzero_exit_code_is_a_result_and_effects_are_kept(commands: CommandW
     assert (commands.files / "made").exists()
 
 
+def test_a_command_that_fills_a_small_directory_gets_the_keys_that_make_it_larger(
+    commands: CommandWorkspace,
+) -> None:
+    for directory in ("/tmp", "/dev/shm"):
+        outcome = commands.shell(f"head -c 200M /dev/zero >{directory}/full")
+        assert "No space left on device" in outcome.text
+        assert "limits.tmp and limits.shm" in outcome.text
+
+
 def test_python_that_raises_is_a_result(commands: CommandWorkspace) -> None:
     outcome = commands.call("evaluate_python", code="open('made', 'w').write('x')\n1 / 0")
     assert outcome.result.success
