@@ -106,7 +106,7 @@ class AnnouncingLock:
 @pytest.mark.parametrize("change", ["dispatch", "reduce", "notify", "snapshot", "restore", "load"])
 def test_a_held_lock_makes_other_threads_wait(change: str) -> None:
     parent, lock = Session(), AnnouncingLock()
-    parent.lock = lock
+    parent.locks.outside = lock
     session = parent.child()
     session[Total].register(Add, add)
     token, text = session.snapshot(), session.dump_state()

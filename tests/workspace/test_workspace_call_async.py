@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from workspace_support import make_tree
 
 from wink_workspace.clock import Cancellation
-from wink_workspace.errors import CallCancelledError, SessionError, UsageError
+from wink_workspace.errors import CallCancelledError, SessionError
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace
 
@@ -178,13 +180,42 @@ def test_a_cancellation_fails_the_block_at_its_end(workspace: Workspace) -> None
     assert workspace.files.exists("a.py")
 
 
-def test_a_call_of_a_task_started_by_the_block_is_refused_instead_of_a_deadlock(
-    workspace: Workspace,
+@pytest.mark.parametrize("way", ["tasks", "threads", "run_async"])
+def test_calls_of_what_the_block_starts_are_savepoints_that_take_turns(
+    workspace: Workspace, way: str
 ) -> None:
-    async def child() -> None:
-        async with workspace.call("child"):
-            pytest.fail("the block ran")
+    def append(name: str) -> None:
+        before = workspace.files.read_bytes("log").decode()
+        workspace.files.write_text(name, "x")
+        workspace.files.write_text("log", f"{before}{name}\n")
+        if name == "fails":
+            raise ValueError(name)
 
+    async def in_task(name: str) -> None:
+        async with workspace.call(name):
+            await asyncio.sleep(0)
+            append(name)
+
+    ways: dict[str, Callable[[str], Coroutine[object, object, None]]] = {
+        "tasks": in_task,
+        "threads": lambda name: asyncio.to_thread(workspace.run, append, name),
+        "run_async": lambda name: workspace.run_async(append, name),
+    }
+
+    async def body() -> None:
+        async with workspace.call("block") as call:
+            call.files.write_text("log", "")
+            names = ("one", "fails", "two")
+            answers = await asyncio.gather(*map(ways[way], names), return_exceptions=True)
+            assert [type(answer) for answer in answers] == [type(None), ValueError, type(None)]
+
+    program(body)
+    assert [name.split(":")[0] for name in subjects(workspace)] == ["block"]
+    assert sorted(workspace.files.read_bytes("log").split()) == [b"one", b"two"]
+    assert [str(change.path) for change in workspace.changes()] == ["log", "one", "two"]
+
+
+def test_a_call_that_began_in_a_block_which_has_ended_is_its_own(workspace: Workspace) -> None:
     over = asyncio.Event()
 
     async def late() -> int:
@@ -193,16 +224,68 @@ def test_a_call_of_a_task_started_by_the_block_is_refused_instead_of_a_deadlock(
 
     async def body() -> None:
         async with workspace.call("parent"):
-            with pytest.raises(UsageError, match="waits for it"):
-                await asyncio.create_task(child())
-            with pytest.raises(UsageError, match="waits for it"):
-                await workspace.run_async(int)
             started_inside = asyncio.create_task(late())
         over.set()
         assert await started_inside == 0
 
     program(body)
     assert [name.split(":")[0] for name in subjects(workspace)] == ["parent", "after"]
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_savepoint_that_is_open_when_its_block_ends_is_rolled_back_with_it(
+    workspace: Workspace, in_thread: bool
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def late() -> None:
+        with workspace.call("late") as call:
+            call.files.write_text("late", "x")
+            begun.set()
+            assert go_on.wait(20)
+
+    async def late_task() -> None:
+        async with workspace.call("late") as call:
+            call.files.write_text("late", "x")
+            begun.set()
+            while not go_on.is_set():
+                await asyncio.sleep(0)
+
+    async def body() -> None:
+        with pytest.raises(SessionError, match="begun inside this one has not ended"):
+            async with workspace.call("block") as call:
+                call.files.delete("a.py")
+                started = asyncio.create_task(asyncio.to_thread(late) if in_thread else late_task())
+                while not begun.is_set():
+                    await asyncio.sleep(0)
+        assert not workspace.files.exists("late")
+        await workspace.run_async(workspace.files.write_text, "next", "x")
+        go_on.set()
+        with pytest.raises(SessionError, match="the call around this one has ended"):
+            await started
+
+    program(body)
+    with pytest.raises(KeyboardInterrupt), workspace.call("interrupted"):
+        signal.raise_signal(signal.SIGINT)
+    assert workspace.files.exists("a.py")
+    assert [str(change.path) for change in workspace.changes()] == ["next"]
+
+
+def test_a_thread_of_the_block_can_change_state(workspace: Workspace) -> None:
+    @dataclass(frozen=True)
+    class Note:
+        text: str
+
+    async def body() -> None:
+        async with workspace.call("block"):
+            await asyncio.to_thread(workspace.session[Note].append, Note("kept"))
+        with pytest.raises(ValueError):
+            async with workspace.call("fails"):
+                await asyncio.to_thread(workspace.session[Note].append, Note("lost"))
+                raise ValueError
+
+    program(body)
+    assert workspace.session[Note].all() == (Note("kept"),)
 
 
 def test_a_plain_call_of_another_task_is_refused_while_a_block_is_open(

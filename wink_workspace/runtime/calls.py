@@ -13,8 +13,8 @@ In this order a call
 6. appends the record to the LOG and notifies subscribers. The outcome is final by then: an error in
    this step does not fail the call.
 
-A call inside another one on the same thread is a savepoint of it. Only the outermost one writes to
-the journal.
+A call inside another one, in its thread or in one that it started, is a savepoint of it. Only the
+outermost one writes to the journal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from wink_workspace.clock import Heartbeat
-from wink_workspace.errors import ReducerError
+from wink_workspace.errors import ReducerError, SessionError
 from wink_workspace.prompt import ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import (
@@ -119,7 +119,10 @@ class Boundary(GuardedBlock):
                 if paths:
                     self._publish_edit(ExternalChange(paths=paths, at=self._clock.now()))
             self._begin()
-            self._transactions.begin(self.transaction)
+            with self._session.lock:  # as for ``_end``
+                if self._transactions.around() is not self._turn.around:
+                    raise _has_ended()
+                self._transactions.begin(self.transaction, self)
         except BaseException as error:
             self._turn.__exit__(type(error), error, error.__traceback__)
             raise
@@ -127,7 +130,8 @@ class Boundary(GuardedBlock):
 
     def _start(self, pending: PendingCall) -> None:
         """Take the snapshots and, in the outermost boundary, write the pending mark."""
-        self._transactions.join(self._participants)
+        with self._session.lock:
+            self._transactions.join(self._participants)
         if not self._depth:
             self._transactions.journal.begin(pending)
 
@@ -147,9 +151,17 @@ class Boundary(GuardedBlock):
         """Publish the record when the outcome is final."""
 
     def _end(self, error: BaseException | None) -> bool:
+        with self._session.lock:  # so that the call around it does not end meanwhile
+            if self._transactions.is_begun(self.transaction):
+                return self._end_begun(error)
+        self._turn.abandon()
+        raise error or _has_ended()
+
+    def _end_begun(self, error: BaseException | None) -> bool:
         try:
             try:
-                self._finish(error)
+                inside = self._transactions.end_inside(self.transaction)
+                self._finish(error or inside)
             finally:
                 self._transactions.end(self.transaction)
             self._publish()
@@ -202,6 +214,13 @@ class Boundary(GuardedBlock):
         self._session.notify(record)
         if interruption is not None:
             raise interruption
+
+
+def _has_ended() -> SessionError:
+    return SessionError(
+        "the call around this one has ended, so this one was rolled back",
+        hint="Wait for the tasks and threads that make calls before the block ends.",
+    )
 
 
 class CallBoundary(Boundary):

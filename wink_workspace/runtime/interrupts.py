@@ -232,6 +232,10 @@ class GuardedBlock(AbstractContextManager[Any]):
         """The same as ``__exit__``; never awaits."""
         return self.__exit__(kind, error, trace)
 
+    def abandon(self) -> None:
+        """Let the end of the block no longer defer a signal: the block around it has ended."""
+        self.__sigint = DeferSigint()
+
     @abstractmethod
     def _end(self, error: BaseException | None) -> bool:
         """Finish the block; return whether *error* is handled."""

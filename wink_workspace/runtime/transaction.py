@@ -9,6 +9,9 @@ evaluated in it) joins every open transaction before it is used, so that the out
 restores it. If its owner closes it meanwhile, closing waits until no rollback can need it.
 Rule 4: a participant serves the calls of one session at a time. Otherwise the rollback of one
 would undo what another has committed.
+Rule 5: a thread or task that a call starts with its context, as ``asyncio`` and most frameworks do,
+is a part of that call. Its own calls are savepoints of it, one at a time. A savepoint that is still
+open when the call around it ends is rolled back with it.
 
 States: OPEN -> COMMITTED, or ROLLED_BACK, or POISONED when a restore fails. A poisoned
 session runs nothing until ``SessionTransactions.recover`` has restored what failed.
@@ -22,6 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import cast
 from weakref import ref
 
@@ -30,8 +34,9 @@ from wink_workspace.errors import PoisonedError, RollbackError, SessionError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import Session
+from wink_workspace.session.locking import SessionLock
 
-from .interrupts import DeferSigint
+from .interrupts import DeferSigint, GuardedBlock
 from .journal import Journal, MemoryJournal
 
 __all__ = ["SessionTransactions", "Transaction", "current_task", "takes_part", "transactions_of"]
@@ -48,7 +53,18 @@ class Transaction:
             the restore.
     """
 
-    __slots__ = ("_closed", "_discard", "_failures", "_open", "_saved", "outside_effects")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_discard",
+        "_failures",
+        "_open",
+        "_saved",
+        "block",
+        "lock",
+        "outside_effects",
+        "owner",
+    )
 
     def __init__(self, *, discard: Callable[[], object] = lambda: None) -> None:
         self._discard = discard
@@ -58,6 +74,12 @@ class Transaction:
         self._open = True
         self.outside_effects: tuple[str, ...] = ()
         """What no rollback takes back; it is passed on to the transaction around this one."""
+        self.lock = threading.RLock()
+        """Held by a savepoint of it."""
+        self.owner: tuple[int, object] = (0, None)
+        """The thread and the task that opened it."""
+        self.block: GuardedBlock | None = None
+        """Its block, from ``begin`` to ``end``."""
 
     @property
     def is_open(self) -> bool:
@@ -87,6 +109,7 @@ class Transaction:
     def commit(self) -> None:
         """Keep every change and end the transaction."""
         self._open = False
+        self._saved = []  # a context that outlives the call keeps the transaction
 
     def rollback(self) -> None:
         """Undo every change and end the transaction.
@@ -149,14 +172,13 @@ class SessionTransactions:
             inside it.
     """
 
-    def __init__(self, session_lock: threading.RLock) -> None:
+    def __init__(self, lock: SessionLock) -> None:
         self.journal: Journal = MemoryJournal()
         self.sigint = DeferSigint()
         self.process: OwnProcess | None = None
         self.frozen: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.task: object = None  # inside whose call an event loop's other tasks must not call
-        self.lock = session_lock
-        self._thread_id = 0
+        self.lock = lock
+        lock.is_inside = lambda: self.is_inside_call
         self._stack: list[Transaction] = []
         self._claimed: list[int] = []
         self._closings: list[Callable[[], object]] = []
@@ -169,17 +191,37 @@ class SessionTransactions:
 
     @property
     def is_inside_call(self) -> bool:
-        """Whether this thread is inside a call."""
-        return bool(self._stack) and self._thread_id == threading.get_ident()
+        """Whether this thread is inside a call, or is a part of one (rule 5)."""
+        if not self._stack:
+            return False
+        thread, started_in = threading.get_ident(), _started_in.get()
+        return any(each.owner[0] == thread or each in started_in for each in tuple(self._stack))
+
+    def around(self) -> Transaction | None:
+        """The innermost open call that this code opened or is a part of (rule 5)."""
+        if not self._stack:
+            return None
+        owner, started_in = (threading.get_ident(), current_task()), _started_in.get()
+        mine = (each for each in self._stack[::-1] if each.owner == owner or each in started_in)
+        return next(mine, None)
 
     def turn(self) -> Turn:
         """The block in which one call owns the session; see ``Turn``."""
         return Turn(self)
 
-    def begin_turn(self) -> None:
-        """Begin a turn; the caller holds the lock and defers SIGINT."""
+    def begin_turn(self, around: Transaction | None) -> None:
+        """Begin a turn in the call *around*; the caller holds its lock and defers SIGINT.
+
+        Raises:
+            PoisonedError: If an earlier rollback failed and was not recovered.
+            SessionError: If another task on this thread is inside a call.
+        """
         self.check()
-        self._thread_id = threading.get_ident()
+        if self._stack and self._stack[-1] is not around:
+            raise SessionError(
+                "another task of this event loop is inside a call",
+                hint="Write `async with workspace.call(…)`, in which tasks wait for their turn.",
+            )
 
     def end_turn(self) -> None:
         """End a turn; after the outermost one, release the claimed participants."""
@@ -223,28 +265,42 @@ class SessionTransactions:
     def _claim(self, participant: Snapshotable) -> bool:
         holder = _holders.setdefault(id(participant), self)
         if holder is not self:
-            return holder._thread_id == self._thread_id  # noqa: SLF001 - an object of this class
+            return holder.is_inside_call
         self._claimed.append(id(participant))
         return True
 
     def check(self) -> None:
-        """Raise unless the session can run a call now.
-
-        Raises:
-            PoisonedError: If an earlier rollback failed and was not recovered.
-            SessionError: If another task on this thread is inside a call.
-        """
+        """Raise ``PoisonedError`` if an earlier rollback failed and was not recovered."""
         if self._failed is not None:
             raise PoisonedError("an earlier rollback failed, so the state is unknown")
-        if self.task is not None and self.task is not current_task():
-            raise SessionError(
-                "another task of this event loop is inside a call",
-                hint="Write `async with workspace.call(…)`, in which tasks wait for their turn.",
-            )
 
-    def begin(self, transaction: Transaction) -> None:
-        """Open *transaction* inside the open ones, until ``end``."""
+    def begin(self, transaction: Transaction, block: GuardedBlock | None = None) -> None:
+        """Open *transaction*, that of *block*, inside the open ones, until ``end``."""
+        transaction.owner, transaction.block = (threading.get_ident(), current_task()), block
         self._stack.append(transaction)
+        _started_in.set((*_started_in.get(), transaction))
+
+    def is_begun(self, transaction: Transaction) -> bool:
+        """Whether *transaction* has begun and not ended, not even with one around it."""
+        return transaction in self._stack
+
+    def end_inside(self, transaction: Transaction) -> SessionError | None:
+        """Roll back what is still open inside *transaction*, which ends; the error for it."""
+        if self._stack[-1] is transaction:
+            return None
+        while self._stack[-1] is not transaction:
+            inside = self._stack.pop()
+            transaction.outside_effects += inside.outside_effects
+            if inside.block is not None:
+                inside.block.abandon()
+            try:
+                inside.rollback()
+            except Exception:  # noqa: BLE001 - what it did not restore, *transaction* restores
+                _log.exception("A call that was still open inside another one did not end cleanly")
+        return SessionError(
+            "a call that was begun inside this one has not ended",
+            hint="Wait for the tasks and threads that make calls before the block ends.",
+        )
 
     def end(self, transaction: Transaction) -> None:
         """Close the innermost transaction, rolled back if it is still open."""
@@ -253,10 +309,11 @@ class SessionTransactions:
                 self.roll_back(transaction)
         finally:
             self._stack.pop()
+            transaction.block = None
+            _started_in.set(tuple(each for each in _started_in.get() if each is not transaction))
             if self._stack:
                 self._stack[-1].outside_effects += transaction.outside_effects
             else:
-                self.task = None
                 self._run_closings()
 
     def join(self, participants: Sequence[Snapshotable]) -> None:
@@ -321,39 +378,44 @@ class SessionTransactions:
         Raises:
             RollbackError: If it fails again.
         """
-        with self.lock:
+        with self.lock.now():
             if self._failed is not None:
                 self.roll_back(self._failed)
 
 
 class Turn:
-    """Owns the session for one call: other threads wait, SIGINT is deferred.
+    """Owns the session, or the call around it, for one call: others wait, SIGINT is deferred.
 
-    Entering raises:
-        PoisonedError: If an earlier rollback failed.
-        ForkedProcessError: If the session belongs to another process.
+    Entering raises as ``SessionTransactions.begin_turn``, and ``ForkedProcessError`` if the session
+    belongs to another process.
     """
 
-    __slots__ = ("_deferral", "_lock", "_transactions")
+    __slots__ = ("_deferral", "_lock", "_transactions", "around")
 
     def __init__(self, transactions: SessionTransactions) -> None:
         self._transactions = transactions
-        self._lock = transactions.lock
+        self._lock: threading.RLock
         self._deferral: AbstractContextManager[None]
+        self.around: Transaction | None
 
     def __enter__(self) -> None:
         transactions = self._transactions
         if transactions.process is not None:
             transactions.process.check()  # first, as another thread of the parent may hold the lock
+        self.around = around = transactions.around()
+        self._lock = transactions.lock.outside if around is None else around.lock
         with self._lock:  # after a plain ``acquire``, SIGINT could leave it locked
-            self._deferral = transactions.sigint.deferred()
-            self._deferral.__enter__()
-            try:
-                transactions.begin_turn()
-            except BaseException as error:
-                self._deferral.__exit__(type(error), error, error.__traceback__)
-                raise
-            self._lock.acquire()  # once more, for the turn; SIGINT is deferred now
+            if around is transactions.around():
+                self._deferral = transactions.sigint.deferred()
+                self._deferral.__enter__()
+                try:
+                    transactions.begin_turn(around)
+                except BaseException as error:
+                    self._deferral.__exit__(type(error), error, error.__traceback__)
+                    raise
+                self._lock.acquire()  # once more, for the turn; SIGINT is deferred now
+                return
+        self.__enter__()  # the call around it ended meanwhile
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
@@ -362,6 +424,10 @@ class Turn:
                 self._transactions.end_turn()
             finally:
                 self._deferral.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        """Release the lock only: the call around this turn has ended."""
+        self._lock.release()
 
 
 def current_task() -> object:
@@ -380,6 +446,9 @@ def takes_part(resource_type: type) -> bool:
     """Whether its instances are ``Snapshotable``; cached, as ``issubclass`` is slow here."""
     return issubclass(resource_type, Snapshotable)
 
+
+_started_in: ContextVar[tuple[Transaction, ...]] = ContextVar("wink_workspace_calls", default=())
+"""The calls that were open when the code of this context was started."""
 
 _holders: dict[int, SessionTransactions] = {}
 """The session whose call uses a participant, by its ``id``; a call keeps participants alive."""
@@ -402,5 +471,5 @@ def transactions_of(session: Session) -> SessionTransactions:
     with _making.now:
         found = session.companions.get(SessionTransactions)
         if not isinstance(found, SessionTransactions):
-            found = session.companions[SessionTransactions] = SessionTransactions(session.lock)
+            found = session.companions[SessionTransactions] = SessionTransactions(session.locks)
         return found

@@ -13,10 +13,11 @@ another thread that uses the same session waits forever.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar, cast
+
+from .locking import SessionLock
 
 __all__ = ["Dispatcher", "EventBus"]
 
@@ -30,7 +31,7 @@ class Dispatcher:
 
     Args:
         reduce: Called with each event before any subscriber; a session passes its own.
-        lock: Held while an event is reduced and delivered; a session passes its own.
+        locks: Held while an event is reduced and delivered; a session passes its own.
 
     Attributes:
         subscriptions: The subscribers, beside reducers; only ``subscribe`` changes it.
@@ -40,10 +41,10 @@ class Dispatcher:
         self,
         reduce: Callable[[object], None] | None = None,
         *,
-        lock: threading.RLock | None = None,
+        locks: SessionLock | None = None,
     ) -> None:
         self._reduce = reduce
-        self._lock = lock if lock is not None else threading.RLock()
+        self._locks = locks or SessionLock()
         self.subscriptions: dict[object, tuple[type[object], Callable[[object], object]]] = {}
         self._pending: deque[object] = deque()
         self._delivering = False
@@ -57,11 +58,11 @@ class Dispatcher:
         even during a delivery; calling it again does nothing.
         """
         key = object()
-        with self._lock:
+        with self._locks.now():
             self.subscriptions[key] = (event_type, cast("Callable[[object], object]", subscriber))
 
         def unsubscribe() -> None:
-            with self._lock:
+            with self._locks.now():
                 self.subscriptions.pop(key, None)
 
         return unsubscribe
@@ -73,14 +74,14 @@ class Dispatcher:
             ReducerError: If a reducer of the session raised; nothing changed, and no subscriber
                 was notified.
         """
-        with self._lock:
+        with self._locks.now():
             if self._reduce is not None:
                 self._reduce(event)
             self.notify(event)
 
     def notify(self, event: object) -> None:
         """Notify the subscribers of the type of *event*, without running reducers."""
-        with self._lock:
+        with self._locks.now():
             self._pending.append(event)
             if self._delivering:
                 return

@@ -25,6 +25,7 @@ from wink_workspace.errors import SnapshotError
 
 from .dispatcher import Dispatcher
 from .events import TELEMETRY_EVENTS, SliceWritten
+from .locking import SessionLock
 from .reducers import Reducer, append_all, method_reducers
 from .slices import Append, Clear, Replace, SliceKind, SliceOp, SliceView, check_slice_type
 from .store import Slices, Store
@@ -85,7 +86,7 @@ class Session:
     Attributes:
         id: The unique name.
         clock: The clock.
-        lock: Re-entrant; the executor holds it during a call.
+        locks: Its lock, shared with the sessions that are restored with it; see ``lock``.
         dispatcher: The dispatcher, for subscriptions.
         parent: The session whose snapshots include this one, if any. Read only.
         children: The sessions attached to this one, oldest first. Read only.
@@ -101,8 +102,8 @@ class Session:
     ) -> None:
         self.id: Final = session_id or uuid4().hex
         self.clock: Final = clock
-        self.lock: Final = threading.RLock() if parent is None else parent.lock
-        self.dispatcher: Final = Dispatcher(self.reduce, lock=self.lock)
+        self.locks: Final = SessionLock() if parent is None else parent.locks
+        self.dispatcher: Final = Dispatcher(self.reduce, locks=self.locks)
         self.parent: Session | None = None
         self.children: tuple[Session, ...] = ()
         self.store = Store()
@@ -116,6 +117,11 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Re-entrant. During a call only the code of that call gets it; other threads wait."""
+        return self.locks.now()
 
     def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]:
         """The slice of *slice_type*, a frozen dataclass; another type is a ``UsageError``."""

@@ -5,7 +5,7 @@ What the code raises is raised again after the rollback.
 
 In asyncio, ``async with workspace.call(…)`` does the same on the loop's thread. The block may wait,
 so the tasks of a loop take turns (``TaskTurns``): another task that begins a call waits until this
-one has ended. Only the task that opened the block makes calls inside it, as savepoints.
+one has ended. Calls of the tasks that the block starts are savepoints of it, and take turns, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import traceback
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -26,9 +25,10 @@ from wink_workspace.prompt import ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import (
     CallBoundary,
+    SessionTransactions,
     Transaction,
-    current_task,
     error_text,
+    transactions_of,
 )
 from wink_workspace.serde import dump
 from wink_workspace.session import PolicyVerdict, Session
@@ -39,7 +39,14 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy
     from wink_workspace.runtime import ToolExecutor
 
-__all__ = ["TaskTurns", "WorkspaceCall", "executor_for", "in_thread", "recorded"]
+__all__ = [
+    "TaskTurns",
+    "WorkspaceCall",
+    "call_around",
+    "executor_for",
+    "in_thread",
+    "recorded",
+]
 
 T = TypeVar("T")
 
@@ -47,62 +54,33 @@ _MOST_LABEL_CHARS = 200
 _NOT_IN_A_TOOL_NAME = re.compile(r"[^a-z0-9_-]+")
 
 
-class _TaskTurn:
-    """The turn of one task; a task that it starts inherits the object, but not the turn."""
-
-    def __init__(self, turns: TaskTurns, lock: asyncio.Lock) -> None:
-        self.turns = turns
-        self.is_open = True
-        self._lock = lock
-        self._before = _inherited.get()
-        _inherited.set((*self._before, self))
-
-    def end(self) -> None:
-        self.is_open = False
-        _inherited.set(self._before)
-        self._lock.release()
-
-
-_inherited: ContextVar[tuple[_TaskTurn, ...]] = ContextVar("wink_workspace_task_turns", default=())
-
-
 class TaskTurns:
-    """Admits one task of an event loop at a time to the calls of a workspace."""
+    """Admits one task of an event loop at a time to the calls of a workspace, or inside of one."""
 
     def __init__(self) -> None:
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
-            WeakKeyDictionary()
-        )
+        self._locks: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, WeakKeyDictionary[object, asyncio.Lock]
+        ] = WeakKeyDictionary()
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether this task is inside a call, or was started inside one that has not ended."""
-        return any(turn.is_open and turn.turns is self for turn in _inherited.get())
-
-    async def take(self) -> _TaskTurn:
-        """Wait for the turn of this task.
-
-        Raises:
-            UsageError: If the task was started inside a call: each would wait for the other.
-        """
+    async def take(self, transactions: SessionTransactions) -> asyncio.Lock:
+        """Wait for the turn of this task, in the call that it is a part of; release it to end."""
         import asyncio
 
-        if self.is_inside:
-            raise UsageError(
-                "the call that this task was started in waits for it, so it cannot begin another",
-                hint="Inside `async with workspace.call(…)`, call in the task of the block: with"
-                " `workspace.call` or `workspace.run`.",
-            )
-        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-        await lock.acquire()
-        return _TaskTurn(self, lock)
+        while True:
+            around = transactions.around()
+            locks = self._locks.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+            lock = locks.setdefault(around or self, asyncio.Lock())
+            await lock.acquire()
+            if around is transactions.around():
+                return lock
+            lock.release()  # the call around it ended meanwhile
 
 
 class WorkspaceCall(CallBoundary):
     """One call of a program: one entry of the history, or only its record after a failure.
 
-    Made by ``Workspace.call``, with the same arguments. A call inside another one on the same
-    thread is a savepoint of it.
+    Made by ``Workspace.call``, with the same arguments. A call inside another one is a savepoint
+    of it.
 
     Args:
         params: The parameters for the record.
@@ -151,7 +129,7 @@ class WorkspaceCall(CallBoundary):
         self._resources = resources or {}
         self._turns = turns or TaskTurns()
         self._adopt = adopt
-        self._task_turn: _TaskTurn | None = None
+        self._task_turn: asyncio.Lock | None = None
 
     if TYPE_CHECKING:  # exceptions are always raised again, so names set in the block are bound
 
@@ -186,8 +164,6 @@ class WorkspaceCall(CallBoundary):
         """
         super().__enter__()
         try:
-            if not self._depth:
-                self._transactions.task = current_task()
             self.start()
             self.cancellation.check()
             self._ask_policies()
@@ -198,9 +174,7 @@ class WorkspaceCall(CallBoundary):
 
     async def __aenter__(self) -> Self:
         """Begin the call when no other task of this loop is inside one; raises as ``with``."""
-        task = current_task()
-        if self._transactions.task is not task:
-            self._task_turn = await self._turns.take()
+        self._task_turn = await self._turns.take(self._transactions)
         try:
             return self.__enter__()
         except BaseException:
@@ -218,7 +192,7 @@ class WorkspaceCall(CallBoundary):
     def _end_turn(self) -> None:
         turn, self._task_turn = self._task_turn, None
         if turn is not None:
-            turn.end()
+            turn.release()
 
     def _end(self, error: BaseException | None) -> bool:
         try:
@@ -308,6 +282,13 @@ class _Files:
 
     def evict(self, transaction: Transaction) -> None:
         """Do nothing, for the same reason."""
+
+
+def call_around(session: Session, tool: str) -> WorkspaceCall | None:
+    """The innermost call that the caller runs in, if it has the label *tool*."""
+    around = transactions_of(session).around()
+    call = None if around is None else around.block
+    return call if isinstance(call, WorkspaceCall) and call.tool == tool else None
 
 
 def recorded(value: object) -> tuple[object, str]:

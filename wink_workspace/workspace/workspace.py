@@ -455,7 +455,7 @@ class Workspace(ReadableHistory):
 
         The changes of the block to files and STATE are one entry, which can be undone. An
         exception, Ctrl-C included, rolls them back and is raised again; the record stays. A call
-        inside another one on the same thread is a savepoint of it.
+        inside another one, also in a task or thread that it started, is a savepoint of it.
 
         ``async with`` does the same in a task of asyncio: a task that is cancelled is rolled back,
         and other tasks wait for their turn (see docs/asyncio.md).
@@ -557,8 +557,8 @@ class Workspace(ReadableHistory):
 
     @property
     def is_inside_call(self) -> bool:
-        """Whether this task of asyncio is inside ``async with call(…)``, or was started there."""
-        return self._task_turns.is_inside
+        """Whether this code is inside a call, or in a task or thread that a call has started."""
+        return transactions_of(self.session).around() is not None
 
     def run(
         self,
@@ -605,7 +605,7 @@ class Workspace(ReadableHistory):
         A cancelled task cancels the call and ends when the call has been rolled back. A slow
         *function* should check *cancellation*, or pass it to what it waits for.
 
-        Raises as ``run``, and ``UsageError`` inside ``async with workspace.call(…)``.
+        Raises as ``run``. Inside ``async with workspace.call(…)`` it is a savepoint.
         """
         wanted = cancellation or Cancellation()
 
@@ -619,11 +619,11 @@ class Workspace(ReadableHistory):
                 policies=policies,
             )
 
-        turn = await self._task_turns.take()
+        turn = await self._task_turns.take(transactions_of(self.session))
         try:
             return await in_thread(work, wanted)
         finally:
-            turn.end()
+            turn.release()
 
     def executor(
         self,
