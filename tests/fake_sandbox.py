@@ -41,9 +41,10 @@ class FakeConfig(SandboxConfig):
 
 @dataclass
 class FakeSandbox(Sandbox):
-    """Runs ``put NAME TEXT``, ``cat NAME`` and ``find NAME TEXT``; any other command fails.
+    """Runs ``put NAME TEXT``, ``cat NAME``, ``find NAME TEXT`` and ``stall NAME``; others fail.
 
     ``find`` ends with 125 if there is no such file, and with 1 if it does not contain the text.
+    ``stall`` writes a file and reaches its time limit.
     """
 
     place: SandboxContext
@@ -69,6 +70,9 @@ class FakeSandbox(Sandbox):
             case ["find", name, text]:
                 file = self.place.files / name
                 code = (0 if text in file.read_text() else 1) if file.exists() else 125
+            case ["stall", name]:
+                (self.place.files / name).write_text("half")
+                code = None
             case _:
                 code = 1
         output = self.config.greeting.encode() + b": " + content + request.stdin
@@ -76,7 +80,12 @@ class FakeSandbox(Sandbox):
             observer("stdout", output)
         captured = CapturedOutput(output, n_bytes=len(output))
         return ExecResult(
-            exit_code=code, signal=None, stdout=captured, stderr=CapturedOutput(), duration_s=0
+            exit_code=code,
+            signal=None,
+            stdout=captured,
+            stderr=CapturedOutput(),
+            duration_s=0,
+            timed_out=code is None,
         )
 
     def close(self) -> None:

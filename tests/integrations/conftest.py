@@ -14,6 +14,7 @@ from wink_workspace.environment import Environment
 os.environ.update(
     {
         "INSPECT_DISABLE_TELEMETRY": "1",
+        "INSPECT_DISPLAY": "none",
         "LANGSMITH_TRACING": "false",
         "LANGCHAIN_TRACING_V2": "false",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise importing litellm downloads prices

@@ -1,7 +1,7 @@
 """Files and commands of a workspace, under the paths that commands see, for a framework.
 
-Rule 1: every change is one call. Inside of a call that the framework began in the same task, it is
-a part of that call.
+Rule 1: every change is one call. Inside of a call that the framework began, it is a savepoint of
+that call: what fails or is stopped leaves no trace, also if the code of the call goes on.
 Rule 2: reading makes no call, and does not wait for a call that is running.
 Rule 3: work that blocks runs in another thread. A task that is cancelled waits for its rollback.
 """
@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeVar
 
 from wink_workspace.clock import Cancellation
@@ -21,7 +20,6 @@ from wink_workspace.filesystem import FileStat, WorkspacePath
 from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, SandboxConfig
 from wink_workspace.sections.commands import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.calls import in_thread
 
 __all__ = ["ROOT", "CommandEnvironment", "exit_code", "exit_code_of_error", "text_of"]
 
@@ -64,14 +62,12 @@ class CommandEnvironment:
     ) -> T:
         """The result of *work*, which changes files, in another thread and as one call.
 
-        Raises what *work* raises, after the rollback; inside of a call, the rollback of that call.
+        Raises what *work* raises, after the rollback.
         """
         self.check()
         cancellation = Cancellation()
         self._running.add(cancellation)
         try:
-            if self.workspace.is_inside_call:
-                return await in_thread(partial(work, cancellation), cancellation)
             return await self.workspace.run_async(
                 work, cancellation, label=label, params=params, cancellation=cancellation
             )
@@ -106,7 +102,7 @@ class CommandEnvironment:
         """Run a command as one call; see ``ExecRequest``. Without *timeout_s*, for up to a day.
 
         A command with another exit code than 0 is a result, and its changes are kept. If the
-        sandbox ended it, that is a result, too; outside of another call its changes are undone.
+        sandbox ended it, that is a result, too, and its changes are undone.
 
         Raises:
             ProgramError: If there is no such program, or it cannot be executed.

@@ -6,23 +6,28 @@ it, each change of a file is one.
 
 Rule 1: paths are those that commands see, below the root of the workspace (``/workspace`` in a
 container). Other paths are refused, because no rollback would restore what is there.
-Rule 2: a tool runs in another thread, or in another task, than the middleware around it. So the
-open call is found by a context variable, which follows into both, and the tool works in it.
+Rule 2: a tool runs in another thread, or in another task, than the middleware around it. It works
+in the open call all the same: what the backend does, and each call of an agent inside the tool, is
+a savepoint. ``task`` makes no call of its own: the calls of its subagent are entries.
 Rule 3: the state of the graph has the entry after its last tool call, so a checkpoint names an
-entry. When a run continues from an older checkpoint, the files are restored to its entry first.
+entry. A conversation went back if its thread has a checkpoint with a later entry than the present
+state. Then the files are restored to the entry of the state first. Without a checkpointer, no
+conversation goes back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import inspect
 import re
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, NotRequired, TypedDict, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import (
@@ -38,11 +43,10 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind, FileStat, WorkspacePath, parse_path
-from wink_workspace.ledger import EntryKind
 from wink_workspace.sandbox import ExecRequest, SandboxConfig
 from wink_workspace.sections.commands import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace, WorkspaceCall
-from wink_workspace.workspace.calls import in_thread
+from wink_workspace.workspace.calls import call_around, in_thread
 
 from .command_environment import ROOT, exit_code
 from .frameworks import importing
@@ -75,7 +79,7 @@ with importing("deepagents"):
     )
     from langchain.agents.middleware import AgentMiddleware
     from langchain.agents.middleware.types import AgentState, ToolCallRequest
-    from langchain_core.messages import AIMessage, ToolMessage
+    from langchain_core.messages import ToolMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.config import get_config
     from langgraph.types import Command
@@ -98,18 +102,6 @@ _COMMAND_TIMEOUT_S: Final = 120
 _OUTPUT_BYTES: Final = 1_048_576
 _TEXT_BYTES: Final = 16_777_216
 _TIMEOUT_EXIT: Final = 124
-
-
-@dataclass(slots=True)
-class _OpenCall:
-    """The call in which a tool runs."""
-
-    workspace: Workspace
-    call: WorkspaceCall
-    is_open: bool = True
-
-
-_open_call: ContextVar[_OpenCall | None] = ContextVar("wink_workspace_deepagents", default=None)
 
 
 class WorkspaceBackend(BackendProtocol):
@@ -141,18 +133,9 @@ class WorkspaceBackend(BackendProtocol):
     def _shown(self, path: WorkspacePath) -> str:
         return "/".join((self._root, *path.parts))
 
-    def _open_call(self) -> WorkspaceCall | None:
-        found = _open_call.get()
-        is_ours = found is not None and found.is_open and found.workspace is self._workspace
-        return found.call if found is not None and is_ours else None
-
     @contextmanager
     def _changing(self, what: str, **params: object) -> Generator[WorkspaceCall]:
-        """The call of the middleware, or one of its own."""
-        opened = self._open_call()
-        if opened is not None:
-            yield opened
-            return
+        """A call, or a savepoint of the one of the middleware."""
         with self._workspace.call(what, params=params) as call:
             yield call
 
@@ -437,7 +420,11 @@ class WorkspaceSandbox(WorkspaceBackend, SandboxBackendProtocol):
             stopped = stopped_summary(result, timeout_s)
             if stopped is not None:
                 call.fail(stopped)
-                return ExecuteResponse(output=f"{text}\n{stopped}", exit_code=_TIMEOUT_EXIT)
+        if stopped is not None:
+            around = call_around(self._workspace.session, "execute")
+            if around is not None:  # the tool answers with a text
+                around.fail(stopped)
+            return ExecuteResponse(output=f"{text}\n{stopped}", exit_code=_TIMEOUT_EXIT)
         return ExecuteResponse(text, exit_code(result), truncated=bool(output.stdout.n_missing))
 
 
@@ -481,7 +468,8 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
     """Makes each tool call one transaction of a workspace.
 
     A tool that raises, or answers with an error, changes no file. Parallel calls run one after the
-    other. When a run continues from an older checkpoint, the files are restored to its entry.
+    other. When a run continues from an older checkpoint, the files are restored to its entry. The
+    subagents of ``task`` that deepagents builds get the same.
 
     Args:
         workspace: The workspace of the agent's backend.
@@ -494,7 +482,6 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         super().__init__()
         self._workspace = workspace
         self._skip = frozenset(skip)
-        self._following = threading.Lock()  # parallel calls must not both restore
 
     def before_agent(self, state: WorkspaceState, runtime: Any) -> dict[str, Any] | None:
         """Note the entry at which a conversation begins."""
@@ -508,13 +495,11 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
     def before_model(self, state: WorkspaceState, runtime: Any) -> dict[str, Any] | None:
         """Restore the files if the conversation went back; not inside a tool call."""
         del runtime
-        if not self._is_inside():  # there it would wait for a restore that waits for the call
-            self._follow(state, _thread_of(get_config()))
-        return None
+        return {"wink_entry": self._entry()} if self._follow(state, get_config()) else None
 
     async def abefore_model(self, state: WorkspaceState, runtime: Any) -> dict[str, Any] | None:
-        """As ``before_model``."""
-        return self.before_model(state, runtime)
+        """As ``before_model``, in another thread: it may wait for the call of another task."""
+        return await asyncio.to_thread(self.before_model, state, runtime)
 
     def wrap_tool_call(
         self,
@@ -522,14 +507,8 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Run the tool in a call of the workspace."""
-        if not self._is_wrapped(request):
-            return handler(request)
-        self._follow_request(request)
-        result: ToolMessage | Command[Any] = Command()  # the block raises what it catches
-        with self._call(request) as call, _opened(self._workspace, call):
-            result = handler(request)
-            _note(call, result)
-        return self._with_entry(result)
+        self._prepare(request)
+        return self._with_entry(self._run(request, handler), request)
 
     async def awrap_tool_call(
         self,
@@ -537,23 +516,43 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """As ``wrap_tool_call``; a cancelled task is rolled back."""
-        if not self._is_wrapped(request):
+        await asyncio.to_thread(self._prepare, request)
+        return self._with_entry(await self._arun(request, handler), request)
+
+    def _run(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        if request.tool_call["name"] in self._skip:
+            return handler(request)
+        result: ToolMessage | Command[Any] = Command()  # the block raises what it catches
+        with self._call(request) as call:
+            result = handler(request)
+            _note(call, result)
+        return result
+
+    async def _arun(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        if request.tool_call["name"] in self._skip:
             return await handler(request)
-        self._follow_request(request)
         result: ToolMessage | Command[Any] = Command()
         async with self._call(request) as call:
-            with _opened(self._workspace, call):
-                result = await handler(request)
-                _note(call, result)
-        return self._with_entry(result)
+            result = await handler(request)
+            _note(call, result)
+        return result
 
-    def _is_wrapped(self, request: ToolCallRequest) -> bool:
-        return request.tool_call["name"] not in self._skip and not self._is_inside()
-
-    def _is_inside(self) -> bool:
-        """Whether a tool call of the workspace is open here: in its tool, or an agent inside it."""
-        opened = _open_call.get()
-        return opened is not None and opened.is_open and opened.workspace is self._workspace
+    def _prepare(self, request: ToolCallRequest) -> None:
+        self._follow(cast("WorkspaceState", request.state), _config_of(request))
+        if request.tool_call["name"] == "task":
+            for node in _tool_nodes_of_subagents(request.tool):
+                wrap, awrap = node._wrap_tool_call, node._awrap_tool_call  # noqa: SLF001 - no other way
+                if not isinstance(wrap, partial):  # else it is ours
+                    node._wrap_tool_call = partial(_around, self._run, wrap)  # noqa: SLF001
+                    node._awrap_tool_call = partial(_around, self._arun, awrap)  # noqa: SLF001
 
     def _call(self, request: ToolCallRequest) -> WorkspaceCall:
         tool_call = request.tool_call
@@ -565,8 +564,12 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         head = self._workspace.head
         return {"id": head.id, "number": head.number}
 
-    def _with_entry(self, result: ToolMessage | Command[Any]) -> Command[Any]:
+    def _with_entry(
+        self, result: ToolMessage | Command[Any], request: ToolCallRequest
+    ) -> ToolMessage | Command[Any]:
         """The result, as an update that also names the entry."""
+        if request.tool_call["name"] in self._skip:
+            return result
         entry = {"wink_entry": self._entry()}
         if isinstance(result, ToolMessage):
             return Command(update={"messages": [result], **entry})
@@ -575,41 +578,67 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
 
     # Going back
 
-    def _follow_request(self, request: ToolCallRequest) -> None:
-        state = cast("WorkspaceState", request.state)
-        answered = [each for each in state["messages"] if isinstance(each, AIMessage)][-1:]
-        ids = {str(call["id"]) for message in answered for call in message.tool_calls}
-        parallel = frozenset(ids - {str(request.tool_call["id"])})
-        self._follow(state, _thread_of(_config_of(request)), parallel)
+    def _follow(self, state: WorkspaceState, config: RunnableConfig) -> bool:
+        """Restore the files of the state's entry if the conversation went back to it; whether so.
 
-    def _follow(
-        self, state: WorkspaceState, thread: str, parallel: frozenset[str] = frozenset()
-    ) -> None:
-        """Restore the files of the state's entry if the conversation went back to it.
-
-        It did if its thread made a tool call after that entry that is not a *parallel* call of the
-        same turn.
+        Not inside of a call, which a restore would wait for.
         """
         known = state.get("wink_entry")
-        if known:  # a channel begins empty
-            with self._following:
-                self._restore_if_back(known, thread, parallel)
+        if not known or self._workspace.is_inside_call or not _went_back(known, config):
+            return False
+        with _following.setdefault(self._workspace, threading.Lock()):  # parallel calls go once
+            checkpoint = config.get("configurable", {}).get("checkpoint_map", {}).get("", "")
+            went_back = f"{_thread_of(config)}{_WENT_BACK}{known['number']} at {checkpoint}"
+            for entry in self._workspace.log():
+                if entry.number <= known["number"]:
+                    break
+                if entry.call_id == went_back:
+                    return True
+            self._workspace.restore(known["id"])
+            with self._workspace.call("go back", params=known, call_id=went_back):
+                pass  # the entry is for the parallel calls of this step
+        return True
 
-    def _restore_if_back(self, known: EntryOfState, thread: str, parallel: frozenset[str]) -> None:
-        went_back = f"{thread}{_WENT_BACK}{known['number']}"
-        for entry in self._workspace.log():
-            if entry.number <= known["number"] or entry.call_id == went_back:
-                return
-            is_own = entry.kind is EntryKind.CALL and entry.call_id.startswith(thread)
-            if is_own and entry.call_id.removeprefix(thread) not in parallel:
-                break
-        else:
-            return
-        self._workspace.restore(known["id"])
-        note = self._workspace.call("go back", params=known)
-        note.call_id = went_back
-        with note:
-            pass  # the entry is for the next look at the log
+
+_following: WeakKeyDictionary[Workspace, threading.Lock] = WeakKeyDictionary()
+
+
+def _went_back(known: EntryOfState, config: RunnableConfig) -> bool:
+    """Whether the thread has a checkpoint with a later entry than *known*, that of the state.
+
+    Along a thread entries never get earlier. So the newest checkpoints, down to the last one before
+    the state's entry, show it.
+    """
+    given = config.get("configurable", {})
+    checkpointer = given.get("__pregel_checkpointer")
+    if checkpointer is None:
+        return False
+    namespace = str(given.get("checkpoint_ns", "")).rpartition("|")[0]  # without the node's own
+    thread = {"thread_id": given.get("thread_id"), "checkpoint_ns": namespace}
+    for saved in checkpointer.list({"configurable": thread}):
+        found = saved.checkpoint["channel_values"].get("wink_entry")
+        if not found or found["number"] != known["number"]:
+            return bool(found) and found["number"] > known["number"]
+    return False
+
+
+def _tool_nodes_of_subagents(tool: Any) -> Iterator[Any]:
+    """The nodes of subagents without our middleware; only the function of ``task`` has them."""
+    function = getattr(tool, "func", None)
+    found: Any = inspect.getclosurevars(function).nonlocals if function is not None else {}
+    for graph in found.get("subagent_graphs", {}).values():
+        node = getattr(graph, "nodes", {}).get("tools")
+        if node is not None and "wink_entry" not in graph.channels:
+            yield node.bound
+
+
+def _around(
+    run: Callable[[ToolCallRequest, Callable[[ToolCallRequest], Any]], Any],
+    wrapper: Callable[..., Any],
+    request: ToolCallRequest,
+    handler: Callable[..., Any],
+) -> Any:
+    return run(request, lambda changed: wrapper(changed, handler))
 
 
 def _config_of(request: ToolCallRequest) -> RunnableConfig:
@@ -621,18 +650,6 @@ def _thread_of(config: RunnableConfig) -> str:
     return f"langgraph:{config.get('configurable', {}).get('thread_id', '')}:"
 
 
-@contextmanager
-def _opened(workspace: Workspace, call: WorkspaceCall) -> Generator[None]:
-    """Let tools find the call, also in other threads and tasks."""
-    opened = _OpenCall(workspace, call)
-    token = _open_call.set(opened)
-    try:
-        yield
-    finally:
-        opened.is_open = False
-        _open_call.reset(token)
-
-
 def _note(call: WorkspaceCall, result: ToolMessage | Command[Any]) -> None:
     """Record the result; an error rolls the call back."""
     messages: list[Any] = [result]
@@ -642,7 +659,10 @@ def _note(call: WorkspaceCall, result: ToolMessage | Command[Any]) -> None:
     for message in messages:
         if isinstance(message, ToolMessage):
             text = str(message.content)
-            call.fail(text) if message.status == "error" else call.result(text)
+            if message.status == "error":
+                call.fail(text)
+            elif call.tool_result.success:
+                call.result(text)
 
 
 def checkpoint_at(graph: Any, config: RunnableConfig, entry: int | str) -> RunnableConfig:

@@ -117,6 +117,12 @@ class OpenWorkspaces:
             )
             return self._add(name, workspace)
 
+    def current(self) -> str | None:
+        """The name of the workspace in a call of which the caller runs, if there is one."""
+        with self._lock:
+            found = (name for name, each in self._open.items() if each.workspace.is_inside_call)
+            return next(found, None)
+
     def use(self, workspace: Workspace, name: str = "") -> str:
         """Share a workspace that the caller has opened, and closes; its name."""
         name = name or name_of(workspace)

@@ -7,7 +7,8 @@ without a sandbox session, and ``in_call`` makes the calls of any other tool ent
 Rule 1: a snapshot of a session is an entry of its workspace, so persisting one copies no file. A
 session that is resumed from an older state gets the files of its entry back.
 Rule 2: a client never deletes a workspace: ``delete`` only ends its session.
-Rule 3: inside of a tool call, whatever the session changes is a part of that call.
+Rule 3: inside of a tool call, each change by the session, and each call of another tool, such as
+that of an agent inside the tool, is a savepoint of that call.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import io
 import json
 import tarfile
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -29,8 +29,8 @@ from wink_workspace.errors import FilesystemError, PatchError, ProgramError, Usa
 from wink_workspace.filesystem import FileKind, FileStat, Filesystem, touched_paths
 from wink_workspace.sandbox import ExecResult as OurExecResult
 from wink_workspace.sections.commands import CommandStream, stopped_summary
-from wink_workspace.workspace import Workspace, WorkspaceCall
-from wink_workspace.workspace.calls import recorded
+from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.calls import call_around, recorded
 
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
@@ -104,10 +104,6 @@ _KINDS: Final = {
     FileKind.SYMLINK: EntryKind.SYMLINK,
 }
 
-
-_open_call: ContextVar[WorkspaceCall | None] = ContextVar(
-    "wink_workspace_openai_agents", default=None
-)
 
 # Snapshots
 
@@ -345,7 +341,9 @@ class WinkSandboxSession(BaseSandboxSession):
             message = f"{error}\n".encode()
             return ExecResult(stdout=b"", stderr=message, exit_code=exit_code_of_error(error))
         if result.timed_out:
-            _fail(f"the command was ended after {timeout} s")
+            call = call_around(self.workspace.session, "exec_command")
+            if call is not None:  # the tool answers with a text
+                call.fail(f"the command was ended after {timeout} s")
             raise ExecTimeoutError(command=argv, timeout_s=timeout)
         if result.stopped:
             raise ExecTransportError(command=argv, context={"reason": result.stopped})
@@ -473,13 +471,6 @@ class WinkSandboxSession(BaseSandboxSession):
         await self.environment.change(label, lambda _: work(name), params={"path": name})
 
 
-def _fail(message: str) -> None:
-    """Roll back the tool call in which a command was ended; the tool may not raise."""
-    call = _open_call.get()
-    if call is not None:
-        call.fail(message)
-
-
 def _check_user(user: str | User | None) -> None:
     name = user.name if isinstance(user, User) else user
     if name not in (None, _OWNER):
@@ -556,34 +547,17 @@ def _calling(
     workspace: Workspace, name: str, invoke: Callable[[Any, str], Any]
 ) -> Callable[[Any, str], Awaitable[Any]]:
     async def invoke_in_call(context: ToolContext[Any], given: str) -> Any:
-        async with _entry(workspace, name, _params(given), context.tool_call_id) as call:
+        calling = workspace.call(name, params=_params(given), call_id=context.tool_call_id)
+        result: Any = None  # the block raises what it catches
+        async with calling as call:
             result = invoke(context, given)
             if inspect.isawaitable(result):
                 result = await result
-            if call is not None and call.tool_result.success:
+            if call.tool_result.success:
                 call.result(*recorded(result))
         return result
 
     return invoke_in_call
-
-
-@asynccontextmanager
-async def _entry(
-    workspace: Workspace, name: str, params: object, call_id: str
-) -> AsyncGenerator[WorkspaceCall | None]:
-    """A call of the workspace; ``None`` inside of another one, such as that of an agent as a tool.
-
-    Inside of another one the block is a part of it.
-    """
-    if workspace.is_inside_call:
-        yield None
-        return
-    async with workspace.call(name, params=params, call_id=call_id) as call:
-        token = _open_call.set(call)
-        try:
-            yield call
-        finally:
-            _open_call.reset(token)
 
 
 def _params(given: str) -> object:
@@ -636,16 +610,16 @@ def shell_tool(environment: CommandEnvironment, **options: Any) -> ShellTool:
         action, outputs = request.data.action, list[ShellCommandOutput]()
         timeout_s = action.timeout_ms / 1000 if action.timeout_ms else None
         params = {"commands": action.commands}
-        async with _entry(environment.workspace, "shell", params, request.data.call_id) as call:
+        calling = environment.workspace.call("shell", params=params, call_id=request.data.call_id)
+        async with calling as call:
             for command in action.commands:
                 outputs.append(await _run(environment, command, timeout_s))
                 if outputs[-1].outcome.type == "timeout" or outputs[-1].exit_code is None:
-                    _fail(outputs[-1].stderr)
+                    call.fail(outputs[-1].stderr)
                     break
             else:
                 codes = [{"command": each.command, "exit_code": each.exit_code} for each in outputs]
-                if call is not None:
-                    call.result(codes)
+                call.result(codes)
         return ShellResult(outputs, max_output_length=action.max_output_length)
 
     return ShellTool(executor=execute, **options)
@@ -721,9 +695,9 @@ class _PatchEditor:
         call_id = self._call_ids.pop(id(operation), "")
         workspace = self._environment.workspace
         try:
-            async with _entry(workspace, "apply_patch", params, call_id):
+            async with workspace.call("apply_patch", params=params, call_id=call_id):
                 patch = await asyncio.to_thread(self._patch, operation, verb)
-                await self._environment.change("", lambda _: workspace.files.apply_patch(patch))
+                await asyncio.to_thread(workspace.files.apply_patch, patch)
         except (FilesystemError, UsageError) as error:
             return ApplyPatchResult("failed", f"{error} {error.hint}".strip())
         return ApplyPatchResult("completed", f"{verb.split()[0]} {operation.path}")

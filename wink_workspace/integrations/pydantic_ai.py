@@ -1,12 +1,13 @@
 """Workspaces for agents of pydantic-ai: a backend, and a capability that makes tool calls entries.
 
-``WinkWorkspaces`` gives agents workspaces. As a capability of an agent it makes each tool call one
-call of the workspace: one entry, rolled back if the tool raises. ``backend`` attaches to a
-workspace by its ref, ``rewind`` goes back in conversation and files together.
+``WinkWorkspaces`` gives agents workspaces. As a capability of an agent it makes each call of a tool
+or an output function one call of the workspace: one entry, rolled back if the tool raises. An agent
+that runs inside a tool works in the same workspace, and its calls are savepoints. ``backend``
+attaches to a workspace by its ref, ``rewind`` goes back in conversation and files together.
 
 Rule 1: a backend makes no I/O before its first operation, and never deletes a workspace.
 Rule 2: a tool that changes files of the workspace in another way than through ``ctx.workspace``
-uses ``Workspace.files``; it is inside of the call, so it begins no call of its own.
+uses ``Workspace.files``, inside of the call.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ with importing("pydantic-ai"):
         ToolReturnPart,
         WorkspaceRef,
     )
+    from pydantic_ai.output import OutputContext
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.workspaces import (
         CommandResult,
@@ -255,6 +257,9 @@ class WinkWorkspaces(OpenWorkspaces, AbstractCapability[Any]):
     ) -> WorkspaceBackend | None:
         """The backend of a run; ``None`` for the ref of another provider."""
         del ctx
+        current = self.current() if ref is None else None  # an agent inside a tool
+        if current is not None:
+            ref = WorkspaceRef(provider=PROVIDER, id=current)
         return self.backend(ref) if ref is None or ref.provider == PROVIDER else None
 
     async def wrap_tool_execute(
@@ -268,21 +273,46 @@ class WinkWorkspaces(OpenWorkspaces, AbstractCapability[Any]):
     ) -> Any:
         """Run a tool as one call of the workspace."""
         del tool_def
+        return await self._call(
+            ctx, lambda: handler(args), call.tool_name, call.args_as_dict(), call.tool_call_id
+        )
+
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: Callable[[Any], Any],
+    ) -> Any:
+        """Run an output function as one call of the workspace; not on a part of the output."""
+        if not output_context.has_function or ctx.partial_output:
+            return await handler(output)
+        name = output_context.function_name or "output"
+        part = output_context.tool_call
+        params, call_id = (part.args_as_dict(), part.tool_call_id) if part else (None, "")
+        return await self._call(ctx, lambda: handler(output), name, params, call_id)
+
+    async def _call(
+        self,
+        ctx: RunContext[Any],
+        run: Callable[[], Any],
+        name: str,
+        params: object,
+        call_id: str,
+    ) -> Any:
         ref = ctx.workspace.ref
         if ref is None:  # the first tool call of a run creates the workspace
             await ctx.workspace.working_dir()
             ref = ctx.workspace.ref
         if ref is None or ref.provider != PROVIDER:
-            return await handler(args)
+            return await run()
         environment = await WinkBackend(self, ref).environment()
         try:
             async with environment.workspace.call(
-                call.tool_name,
-                params=call.args_as_dict(),
-                policies=self._policies,
-                call_id=call.tool_call_id,
+                name, params=params, policies=self._policies, call_id=call_id
             ) as entry:
-                result = await handler(args)
+                result = await run()
                 entry.result(*recorded(result))
         except CallRefusedError as error:
             raise ModelRetry(str(error)) from error
