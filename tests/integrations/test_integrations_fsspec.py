@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -50,7 +51,11 @@ def test_url_names_a_workspace_a_branch_an_entry_and_a_path(
     url: str, named: dict[str, str], path: str
 ) -> None:
     assert WinkFileSystem._get_kwargs_from_urls(url) == named
-    assert WinkFileSystem._strip_protocol(url) == path
+    stripped = WinkFileSystem._strip_protocol(url)
+    assert WinkFileSystem._strip_protocol(stripped) == stripped
+    if named:
+        assert WinkFileSystem._get_kwargs_from_urls(f"wink://{stripped}") == named
+        assert f"/{WinkFileSystem(**named)._workspace_path(stripped)}".removesuffix("/") == path
 
 
 @pytest.mark.parametrize(
@@ -62,7 +67,29 @@ def test_url_of_a_path_names_the_same_path_again(options: dict[str, object], pat
     url = fs.unstrip_protocol(path)
     again = WinkFileSystem(**WinkFileSystem._get_kwargs_from_urls(url))
     assert again == fs
-    assert WinkFileSystem._strip_protocol(url) == path
+    assert again._workspace_path(url) == path.removeprefix("/")
+
+
+def test_datasets_finds_files_by_patterns_that_are_urls(closed: ClosedWorkspace) -> None:
+    """It makes URLs of the results of a glob."""
+    from datasets.data_files import resolve_pattern
+    from datasets.download import DownloadConfig
+
+    url, storage = f"wink://{closed.id}/data/part.csv", {"storage": closed.storage}
+    with fsspec.open(url, "w", **storage) as stream:
+        stream.write("a")
+    config = DownloadConfig(storage_options={"wink": storage})
+    for place in ("", "@2"):
+        pattern = f"wink://{closed.id}{place}/data/*.csv"
+        [found] = resolve_pattern(pattern, "", download_config=config)
+        with fsspec.open(found, "r", **storage) as stream:
+            assert stream.read() == "a"
+    fs, path = fsspec.core.url_to_fs(url, **storage)
+    assert [f"wink://{name}" for name in fs.glob(path.replace("part", "*"))] == [
+        f"wink://{closed.id}@/data/part.csv"
+    ]
+    assert fs._parent(path) == f"{closed.id}@/data"
+    assert fs.unstrip_protocol(path) == url
 
 
 def test_url_without_a_workspace_is_refused_with_an_example() -> None:
@@ -273,19 +300,44 @@ def test_write_that_cannot_end_rolls_the_transaction_back(closed: ClosedWorkspac
     assert not fs.exists("/a")
 
 
-def test_threads_of_one_filesystem_take_turns_and_see_only_what_is_committed(
+def test_threads_that_use_a_filesystem_in_a_transaction_take_part_in_it(
     closed: ClosedWorkspace,
 ) -> None:
-    fs = closed.fs()
-    threads = [threading.Thread(target=fs.pipe, args=(f"/{n}", b"x")) for n in range(4)]
+    fs, other = closed.fs(), closed.fs()
+    problems: list[str] = []
+
+    def work(number: int) -> None:
+        fs.pipe(f"/{number}", b"x")
+        if not fs.exists("/first") or other.exists("/first"):
+            problems.append("a thread does not see the transaction, or another filesystem does")
+        try:
+            fs.start_transaction()
+        except UsageError as error:
+            problems.extend([] if "has begun" in str(error) else [str(error)])
+
     with fs.transaction:
         fs.pipe("/first", b"")
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
         for thread in threads:
             thread.start()
-    for thread in threads:
-        thread.join()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert problems == []
     assert sorted(fs.ls("/", detail=False))[:4] == ["/0", "/1", "/2", "/3"]
-    assert closed.log()[-1][0] == "fsspec transaction: committed"
+    assert closed.log() == [("fsspec transaction: committed", Outcome.COMMITTED)]
+
+
+def test_pyarrow_writes_a_dataset_in_a_transaction(closed: ClosedWorkspace) -> None:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    fs = closed.fs()
+    table = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    with fs.transaction:
+        ds.write_dataset(table, "/p", filesystem=fs, format="parquet", partitioning=["b"])
+        assert len(fs.find("/p")) == 2
+    assert len(closed.log()) == 1
 
 
 def test_filesystem_can_be_sent_to_another_process(closed: ClosedWorkspace) -> None:

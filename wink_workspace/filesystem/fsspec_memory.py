@@ -78,7 +78,8 @@ class MemoryFsspec(AbstractFileSystem):
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Name, size and type of *path*."""
-        return self._described(self._files.stat(self._workspace_path(path), follow=False))
+        found = self._files.stat(self._workspace_path(path), follow=False)
+        return self._described(found, self._place(path))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Sequence[Any]:
         """The entries of a directory, or the file itself."""
@@ -86,16 +87,22 @@ class MemoryFsspec(AbstractFileSystem):
         entries = [found]
         if found["type"] == "directory":
             entries = [
-                self._described(entry) for entry in self._files.list(self._workspace_path(path))
+                self._described(entry, self._place(path))
+                for entry in self._files.list(self._workspace_path(path))
             ]
         return entries if detail else [entry["name"] for entry in entries]
 
     def _workspace_path(self, path: str) -> str:
         """The workspace path of an fsspec name."""
-        return self._strip_protocol(path).removeprefix("/")
+        return self._strip_protocol(path).removeprefix(self._place(path)).removeprefix("/")
 
-    def _described(self, entry: FileStat) -> dict[str, Any]:
-        name = "/".join(("", *entry.path.parts))
+    def _place(self, path: str) -> str:
+        """What stands before the ``/`` of *path*, and of names below it."""
+        del path
+        return ""
+
+    def _described(self, entry: FileStat, place: str) -> dict[str, Any]:
+        name = "/".join((place, *entry.path.parts))
         described = {"name": name, "size": entry.size_bytes, "type": str(entry.kind)}
         if entry.kind is FileKind.SYMLINK:
             described |= {"type": "link", "islink": True, "destination": entry.target}

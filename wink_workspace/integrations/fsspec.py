@@ -4,12 +4,14 @@
 
 Without ``@``, a URL names the newest entry of the main branch. ``wink://3f1@12/app.py`` is a file
 after entry 12, and ``wink://3f1/try-2@/app.py`` one after the newest entry of a fork. An ``@`` in
-the first name of a path needs one before it: ``wink://3f1@/a@b``.
+the first name of a path needs one before it: ``wink://3f1@/a@b``. A stripped URL keeps its
+place, as ``3f1@12/app.py``, as do the names of a listing: they are URLs with ``wink://`` before.
 
-Rule 1: reading takes no lock, and sees what was committed.
+Rule 1: reading waits for no call, and sees what was committed, or in a transaction of this object
+what the transaction has changed.
 Rule 2: each change is one call, with several files also ``put``, ``copy``, ``mv``, ``pipe`` and
 ``rm``. A transaction of fsspec is one call, too: its changes are committed together at its end, or
-rolled back.
+rolled back. All threads that use this object take part in it.
 Rule 3: the branch is open during a change only, so that other processes can write to it, too. An
 entry cannot be changed.
 """
@@ -41,6 +43,9 @@ _URL: Final = re.compile(
     r"(?:(?:/(?P<branch>[^/@]+))?@(?P<entry>[^/]*))?(?P<path>/.*)?",
     re.DOTALL,
 )
+
+_PLACE: Final = re.compile(r"[^/@]+(?:/[^/@]+)?@[^/]*(?![^/])")
+"""The workspace, branch and entry in a path."""
 
 
 class _CallTransaction(Transaction):
@@ -117,7 +122,8 @@ class WinkFileSystem(MemoryFsspec):
         self._storage = storage
         self._reader: WorkspaceReader | None = None
         self._committed: tuple[str, Filesystem] | None = None
-        self._lock = threading.RLock()  # of the thread that makes a call
+        self._reading = threading.Lock()
+        self._lock = threading.RLock()  # of one change; a transaction does not hold it
         self._call: WorkspaceCall | None = None
         self._thread = 0
         self._transaction_end: ExitStack | None = None
@@ -136,12 +142,27 @@ class WinkFileSystem(MemoryFsspec):
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
-        found = _URL.fullmatch(stringify_path(path))
-        return super()._strip_protocol(path if found is None else found["path"] or "")
+        given = stringify_path(path)
+        found = _URL.fullmatch(given)
+        if found is not None and found["workspace"]:
+            branch = f"/{found['branch']}" if found["branch"] else ""
+            given = f"{found['workspace']}{branch}@{found['entry'] or ''}{found['path'] or ''}"
+        place, inside = _split(given)
+        return place + super()._strip_protocol(inside)
+
+    @classmethod
+    def _parent(cls, path: str) -> str:
+        place, inside = _split(cls._strip_protocol(path))
+        return f"{place}{super()._parent(inside)}".removesuffix("/" if place else "")
+
+    def _place(self, path: str) -> str:
+        place, _ = _split(self._strip_protocol(path))
+        branch = "" if self._branch == MAIN_BRANCH else f"/{self._branch}"
+        return place if place == f"{self._workspace}{branch}@{self._entry}" else ""
 
     def unstrip_protocol(self, name: str) -> str:
         """The URL of a path of this filesystem."""
-        path = self._strip_protocol(name)
+        path = self._strip_protocol(name).removeprefix(self._place(name))
         branch = "" if self._branch == MAIN_BRANCH else f"/{self._branch}"
         needs_end = branch or self._entry or "@" in path.removeprefix("/").partition("/")[0]
         return f"wink://{self._workspace}{branch}{f'@{self._entry}' if needs_end else ''}{path}"
@@ -157,9 +178,10 @@ class WinkFileSystem(MemoryFsspec):
 
     @property
     def _files(self) -> Filesystem:
-        if self._call is not None and self._thread == threading.get_ident():
-            return self._call.files
-        with self._lock:
+        call, is_shared = self._call, self._transaction_end is not None
+        if call is not None and (is_shared or self._thread == threading.get_ident()):
+            return call.files
+        with self._reading:
             reader = self._open_reader()
             entry = reader.entry(_entry(self._entry)) if self._entry else reader.refresh()
             if self._committed is None or self._committed[0] != entry.id:
@@ -251,9 +273,16 @@ class WinkFileSystem(MemoryFsspec):
         return self.transaction
 
     def begin_call(self) -> None:
-        """Begin the call of a transaction."""
-        with ExitStack() as opened:
-            opened.enter_context(self._lock)
+        """Begin the call of a transaction.
+
+        Raises:
+            UsageError: If one has begun: it may wait for the thread that asks.
+        """
+        with self._lock, ExitStack() as opened:
+            if self._transaction_end is not None:
+                raise UsageError(
+                    "a transaction of this filesystem has begun", hint="End it, or use its block."
+                )
             opened.enter_context(self._begun("transaction", ""))
             self._transaction_end = opened.pop_all()
 
@@ -267,8 +296,15 @@ class WinkFileSystem(MemoryFsspec):
             )
         if not commit and error is None:
             self._call.fail("The transaction was discarded.")
-        opened.__exit__(None if error is None else type(error), error, None)
+        with self._lock:  # after a change by another thread
+            opened.__exit__(None if error is None else type(error), error, None)
 
 
 def _entry(text: str) -> int | str:
     return int(text) if text.isdigit() else text
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The place at the beginning of a path, and the rest."""
+    found = _PLACE.match(path)
+    return (found[0], path[found.end() :]) if found else ("", path)
