@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
@@ -76,8 +75,7 @@ def test_datasets_finds_files_by_patterns_that_are_urls(closed: ClosedWorkspace)
     from datasets.download import DownloadConfig
 
     url, storage = f"wink://{closed.id}/data/part.csv", {"storage": closed.storage}
-    with fsspec.open(url, "w", **storage) as stream:
-        stream.write("a")
+    closed.fs().pipe("/data/part.csv", b"a")
     config = DownloadConfig(storage_options={"wink": storage})
     for place in ("", "@2"):
         pattern = f"wink://{closed.id}{place}/data/*.csv"

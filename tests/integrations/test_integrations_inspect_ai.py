@@ -236,6 +236,30 @@ def test_ctrl_c_leaves_the_state_between_two_calls(storage) -> None:
     assert list(storage.all()) == []
 
 
+def test_setup_script_of_a_sample_runs_and_its_files_are_in_the_workspace(
+    tmp_path, storage
+) -> None:
+    @solver
+    def check():
+        async def solve(state, generate):
+            assert await sandbox().read_file("made") == "by the script\n"
+            with pytest.raises(PermissionError, match="leads outside"):
+                await sandbox().write_file("/etc/made", "x")
+            with pytest.raises(PermissionError, match="leads outside"):
+                await sandbox().write_file("/tmp/large", "x" * 65_537)
+            return state
+
+        return solve
+
+    task = Task(
+        dataset=[Sample(input="x", setup="echo by the script > made")],
+        solver=check(),
+        sandbox=("wink", str(copy_package(tmp_path))),
+    )
+    [log] = evaluate(task, model(), log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "success", log.error
+
+
 def test_a_configuration_that_is_not_a_directory_is_refused() -> None:
     with pytest.raises(UsageError, match="not a directory"):
         asyncio.run(WinkSandbox.task_init("task", {"image": "x"}))

@@ -12,7 +12,9 @@ The workspace of a task is deleted at the end of the task, unless inspect_ai run
 from __future__ import annotations
 
 import asyncio
+import base64
 import posixpath
+import shlex
 import tempfile
 import uuid
 from contextlib import AsyncExitStack
@@ -42,6 +44,7 @@ with importing("inspect"):
 __all__ = ["WinkSandbox"]
 
 _OWN_USERS: Final = (None, "workspace", "1000")
+_TEMPORARY_BYTES: Final = 65_536
 _NOT_READ: Final = {
     "No such file or directory": FileNotFoundError,
     "Is a directory": IsADirectoryError,
@@ -75,6 +78,7 @@ class WinkSandbox(SandboxEnvironment):
         self.workspace = workspace
         self._begin = workspace.head
         self._environment = CommandEnvironment(workspace)
+        self._temporary: dict[str, bytes] = {}
 
     def call(self, label: str, *, params: object = None) -> WorkspaceCall:
         """One call, for ``async with``: what a tool does in it is one entry, or leaves no trace."""
@@ -159,7 +163,7 @@ class WinkSandbox(SandboxEnvironment):
             raise SandboxUserUnsupportedError(f"commands run as one user, and not as {user!r}")
         try:
             result = await self._environment.run(
-                cmd,
+                self._with_temporary(cmd),
                 cwd=cwd or ".",
                 env=env,
                 stdin=input.encode() if isinstance(input, str) else input or b"",
@@ -177,10 +181,12 @@ class WinkSandbox(SandboxEnvironment):
         return ExecResult(code == 0, code, _text(result.stdout), _text(result.stderr))
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """Write a file of the workspace.
+        """Write a file of the workspace, or a temporary one below ``/tmp`` such as a set-up script.
+
+        A temporary file is executable. A later command that names it finds it as it was written.
 
         Raises:
-            PermissionError: For a path outside of it, where nothing survives a command.
+            PermissionError: For another path outside, or more than 64 KiB of temporary files.
         """
         data = contents.encode() if isinstance(contents, str) else contents
         try:
@@ -190,7 +196,24 @@ class WinkSandbox(SandboxEnvironment):
                 params={"file": file},
             )
         except PathEscapeError as error:
-            raise PermissionError(str(error)) from error
+            path = posixpath.normpath(file)
+            kept = {**self._temporary, path: data}
+            is_small = sum(map(len, kept.values())) <= _TEMPORARY_BYTES
+            if not (path.startswith("/tmp/") and is_small):  # noqa: S108 - of the sandbox
+                raise PermissionError(str(error)) from error
+            self._temporary = kept
+
+    def _with_temporary(self, argv: list[str]) -> list[str]:
+        """A command that finds the temporary files that it names: none survives a command."""
+        named = {k: v for k, v in self._temporary.items() if any(k in each for each in argv)}
+        if not named:
+            return argv
+        lines = [
+            f'p={shlex.quote(path)}; mkdir -p "${{p%/*}}"; '
+            f'echo {base64.b64encode(data).decode()} | base64 -d > "$p"; chmod 700 "$p"'
+            for path, data in named.items()
+        ]
+        return ["/bin/sh", "-c", "\n".join((*lines, 'unset p; exec "$@"')), "sh", *argv]
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -213,7 +236,8 @@ class WinkSandbox(SandboxEnvironment):
     async def _read_outside(self, file: str) -> bytes:
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         path = posixpath.normpath(file)
-        result = await self._environment.run(["cat", "--", path], output_bytes=limit, label="read")
+        argv = self._with_temporary(["cat", "--", path])
+        result = await self._environment.run(argv, output_bytes=limit, label="read")
         if result.exit_code != 0:
             message = result.stderr.head.decode("utf-8", "replace").strip()
             kind = next((kind for text, kind in _NOT_READ.items() if text in message), OSError)
