@@ -22,6 +22,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command as GraphCommand
+from langgraph.types import interrupt
 
 from wink_workspace.errors import EntryMissingError
 from wink_workspace.integrations.deepagents import (
@@ -249,6 +251,58 @@ def test_agent_inside_a_tool_does_not_wait_for_a_conversation_that_goes_back(
         outer.invoke(MORE, {"configurable": {"thread_id": "outer"}})
     assert going_back[0].result()["messages"][-1].content == "Went back."
     assert agent.text("a") == "1"
+
+
+@pytest.mark.parametrize("has_checkpoints", [False, True])
+def test_parallel_subagents_in_threads_undo_nothing(
+    agent: DeepAgent, has_checkpoints: bool
+) -> None:
+    def task(name: str) -> tuple[str, dict[str, Any]]:
+        return ("task", {"description": "d", "subagent_type": name})
+
+    def subagent(name: str) -> Any:
+        turns = [[write(f"{name}.{n}", "x")] for n in range(3)]
+        model = ScriptedModel(turns=[*turns, "Done."])
+        return {"name": name, "description": "d", "system_prompt": "p", "model": model}
+
+    graph = create_deep_agent(
+        ScriptedModel(turns=[[task("one"), task("two"), write("beside", "x")], "Done."]),
+        backend=WorkspaceBackend(agent.workspace),
+        middleware=[WorkspaceMiddleware(agent.workspace)],
+        subagents=[subagent("one"), subagent("two")],
+        checkpointer=InMemorySaver() if has_checkpoints else None,
+    )
+    graph.invoke({"messages": [("user", "go")]}, CONFIG if has_checkpoints else None)
+    wanted = ["beside", *(f"{name}.{n}" for name in ("one", "two") for n in range(3))]
+    assert [name for name in wanted if not agent.workspace.files.exists(name)] == []
+    assert {kind for kind, _ in agent.calls()} == {"write_file"}
+
+
+def test_resume_after_an_interrupt_undoes_no_call_beside_it(agent: DeepAgent) -> None:
+    @tool
+    def ask() -> str:
+        """Ask a person."""
+        return str(interrupt("which?"))
+
+    checkpointer = InMemorySaver()
+    turn = [write("a", "1"), ("ask", {})]
+    agent.run(turn, "Done.", tools=[ask], checkpointer=checkpointer)
+    later = agent.graph("Done.", tools=[ask], checkpointer=checkpointer)
+    state = later.invoke(GraphCommand(resume="this one"), CONFIG)
+    assert [each.content for each in state["messages"] if isinstance(each, ToolMessage)][-1] == (
+        "this one"
+    )
+    assert agent.text("a") == "1"
+    assert EntryKind.RESTORE not in [entry.kind for entry in agent.workspace.log()]
+
+
+def test_conversation_that_goes_back_twice_to_one_checkpoint_restores_twice(
+    agent: DeepAgent,
+) -> None:
+    graph, _ = agent.run([write("a", "1")], [write("a", "2")], "Done.")
+    for content in ("3", "4"):
+        continued(agent, graph, checkpoint_at(graph, CONFIG, 2), [write("b", content)], "Done.")
+        assert (agent.text("a"), agent.text("b")) == ("1", content)
 
 
 # Failures
