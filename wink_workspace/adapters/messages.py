@@ -1,10 +1,15 @@
-"""Messages between the evaluation loop and a provider, independent of any provider."""
+"""Messages between the evaluation loop and a provider, independent of any provider.
+
+Rule: no text in them has a lone surrogate, which no provider accepts: U+FFFD replaces it. So text
+of a model, a user or a record may be passed in as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from wink_workspace import serde
 from wink_workspace.clock import Deadline, TokenUsage
 from wink_workspace.runtime import ToolCall
 from wink_workspace.serde import JsonValue
@@ -20,11 +25,16 @@ __all__ = [
 ]
 
 
+def _make_encodable(message: UserMessage | AssistantMessage | ToolMessage | ModelTurn) -> None:
+    object.__setattr__(message, "text", serde.well_formed(message.text))
+
+
 @dataclass(frozen=True, slots=True)
 class UserMessage:
     """A message to the model, such as the problems of its last answer."""
 
     text: str
+    __post_init__ = _make_encodable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,7 @@ class AssistantMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     native: object = field(default=None, compare=False, repr=False)
     input_tokens: int = field(default=0, compare=False, repr=False)
+    __post_init__ = _make_encodable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,7 @@ class ToolMessage:
     tool: str
     text: str
     success: bool
+    __post_init__ = _make_encodable
 
 
 Message = UserMessage | AssistantMessage | ToolMessage
@@ -92,6 +104,7 @@ class ModelTurn:
     tool_calls: Sequence[ToolCall] = ()
     usage: TokenUsage = field(default_factory=TokenUsage)
     native: object = field(default=None, compare=False, repr=False)
+    __post_init__ = _make_encodable
 
     def with_call_ids(self, number: int) -> ModelTurn:
         """Return the turn with an id for each call: ``call-NUMBER-1`` if the first has none."""

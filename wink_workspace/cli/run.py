@@ -80,10 +80,12 @@ def run(context: CommandContext, options: RunOptions) -> None:
 
 def _message(given: str) -> str:
     """The text of --message."""
+    from wink_workspace import serde
     from wink_workspace.workspace.live_runs import check_message
 
     if given == "-":
         given = sys.stdin.buffer.read(_MAX_INPUT_BYTES).decode("utf-8", "surrogateescape")
+    given = serde.well_formed(given)
     check_message(given)
     return given
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from wink_workspace import serde
 from wink_workspace.errors import UsageError
 from wink_workspace.project import parse_seconds
 from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX
@@ -43,7 +44,9 @@ SANDBOX_NEEDS_COPY: Final = (
     "Leave out --sandbox.",
 )
 
-TaskArgument = Annotated[str, typer.Argument(help="What to do, in your own words.")]
+TaskArgument = Annotated[
+    str, typer.Argument(help="What to do, in your own words.", callback=serde.well_formed)
+]
 NewRepoOption = Annotated[
     Path | None, typer.Option("--repo", help="The directory to copy into a new workspace.")
 ]

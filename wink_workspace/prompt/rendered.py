@@ -285,7 +285,7 @@ class Rendering:
             blocks.append(_response_format(output_type, len(sections) + 1))
         return RenderedPrompt(
             prompt_name=name,
-            text="\n\n".join(blocks),
+            text=serde.well_formed("\n\n".join(blocks)),
             tools=tools,
             tool_param_descriptions={tool.name: self._described(tool) for tool in tools},
             output_type=output_type,

@@ -1,4 +1,8 @@
-"""The redaction of what calls leave behind: results, records, and texts for a model."""
+"""The redaction of what calls leave behind: results, records, and texts for a model.
+
+No text that leaves here has a lone surrogate, such as a byte of a file that is not UTF-8: U+FFFD
+replaces it. Values keep theirs, because a path with U+FFFD would name another file.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ __all__ = ["Redaction"]
 
 _log = logging.getLogger(__name__)
 
+_TEXTS = ("message", "rendered_text", "text", "decisions", "error", "outside_effects")
 _WITHHELD = "[withheld: it could not be redacted]"
 
 
@@ -34,9 +39,9 @@ class Redaction:
     def text(self, text: str) -> str:
         """*text* redacted, or a note if *redact* raises, so that a failed call has a record too."""
         if self._redact is None:
-            return text
+            return serde.well_formed(text)
         try:
-            return self._redact(text)
+            return serde.well_formed(self._redact(text))
         except Exception as error:  # noqa: BLE001 - as the docstring says
             # without its traceback, which may hold the text
             _log.error("The redactor raised %s; the text is withheld", type(error).__name__)
@@ -50,18 +55,21 @@ class Redaction:
 
     def event(self, event: ToolInvoked, *, failed: bool) -> ToolInvoked:
         """*event* with its other strings redacted too; its result must be redacted already."""
-        if self._redact is None:
-            return event
-        redact = self.text if failed else self._redact
-        try:
-            params = serde.map_strings(event.params, redact)
-        except Exception:  # noqa: BLE001 - raw arguments may have any type
-            params = _WITHHELD
-        return dataclasses.replace(
-            event,
-            params=params,
-            rendered_text=redact(event.rendered_text),
-            text=redact(event.text),
-            decisions=serde.map_strings(event.decisions, redact),
-            error=None if event.error is None else redact(event.error),
-        )
+        if self._redact is not None:
+            redact = self.text if failed else self._redact
+            try:
+                params = serde.map_strings(event.params, redact)
+            except Exception:  # noqa: BLE001 - raw arguments may have any type
+                params = _WITHHELD
+            event = dataclasses.replace(
+                event,
+                params=params,
+                rendered_text=redact(event.rendered_text),
+                text=redact(event.text),
+                decisions=serde.map_strings(event.decisions, redact),
+                error=None if event.error is None else redact(event.error),
+            )
+        texts = {
+            name: serde.map_strings(getattr(event, name), serde.well_formed) for name in _TEXTS
+        }
+        return dataclasses.replace(event, **texts)

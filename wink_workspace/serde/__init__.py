@@ -21,7 +21,7 @@ from .json_values import JsonValue
 from .parsing import Extra, parse, parse_json
 from .schemas import ParamDescription, field_descriptions, schema
 from .strict import provider_schema, without_defaulted_nulls
-from .strings import map_strings
+from .strings import map_strings, well_formed
 
 __all__ = [
     "Extra",
@@ -35,5 +35,6 @@ __all__ = [
     "parse_json",
     "provider_schema",
     "schema",
+    "well_formed",
     "without_defaulted_nulls",
 ]

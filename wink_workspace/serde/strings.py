@@ -9,7 +9,9 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, TypeVar, cast
 
-__all__ = ["map_strings"]
+from .json_values import is_encodable
+
+__all__ = ["map_strings", "well_formed"]
 
 T = TypeVar("T")
 
@@ -24,6 +26,16 @@ def map_strings(value: T, change: Callable[[str], str]) -> T:
     calling ``__init__``, so that validation does not refuse a changed string.
     """
     return cast("T", _mapped(value, change))
+
+
+def well_formed(text: str) -> str:
+    """*text* with U+FFFD for each lone surrogate, which UTF-8 cannot encode; often *text* itself.
+
+    A pair of surrogates becomes the character that it stands for.
+    """
+    if is_encodable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _mapped(value: Any, change: _Change) -> Any:

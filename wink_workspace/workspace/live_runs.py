@@ -262,7 +262,8 @@ class PublishedRun:
         """Let others see *event*."""
         if self._events is None:
             return
-        fields = cast("dict[str, serde.JsonValue]", serde.dump(event))
+        dumped = serde.map_strings(serde.dump(event), serde.well_formed)  # names of files, too
+        fields = cast("dict[str, serde.JsonValue]", dumped)
         line = json.dumps({"n": self._n_events, "event": type(event).__name__, **fields})
         content = line.encode() + b"\n"
         if isinstance(event, CallOutput) and not self._may_add_output(len(content)):

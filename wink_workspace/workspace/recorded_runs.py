@@ -242,7 +242,7 @@ class RecordedRun:
         except FileNotFoundError:
             return []
         found: list[tuple[int, object]] = []
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             if line:
                 try:
                     found.append((number, json.loads(line)))

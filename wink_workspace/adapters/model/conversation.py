@@ -126,14 +126,18 @@ def turn_of(response: ModelResponse) -> ModelTurn:
         response.usage.cache_read_tokens,
         response.usage.cache_write_tokens,
     )
-    return ModelTurn(text, calls, usage, native=response)
+    # What cannot be dumped cannot be sent back: text with a lone surrogate
+    return ModelTurn(text, calls, usage, native=response if dump_response(response) else None)
 
 
 def dump_response(native: object) -> str | None:
-    """Return a response as the library's own JSON; ``None`` for any other object."""
+    """Return a response as the library's own JSON; ``None`` for any other, or if it has none."""
     if not isinstance(native, ModelResponse):
         return None
-    return ModelMessagesTypeAdapter.dump_json([native]).decode()
+    try:
+        return ModelMessagesTypeAdapter.dump_json([native]).decode()
+    except ValueError:  # a lone surrogate
+        return None
 
 
 def load_response(text: str) -> ModelResponse | None:
