@@ -99,6 +99,8 @@ def called(id_: object, name: str, arguments: dict[str, Any]) -> object:
             link = {"type": "resource_link", "uri": "file:///c", "name": "c"}
             embedded = [{"type": "resource", "resource": each} for each in (resource, blob)]
             return {"content": [*embedded, link]}
+        case "surrogate":
+            return answer("half \ud83d")
         case "structured":
             return {"content": [], "structuredContent": {"n": 1}}
         case "env":

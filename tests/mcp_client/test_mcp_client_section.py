@@ -120,6 +120,7 @@ def test_server_gets_an_empty_environment_and_no_directory_of_a_repository(
             "its text\n[the resource file:///b, not shown]\n[the resource file:///c]",
         ),
         ("structured", '{"n": 1}'),
+        ("surrogate", "half \ufffd"),
         ("large", "z" * 100_000),
         ("garbage", "after garbage"),
         ("other id", "for this one"),

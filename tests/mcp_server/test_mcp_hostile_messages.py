@@ -141,6 +141,25 @@ def test_invalid_line_is_answered_without_an_id(
     assert answer["error"]["code"] == -32700
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [r'{"path": "a\ud83d b"}', r'{"x\udc80": 1}', '{"path": ' + "9" * 5_000 + "}"],
+)
+def test_valid_json_that_cannot_be_used_is_answered_with_the_id_of_its_request(
+    served: subprocess.Popen[bytes], arguments: str
+) -> None:
+    line = request("tools/call", "odd", name="ls", arguments={}).decode()
+    (answer,) = answers_before_pong(served, line.replace("{}", arguments).encode())
+    assert answer["id"] == "odd"
+    assert answer["error"]["code"] == -32602
+
+
+def test_line_that_is_too_long_is_answered_and_not_kept(served: subprocess.Popen[bytes]) -> None:
+    (answer,) = answers_before_pong(served, request("ping", 1, x="x" * 2**25))
+    assert answer["id"] is None
+    assert "32 MiB" in answer["error"]["message"]
+
+
 def test_empty_lines_are_ignored(served: subprocess.Popen[bytes]) -> None:
     assert answers_before_pong(served, b"", b"  ", b"\r") == []
 

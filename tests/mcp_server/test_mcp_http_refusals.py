@@ -160,6 +160,17 @@ def test_malformed_message_is_a_bad_request(client: RawClient, body: bytes) -> N
     assert client.send(body).status == 400
 
 
+def test_valid_json_that_cannot_be_used_is_refused_with_the_id_of_its_request(
+    client: RawClient,
+) -> None:
+    for value in (b'"\\ud800"', b"9" * 5_000):
+        body = b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": %s}}' % value
+        response = client.send(body)
+        assert response.status == 400
+        assert response.message()["id"] == 7
+        assert "lone surrogate" in response.message()["error"]["message"]
+
+
 def test_request_outside_of_a_session_is_refused(client: RawClient) -> None:
     assert client.send(WRITE).status == 400
     assert client.send(WRITE, Mcp_Session_Id="0" * 32).status == 404

@@ -7,6 +7,7 @@ server with a part of the environment of this process. A ``Budget`` counts what 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from wink_workspace import serde
 from wink_workspace.errors import McpServerError
 
 __all__ = ["Budget", "http_transport", "process_transport"]
@@ -154,7 +156,12 @@ def _message(line: bytes) -> _Received:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
-        return error
+        try:  # with U+FFFD for lone surrogates
+            read = json.loads(line)
+            sent = serde.dump_json(serde.map_strings(read, serde.well_formed))
+            return SessionMessage(jsonrpc_message_adapter.validate_json(sent, by_name=False))
+        except (ValueError, RecursionError):
+            return error
 
 
 async def _read_stderr(stderr: ByteReceiveStream, budget: Budget) -> None:

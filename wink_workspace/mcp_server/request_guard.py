@@ -13,6 +13,7 @@ The checks, in order, and the status of each refusal::
     a body that does not arrive       408
     a body that ends too early        no answer: the client disconnected
     a message with too many values    413
+    a value that the library cannot parse 400, with the id of the request
     an id that is in use              400
 
 Rule 1: the application behind the guard sees a request only after all of its body arrived.
@@ -26,22 +27,21 @@ check what the middleware of Starlette and of the MCP library does not do; tests
 from __future__ import annotations
 
 import hmac
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY
-from mcp_types import INVALID_REQUEST
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, JSONRPCRequest
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .server import RequestIds
+from .server import UNREADABLE_VALUE, RequestIds, request_id_of, unparsed_text
 
 __all__ = ["PATH", "RequestGuard", "RequestRules"]
 
@@ -148,7 +148,11 @@ class RequestGuard:
             refusal = _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit)
             await _refuse(refusal, None)(scope, receive, send)
             return
-        request_id = _id_of(body)
+        request_id = request_id_of(body)
+        refusal = _unreadable_value(body, request_id)
+        if refusal is not None:
+            await _refuse(refusal, request_id)(scope, receive, send)
+            return
         await self._pass_on(body, request_id, request, send)
 
     async def _pass_on(
@@ -265,6 +269,17 @@ class RequestGuard:
         )
 
 
+def _unreadable_value(body: bytes, request_id: object) -> _Refusal | None:
+    """Refuse a request that the library cannot parse although it is valid JSON."""
+    try:
+        if request_id is not None:
+            JSONRPCRequest.model_validate_json(body, by_name=False)
+    except ValueError as error:
+        if unparsed_text(error):
+            return _Refusal(HTTPStatus.BAD_REQUEST, UNREADABLE_VALUE, code=INVALID_PARAMS)
+    return None
+
+
 def _refuse(refusal: _Refusal, request_id: object) -> JSONResponse:
     error: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
@@ -315,19 +330,6 @@ def _n_values(body: bytes, enough: int) -> int:
     return (
         n_values if n_values <= enough else sum(map(_JSON_STRING.sub(b"", body).count, _SEPARATORS))
     )
-
-
-def _id_of(body: bytes) -> str | int | None:
-    """The id of the JSON-RPC request in *body*; ``None`` if it is not a valid request."""
-    try:
-        message: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or "method" not in message:
-        return None
-    request_id = cast("dict[str, Any]", message).get("id")
-    is_valid = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-    return request_id if is_valid else None
 
 
 def _is_json(content_type: str) -> bool:

@@ -6,6 +6,7 @@ This module does not depend on a transport; ``stdio`` and ``http`` are the trans
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -47,10 +48,22 @@ from .hosting import Answer, HostedWorkspace
 from .reading import TEMPLATES, list_resources, read_resource
 from .wire import STRATEGIES, call_result, mcp_tool, printable, strategy_prompt
 
-__all__ = ["RequestIds", "Workspaces", "make_server"]
+__all__ = [
+    "UNREADABLE_VALUE",
+    "RequestIds",
+    "Workspaces",
+    "make_server",
+    "request_id_of",
+    "unparsed_text",
+]
 
 _log = logging.getLogger(__name__)
 
+UNREADABLE_VALUE: Final = (
+    "the request has a lone surrogate, or a number with too many digits: send valid Unicode and"
+    " shorter numbers"
+)
+_MOST_ID_DIGITS: Final = 18
 _RESOURCE_NOT_FOUND: Final = -32002
 _PROGRESS_INTERVAL_S: Final = 5.0
 _LIST_IS_SENT_S: Final = 0.05
@@ -91,6 +104,35 @@ class RequestIds:
     def free(self, session: str | None, request_id: RequestId) -> None:
         """Allow *request_id* to be used again."""
         self._taken.discard((session, coerce_request_id(request_id)))
+
+
+def request_id_of(body: str | bytes) -> RequestId | None:
+    """The id of the JSON-RPC request in *body*; ``None`` if it is not a valid request.
+
+    More is valid here than for the library, which does not parse a lone surrogate or a number of
+    5,000 digits.
+    """
+    try:
+        message: Any = json.loads(body, parse_int=_short_integer)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or "method" not in message:
+        return None
+    request_id = cast("dict[str, Any]", message).get("id")
+    if isinstance(request_id, str):
+        return request_id if request_id == serde.well_formed(request_id) else None
+    return request_id if type(request_id) is int else None
+
+
+def unparsed_text(error: Exception) -> str | bytes:
+    """The text that the library could not parse as JSON; ``""`` for any other *error*."""
+    errors = cast("list[Any]", getattr(error, "errors", list)())
+    is_not_json = bool(errors) and errors[0]["type"] == "json_invalid"
+    return errors[0]["input"] if is_not_json else ""
+
+
+def _short_integer(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _MOST_ID_DIGITS else None
 
 
 def make_server(

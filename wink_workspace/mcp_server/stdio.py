@@ -22,18 +22,34 @@ from anyio.abc import ObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+)
 
 from wink_workspace.errors import UsageError
 
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
-from .server import RequestIds, Workspaces, make_server
+from .server import (
+    UNREADABLE_VALUE,
+    RequestIds,
+    Workspaces,
+    make_server,
+    request_id_of,
+    unparsed_text,
+)
 
 __all__ = ["serve_stdio"]
 
 _Received = SessionMessage | Exception
 _CHUNK_BYTES: Final = 65_536
+_MAX_LINE_BYTES: Final = 2**25
+_TOO_LONG: Final = "a line of more than 32 MiB"
 
 
 def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
@@ -111,7 +127,14 @@ async def _admit(
 def _refusal(item: _Received, ids: RequestIds) -> JSONRPCError | None:
     """The error for an invalid message or an id in use; without that id, as it is another's."""
     if isinstance(item, Exception):
-        error = ErrorData(code=PARSE_ERROR, message="the line is not a valid MCP message")
+        line = unparsed_text(item)
+        request_id = request_id_of(line)
+        if request_id is not None and ids.take(None, request_id):
+            ids.free(None, request_id)  # the answer follows at once
+            error = ErrorData(code=INVALID_PARAMS, message=UNREADABLE_VALUE)
+            return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        what = line if line == _TOO_LONG else "the line"
+        error = ErrorData(code=PARSE_ERROR, message=f"{what} is not a valid MCP message")
         return JSONRPCError(jsonrpc="2.0", id=None, error=error)
     message = item.message
     if not isinstance(message, JSONRPCRequest) or ids.take(None, message.id):
@@ -175,23 +198,30 @@ class _Lines:
     """The lines of a descriptor.
 
     The library's own reader blocks a thread in ``read``, so a process that should end would wait
-    until the client writes again.
+    until the client writes again. Of a line of more than 32 MiB, the rest is read and dropped.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        pending = b""
+        pending = bytearray()
         while chunk := await self._read():
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                if line.strip():
-                    yield line.decode("utf-8", "replace")
+            for n, part in enumerate(chunk.split(b"\n")):
+                if n:
+                    if pending.strip():
+                        yield _text(pending)
+                    pending.clear()
+                pending += part
+            del pending[_MAX_LINE_BYTES + 1 :]
         if pending.strip():
-            yield pending.decode("utf-8", "replace")
+            yield _text(pending)
 
     async def _read(self) -> bytes:
         with suppress(PermissionError):  # a regular file cannot be polled; it is always readable
             await anyio.wait_readable(self._descriptor)
         return os.read(self._descriptor, _CHUNK_BYTES)
+
+
+def _text(line: bytearray) -> str:
+    return _TOO_LONG if len(line) > _MAX_LINE_BYTES else line.decode("utf-8", "replace")

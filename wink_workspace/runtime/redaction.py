@@ -1,6 +1,6 @@
 """The redaction of what calls leave behind: results, records, and texts for a model.
 
-No text that leaves here has a lone surrogate, such as a byte of a file that is not UTF-8: U+FFFD
+No text of a record has a lone surrogate, such as a byte of a file that is not UTF-8: U+FFFD
 replaces it. Values keep theirs, because a path with U+FFFD would name another file.
 """
 
@@ -39,9 +39,9 @@ class Redaction:
     def text(self, text: str) -> str:
         """*text* redacted, or a note if *redact* raises, so that a failed call has a record too."""
         if self._redact is None:
-            return serde.well_formed(text)
+            return text
         try:
-            return serde.well_formed(self._redact(text))
+            return self._redact(text)
         except Exception as error:  # noqa: BLE001 - as the docstring says
             # without its traceback, which may hold the text
             _log.error("The redactor raised %s; the text is withheld", type(error).__name__)
