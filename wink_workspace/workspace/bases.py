@@ -3,7 +3,7 @@
 ::
 
     <state>/bases/
-        <format>-<owner>-<tree>/    a base: complete from the moment it has this name
+        <format>-<owner>-<times>-<tree>/    a base: complete from the moment it has this name
             root/files/             the files; root/ is the lower layer of every mount
             root/held/              empty; in a mount, the place for what is moved aside
             objects.git/            the objects of the tree, if it was made from a source
@@ -23,6 +23,9 @@ Rule 3: a base that a process uses is not deleted. The process has its lock unti
 Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
 and made again from the ledger under the same name. Each use checks some statuses; the first use
 after a restart of the machine, and ``verify``, check all.
+Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
+sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
+other times in its own layer.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -81,6 +85,7 @@ from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .path_rules import ImportConfig, PathRules
 from .source_survey import Survey, open_survey
+from .source_times import SourceTimes, save_source_times
 from .storage import delete_tree, delete_unused
 
 __all__ = [
@@ -95,7 +100,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
-_REMEMBERED_FORMAT: Final = 3
+_REMEMBERED_FORMAT: Final = 4
 _NEW, _OLD = "new-", "old-"
 _SAMPLE: Final = 64
 _MAX_CHANGED_FILES: Final = 1_000
@@ -247,10 +252,11 @@ class BaseStore:
 
     # Finding
 
-    def find(self, tree: str) -> Base | None:
-        """The base of *tree*; ``None`` if there is none, or if it is damaged."""
+    def find(self, tree: str, name: str = "") -> Base | None:
+        """A base of *tree*, if possible *name*; ``None`` if there is none, or if it is damaged."""
         with self._claimed():
-            base = next(filter(None, (_hold(tree, path) for path in self._paths_of(tree))), None)
+            paths = sorted(self._paths_of(tree), key=lambda path: path.name != name)
+            base = next(filter(None, (_hold(tree, path) for path in paths)), None)
         if base is None or self._is_sound(base):
             return base
         _log.warning("%s is damaged; it is made again when it is needed", base.path)
@@ -259,15 +265,20 @@ class BaseStore:
 
     def named(self, name: str) -> Base | None:
         """The base that a ``base`` file names; ``None`` as for ``find``."""
-        return self.find(name.strip().rpartition("-")[2])
+        base = self.find(name.strip().rpartition("-")[2], name.strip())
+        if base is None or base.name == name.strip():
+            return base
+        base.release()
+        return None
 
-    def nearest(self, tree: str, store: ObjectStore) -> Base | None:
+    def nearest(self, tree: str, store: ObjectStore, name: str = "") -> Base | None:
         """The base from which *tree* differs least, of those whose tree *store* has.
 
-        Only some bases are compared, the newest ones first. If there is one candidate, *store* may
-        lack directories of its tree: retention deletes each object for itself.
+        If possible, it is *name*. Only some bases are compared, the newest ones first. If there is
+        one candidate, *store* may lack directories of its tree: retention deletes each object for
+        itself.
         """
-        if (found := self.find(tree)) is not None:
+        if (found := self.find(tree, name)) is not None:
             return found
         found_at: list[tuple[int, Path]] = []
         for path in self._all():
@@ -282,7 +293,7 @@ class BaseStore:
                     differences = islice(diff(store, each, tree), _MAX_DIFFERENCES)
                     n_differences[each] = sum(1 for _ in differences)
             known = sorted(n_differences, key=n_differences.__getitem__)
-        return next(filter(None, map(self.find, known)), None)
+        return next(filter(None, (self.find(each, name) for each in known)), None)
 
     # Making
 
@@ -295,6 +306,8 @@ class BaseStore:
         progress: Progress = no_progress,
     ) -> ImportedBase:
         """A base for the directory *source*; its objects are in the ledger afterwards.
+
+        Its times are stored beside the ledger.
 
         If a base was made of this source before and few files differ, only those are read.
 
@@ -348,8 +361,9 @@ class BaseStore:
                 changed = tuple(diff(ledger.store, known.base.tree, tree))
                 n_files, n_bytes = _growth(ledger.store, changed)
         report = changes.report(n_files, n_bytes)
-        if changes.newer is not None:
-            remembered.save(changes.newer, known.base, known.report, found.rules)
+        save_source_times(ledger_dir, found.index, tree, changes.found)
+        if (newer := changes.newer()) is not None:
+            remembered.save(newer, known.base, known.report, found.rules)
         paths = tuple(change.path for change in changed)
         return ImportedBase(known.base, tree, report, found, paths)
 
@@ -371,6 +385,7 @@ class BaseStore:
             made.keep_index(copied.seen.since(sys.maxsize))
             base = self._place(made)
         link_objects(base.objects, ledger_dir, durable=self._durable)
+        save_source_times(ledger_dir, found.index, base.tree)
         report = copied.report(source)
         originals = copied.originals.since(racy_ns)
         if not original.keeps_times:
@@ -379,19 +394,21 @@ class BaseStore:
         remembered.save(originals, base, report, found.rules)
         return ImportedBase(base, base.tree, report, found)
 
-    def build(self, store: ObjectStore, tree: str) -> Base:
-        """The base of *tree*, written from the ledger unless there is one that is not damaged.
+    def build(self, store: ObjectStore, tree: str, times: SourceTimes | None = None) -> Base:
+        """A base of *tree*, written from the ledger with *times*.
+
+        Without *times*, it is any that is not damaged, if there is one.
 
         Raises:
             FilesystemError: If it cannot be written; nothing is left then.
             LedgerError: If an object cannot be read; nothing is left then.
         """
-        if (found := self.find(tree)) is not None:
+        if not (times and times.are_known) and (found := self.find(tree)) is not None:
             return found
         with self._making() as made:
             made.tree = tree
             with DiskTree(made.files) as files:
-                seen = write_files(files, store, tree)
+                seen = write_files(files, store, tree, times)
             made.keep_index(seen.since(sys.maxsize))
             return self._place(made)
 
@@ -419,7 +436,7 @@ class BaseStore:
         if self._durable:
             sync_filesystem(made.path)
         made.complete(is_synced=self._durable)
-        path = self._root / f"{_FORMAT}-{made.owner}-{made.tree}"
+        path = self._root / f"{_FORMAT}-{made.owner}-{made.times}-{made.tree}"
         with self._claimed():
             existing = _hold(made.tree, path)
             if existing is not None:
@@ -544,7 +561,8 @@ class BaseStore:
         """Where the base of *tree* may be: the system may not let us change the owner of files."""
         owners = (host_owner(), os.geteuid())
         for owner in dict.fromkeys(owner for owner in owners if owner is not None):
-            yield self._root / f"{_FORMAT}-{owner}-{tree}"
+            yield self._root / f"{_FORMAT}-{owner}-{tree}"  # of an earlier version
+            yield from self._root.glob(f"{_FORMAT}-{owner}-*-{tree}")
 
     def _all(self) -> Iterator[Path]:
         """The directories of all bases of this format."""
@@ -570,6 +588,7 @@ class _Unfinished:
     path: Path
     lock: int
     tree: str = ""
+    times: str = ""
     n_bytes: int = 0
     is_placed: bool = False
 
@@ -595,6 +614,12 @@ class _Unfinished:
     def keep_index(self, index: FileIndex) -> None:
         """Store the statuses of everything written."""
         index.save(self.path / "index")
+        times = hashlib.sha256()
+        for directory, entries in sorted(index.directories.items()):
+            for name, at in sorted(entries.items()):
+                if stat.S_ISREG(at.mode):
+                    times.update(f"{(*directory, name)!r} {at.modified_ns}\n".encode())
+        self.times = times.hexdigest()[:16]
         self.n_bytes = index.n_bytes
         if self.objects.is_dir():
             self.n_bytes += sum(path.lstat().st_size for path in self.objects.rglob("*"))
@@ -614,13 +639,12 @@ class _TreeHashes:
 
 
 class _SourceChanges:
-    """The paths of a source that differ from the base that was made of it.
+    """The paths of a source that differ, also only in time, from the base that was made of it.
 
     *seen* has the statuses as of a moment ago.
 
     Attributes:
         found: The paths with their present entries; the ids are not in any ledger yet.
-        newer: The statuses to remember, if some changed though the content did not.
     """
 
     def __init__(self, original: DiskTree, known: _KnownSource, seen: FileIndex) -> None:
@@ -629,15 +653,15 @@ class _SourceChanges:
         self._known = known
         self._skipped: set[WorkspacePath] = set()
         self.found: _Changes = {}
-        self.newer: FileIndex | None = None
+        self._equal: set[WorkspacePath] = set()
+        self._lists_more = False
 
     def find(self) -> bool:
         """Look for them; ``False`` if there are so many that a new base is better."""
         index = self._seen
         dirty = self._known.index.differences(index)
-        if not dirty:
-            if index.n_listed > self._known.index.n_listed:
-                self.newer = index  # the next import lists fewer directories
+        if not dirty:  # the next import may list fewer directories
+            self._lists_more = index.n_listed > self._known.index.n_listed
             return True
         n_bytes = 0
         with Ledger(self._known.base.objects) as ledger:
@@ -648,14 +672,18 @@ class _SourceChanges:
                 n_bytes += self._compare(ledger.store, path)
                 if len(self.found) > _MAX_CHANGED_FILES or n_bytes > _MAX_CHANGED_BYTES:
                     return False
-        equal = candidates - self.found.keys() - self._skipped
-        if equal:
-            self.newer = index
-            changed_meanwhile = {path for path in equal if not self._is_as_seen(path)}
+        self._equal = candidates - self.found.keys() - self._skipped
+        return True
+
+    def newer(self) -> FileIndex | None:
+        """The statuses to remember, if some changed though the content did not; *seen* changes."""
+        index = self._seen
+        if self._equal:
+            changed_meanwhile = {path for path in self._equal if not self._is_as_seen(path)}
             for path in self.found.keys() | self._skipped | changed_meanwhile:
                 # Let the next import compare it again
-                self.newer.copy(self._known.index, path.parts[:-1], path.name)
-        return True
+                index.copy(self._known.index, path.parts[:-1], path.name)
+        return index if self._equal or self._lists_more else None
 
     def _below(self, store: ObjectStore, prefix: WorkspacePath) -> Iterator[WorkspacePath]:
         """*prefix* and everything that is or was below it."""
@@ -675,10 +703,20 @@ class _SourceChanges:
         """Add *path* if it differs; the bytes that are to be written."""
         before = entry_at(store, self._known.base.tree, path)
         n_bytes, now = self._now(path)
-        if same_content(before, now):
+        if same_content(before, now) and self._has_equal_time(path):
             return 0
         self.found[path] = now
         return n_bytes
+
+    def _has_equal_time(self, path: WorkspacePath) -> bool:
+        """Whether a file has the time of the base; other paths always have."""
+        if not path.parts:
+            return True
+        known = self._known.index.get(path.parts[:-1], path.name)
+        seen = self._seen.get(path.parts[:-1], path.name)
+        if known is None or seen is None or not stat.S_ISREG(seen.mode):
+            return True
+        return known.modified_ns == seen.modified_ns
 
     def _now(self, path: WorkspacePath) -> tuple[int, TreeEntry | None]:
         """The size and the entry of a path; no entry if it cannot be imported."""

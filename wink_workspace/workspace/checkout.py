@@ -11,32 +11,38 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import ObjectStore, TreeChange, TreeEntry, walk
 
 from .last_seen import NewFileIndex
+from .source_times import SourceTimes
 
 __all__ = ["write_files", "write_layer"]
 
 
-def write_files(directory: DiskTree, store: ObjectStore, root: str) -> NewFileIndex:
-    """Write the tree *root* into *directory*; the statuses of everything written.
+def write_files(
+    directory: DiskTree, store: ObjectStore, root: str, times: SourceTimes | None = None
+) -> NewFileIndex:
+    """Write the tree *root* into *directory*, with *times*; the statuses of everything written.
 
     Raises:
         LedgerError: If something cannot be read.
         FilesystemError: If something cannot be written.
     """
-    written = _Written(directory, store)
+    written = _Written(directory, store, times)
     for path, entry in walk(store, root):
         written.add(path, entry)
     return written.seen
 
 
 def write_layer(
-    directory: DiskTree, store: ObjectStore, changes: Iterable[TreeChange]
+    directory: DiskTree,
+    store: ObjectStore,
+    changes: Iterable[TreeChange],
+    times: SourceTimes | None = None,
 ) -> NewFileIndex:
     """Write into *directory* the upper layer with *changes*, which ``diff`` returned.
 
     It is written without a mount: through one, each changed file would be copied up and synced
     first. Raises as ``write_files``.
     """
-    written = _Written(directory, store)
+    written = _Written(directory, store, times)
     hidden: set[Parts] = set()
     for change in changes:
         above = change.path.parts[:-1]
@@ -54,7 +60,8 @@ def write_layer(
 class _Written:
     """What has been written. ``seen`` has the statuses, ``directories`` the directories."""
 
-    def __init__(self, directory: DiskTree, store: ObjectStore) -> None:
+    def __init__(self, directory: DiskTree, store: ObjectStore, times: SourceTimes | None) -> None:
+        self._times = times
         self.seen = NewFileIndex()
         self.directories: set[Parts] = {()}
         self._tree = NewTree(directory)
@@ -77,6 +84,10 @@ class _Written:
                 case TreeEntry():
                     content = self._store.chunks(entry.id)
                     status = tree.write_file(
-                        path.name, content, parent, executable=entry.executable
+                        path.name,
+                        content,
+                        parent,
+                        executable=entry.executable,
+                        modified_ns=self._times and self._times.at(path),
                     )
         self.seen.add(above, path.name, status)

@@ -517,7 +517,7 @@ def _copy_entry(source: int, name: str, status: os.stat_result, target: NewTree,
     with Descriptor(opened), target.new_file(name, into, executable=executable) as file:
         try:
             copy_content(opened, file)
-            target.finish(file, executable=executable)
+            target.finish(file, executable=executable, modified_ns=seen.st_mtime_ns)
         except OSError:  # the disk may be full; a part of the content would count as the file
             os.unlink(name, dir_fd=into)
             raise

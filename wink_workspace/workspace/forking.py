@@ -23,6 +23,7 @@ from .checkout import write_files
 from .derived_paths import copy_checkpoint
 from .last_seen import save_last_seen
 from .path_rules import Unrecorded
+from .source_times import SourceTimes
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = [
@@ -140,7 +141,7 @@ def check_out(
     unfinished.chmod(0o755)  # whatever the umask is
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
-        seen = write_files(tree, store, entry.files)
+        seen = write_files(tree, store, entry.files, SourceTimes(folder, store, entry.files))
         if unrecorded is not None:
             copy_checkpoint(folder.checkpoint, tree, unrecorded)
     save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)

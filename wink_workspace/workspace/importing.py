@@ -39,6 +39,7 @@ from .forking import IMPORTED_BRANCH
 from .last_seen import NewFileIndex, save_last_seen
 from .path_rules import ImportConfig, PathRules
 from .source_survey import Survey, survey
+from .source_times import save_source_times
 from .storage import WorkspaceFolder
 
 __all__ = [
@@ -137,6 +138,7 @@ def import_copy(
         copied = SourceCopy(original, copy, ledger.store, progress)
         root = copied.run()
         entry = begin_history(ledger, root, copied.report(source), clock)
+        save_source_times(folder.ledger, found.index, root)
         copy_derived_of(source, folder.checkpoint, copy, found, config)
         save_last_seen(folder.index, copied.seen.finished(folder.path), entry)
     return found.rules

@@ -61,9 +61,11 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
+    TreeChange,
     TreeEntry,
     build,
     diff,
+    entry_at,
     lost_ref,
 )
 from wink_workspace.ledger.disk import write_whole
@@ -83,6 +85,7 @@ from .importing import (
 )
 from .last_seen import forget_last_seen, load_last_seen, save_last_seen
 from .path_rules import ImportConfig, PathRules, Unrecorded
+from .source_times import SourceTimes
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
@@ -140,7 +143,7 @@ def mount_branch(
     """
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
-    base = _base_of(folder, bases, writer.store) if folder.upper.is_dir() else None
+    base = _base_of(folder, bases, writer.store, config) if folder.upper.is_dir() else None
     if base is None and folder.upper.is_dir():
         _discard_layer(folder, writer, head, unrecorded=unrecorded, at=clock.now())
         _set_aside(folder)
@@ -159,7 +162,8 @@ def mount_branch(
     mounted.close()
     _set_aside(folder)
     passed(KillPoint.FOLD_BEGUN)
-    base = bases.build(writer.store, head.files)
+    times = SourceTimes(folder, writer.store, head.files)
+    base = bases.build(writer.store, head.files, times)
     _name(folder, base, config=config)
     _begin(folder, writer.store, head, base, config=config)
     return _mounted(folder, base, writer, unrecorded=unrecorded, config=config, clock=clock)
@@ -208,12 +212,17 @@ def trees_of_bases(folder: WorkspaceFolder) -> set[str]:
 
 def _tree_in(base: Path) -> str:
     """The tree of the base that a file names; empty if it is damaged."""
-    name = base.read_bytes().strip().decode(errors="replace")
-    tree = name.rpartition("-")[2]
+    tree = _named(base).rpartition("-")[2]
     return tree if _TREE.fullmatch(tree) else ""
 
 
-def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> Base | None:
+def _named(base: Path) -> str:
+    return base.read_bytes().strip().decode(errors="replace")
+
+
+def _base_of(
+    folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore, config: WorkspaceConfig
+) -> Base | None:
     """The base of an existing branch, made again if it is damaged; ``None`` if it is lost.
 
     It is lost if no file names it, or if objects of its tree are missing or damaged. Any other
@@ -225,7 +234,11 @@ def _base_of(folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore) -> B
     if tree:
         try:
             with translate_os_error(folder.state_dir / "bases"):
-                return bases.build(store, tree)
+                named = bases.named(_named(folder.base))
+                if named is None:
+                    named = bases.build(store, tree, SourceTimes(folder, store, tree))
+                    _name(folder, named, config=config)
+                return named
         except (LedgerDamagedError, EntryMissingError) as error:
             reason = str(error)
     _log.warning(
@@ -283,13 +296,19 @@ def _begin(
     with ExitStack() as on_error:
         on_error.callback(base.release)
         changes = list(diff(store, base.tree, entry.files))
+        times = SourceTimes(folder, store, entry.files)
+        for path in times.differing:
+            there = entry_at(store, entry.files, path)
+            is_file = there is not None and there.kind is FileKind.FILE
+            if is_file and entry_at(store, base.tree, path) == there:
+                changes.append(TreeChange(path, there, there))
         owner = base.files.stat()
         for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
             directory.mkdir(mode=0o755)
             os.chown(directory, owner.st_uid, owner.st_gid)
         if changes:
             with DiskTree(unfinished / FILES) as layer:
-                seen = write_layer(layer, store, changes)
+                seen = write_layer(layer, store, changes, times)
             if config.durable:
                 sync_filesystem(unfinished)
             save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
@@ -308,7 +327,10 @@ def _near(
     config: WorkspaceConfig,
 ) -> Base:
     """A base near *tree*, or else a new one of it; the branch names it."""
-    near = bases.nearest(tree, writer.store)
+    preferred = ""
+    with suppress(FileNotFoundError):
+        preferred = _named(folder.of_branch(MAIN_BRANCH).base)
+    near = bases.nearest(tree, writer.store, preferred)
     if near is not None and _is_near(near, tree, writer.store):
         _name(folder, near, config=config)
         # Otherwise retention deleted a part of its tree before the branch named it
@@ -316,7 +338,7 @@ def _near(
             return near
     if near is not None:
         near.release()
-    base = bases.build(writer.store, tree)
+    base = bases.build(writer.store, tree, SourceTimes(folder, writer.store, tree))
     _name(folder, base, config=config)
     return base
 

@@ -5,7 +5,8 @@ hashing and compression run in parallel.
 
 Rule 1: the original is read by the rules of ``descriptors``. Files that cannot be read, and
 pipes, sockets and devices, are skipped and reported.
-Rule 2: no other process uses the copy yet (``filling``). An error there ends the copying; the
+Rule 2: a file gets the modification time of its original, because build tools compare times.
+Rule 3: no other process uses the copy yet (``filling``). An error there ends the copying; the
 caller deletes the incomplete copy.
 """
 
@@ -165,7 +166,13 @@ class TreeCopy(Generic[_KeptT]):
                     continue
                 executable = bool(original.st_mode & stat.S_IXUSR)
                 with translate_os_error(WorkspacePath((*directory, name))):
-                    status = self._copy.write_file(name, (content,), target, executable=executable)
+                    status = self._copy.write_file(
+                        name,
+                        (content,),
+                        target,
+                        executable=executable,
+                        modified_ns=original.st_mtime_ns,
+                    )
                 part.entries.append(CopiedEntry(name, status, original, self._store.keep(content)))
         return part
 
@@ -186,7 +193,7 @@ class TreeCopy(Generic[_KeptT]):
             self._copy.new_file(name, target, executable=executable) as file,
         ):
             copy_content(original, file)
-            status = self._copy.finish(file, executable=executable)
+            status = self._copy.finish(file, executable=executable, modified_ns=seen.st_mtime_ns)
             os.lseek(file, 0, os.SEEK_SET)
             part.entries.append(CopiedEntry(name, status, seen, self._store.keep_large(file)))
         return part

@@ -61,21 +61,34 @@ class NewTree:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
     def write_file(
-        self, name: str, content: Iterable[bytes], dir_fd: int, *, executable: bool
+        self,
+        name: str,
+        content: Iterable[bytes],
+        dir_fd: int,
+        *,
+        executable: bool,
+        modified_ns: int | None = None,
     ) -> os.stat_result:
         """Create a file from pieces of any size, long runs of zeros as holes; its status."""
         with self.new_file(name, dir_fd, executable=executable) as file:
             write_with_holes(file, content)
-            return self.finish(file, executable=executable)
+            return self.finish(file, executable=executable, modified_ns=modified_ns)
 
     def new_file(self, name: str, dir_fd: int, *, executable: bool) -> Descriptor:
         """Create an empty file, which the caller writes, finishes and closes."""
         return Descriptor(os.open(name, _NEW, usual_mode(executable=executable), dir_fd=dir_fd))
 
-    def finish(self, file: int, *, executable: bool) -> os.stat_result:
-        """Set the owner and, as the umask may have reduced it, the mode of a file; its status."""
+    def finish(
+        self, file: int, *, executable: bool, modified_ns: int | None = None
+    ) -> os.stat_result:
+        """Set owner and time, and the mode, which the umask may have reduced; the status.
+
+        A file keeps the present time without *modified_ns*, the modification time of its original.
+        """
         if self._owner is not None:
             os.fchown(file, *self._owner)
+        if modified_ns is not None:
+            os.utime(file, ns=(modified_ns, modified_ns))
         status, mode = os.fstat(file), usual_mode(executable=executable)
         if stat.S_IMODE(status.st_mode) != mode:
             os.fchmod(file, mode)
