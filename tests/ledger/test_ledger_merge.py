@@ -135,7 +135,7 @@ def test_changes_that_do_not_conflict_are_all_kept(ledger, base, ours, theirs, e
             {"d/x": b"1"},
             {"d/x": b"1", "d/new": b"2"},
             {"d": b"file"},
-            ["d holds files that were made since"],
+            ["d holds files that were made or changed since"],
         ),
         (
             {"d/x": b"1"},

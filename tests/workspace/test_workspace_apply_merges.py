@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -296,3 +297,20 @@ def test_the_trees_that_a_refused_sync_recorded_can_be_read_by_another_branch(
             with pytest.raises(ConflictError):
                 one.sync()
             assert two.apply().paths == ("new.txt",)
+
+
+def test_merge_keeps_the_version_before_the_markers_beside_each_file(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES, "d/x": "x\n", "d/y": "y\n"}) as workspace:
+        source, files = tmp_path / "source", workspace._folder.files
+        (files / "a.txt").write_text(with_lines(l5="ours"))
+        make_tree(source, {"a.txt": with_lines(l5="of a person"), "a.txt.orig": "older\n"})
+        make_tree(source, {"d/x": "saved\n"})
+        shutil.rmtree(files / "d")
+        applied = workspace.apply(merge=True)
+        assert (source / "a.txt.orig1").read_text() == with_lines(l5="of a person")
+        assert (source / "a.txt.orig").read_text() == "older\n"
+        assert (source / "d/x").read_text() == "saved\n"
+        assert applied.paths == ("a.txt", "d/y")
+        reasons = {each.path: each.reason for each in applied.conflicts}
+        assert reasons["a.txt"].endswith("; the version before is in a.txt.orig1")
+        assert reasons["d/x"] == "was changed since, and would be deleted"

@@ -558,8 +558,8 @@ def _apply(
         selected=selected,
     )
     for conflict in applied.conflicts:
-        what = "has conflict markers" if conflict.hunks else f"is unchanged: {conflict.reason}"
-        context.err.print(printable(f"{conflict.path} {what}"), markup=False)
+        what = "has conflict markers" if conflict.hunks else "is unchanged"
+        context.err.print(printable(f"{conflict.path} {what}: {conflict.reason}"), markup=False)
     if options.branch is not None:
         return applied, f"branch {options.branch}, commit {applied.commit[:12]}"
     return applied, workspace.info.source

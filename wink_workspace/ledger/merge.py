@@ -6,7 +6,8 @@ merge and sync use the same merge with other trees.
 
 A path that only one side changed takes that side's state. A text file that both changed is merged
 line by line, as in git. Any other path that both changed is a conflict. Then there is no result,
-so that no caller writes half of one, unless the caller asks for conflict markers.
+so that no caller writes half of one, unless the caller asks for conflict markers. A directory in
+which one side made or changed something is not deleted or replaced for the other side.
 
 STATE is merged slice by slice: a slice has no general way to merge. A slice that both sides
 changed keeps our state, and is reported.
@@ -93,11 +94,11 @@ def merge_trees(
     conflicts: dict[WorkspacePath, Conflict] = {}
     merger = _Merger(store, base, ours)
     for change in diff(store, base, theirs):
+        if any(above in conflicts for above in change.path.ancestors()):
+            continue  # a conflict in a directory keeps all of it
         try:
             changes.update(merger.merge(change))
         except _ConflictFound as found:
-            if any(above in conflicts for above in change.path.ancestors()):
-                continue  # already reported for a parent directory
             conflicts[change.path] = _conflict(store, change.path, found)
             present = entry_at(store, ours, change.path)
             if markers is not None and found.texts is not None and present is not None:
@@ -196,10 +197,10 @@ class _Merger:
         elif not _is_directory(change.before):
             self._check_parents(change)
             yield change.path, _without_content(change.after)
-        elif not self._has_added_paths(change.path):
+        elif not self._has_new_states(change.path):
             yield change.path, change.after
         elif change.after is not None:
-            raise _ConflictFound("holds files that were made since")
+            raise _ConflictFound("holds files that were made or changed since")
 
     def _check_parents(self, change: TreeChange) -> None:
         """Raise a conflict if a directory would replace a file that was made since."""
@@ -211,11 +212,11 @@ class _Merger:
             if there not in (None, known) and not _is_directory(there):
                 raise _ConflictFound(f"cannot be inside {ancestor}, which is a file now")
 
-    def _has_added_paths(self, path: WorkspacePath) -> bool:
-        """Whether our directory has paths that the base does not have."""
+    def _has_new_states(self, path: WorkspacePath) -> bool:
+        """Whether our directory has something that the base does not have there."""
         ours, base = (entry_at(self.store, root, path) for root in (self.ours, self.base))
-        added = diff(self.store, _tree_id(base), _tree_id(ours))
-        return any(change.before is None for change in added)
+        changed = diff(self.store, _tree_id(base), _tree_id(ours))
+        return any(change.after is not None for change in changed)
 
     def _merge_files(self, change: TreeChange, present: TreeEntry | None) -> TreeEntry:
         before, after = change.before, change.after

@@ -1,7 +1,7 @@
 """Applying the changes of a branch to the source, the directory that the workspace was made from.
 
 Rule 1: an apply is a three-way merge (``apply_merge.py``). With one conflict nothing is written,
-unless conflict markers are asked for.
+unless conflict markers are asked for. Then a text that gets markers is also kept beside it.
 Rule 2: the source is written to as in a workspace in place. Each path is compared before and after
 the exchange. A file that another program saves meanwhile is put back and is a conflict. Each file
 appears whole or not at all. A failure in the middle undoes what was done; after a crash the next
@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Final, Literal
 
@@ -83,7 +84,8 @@ class Applied:
         already_there: The branch's other paths: the target has these changes already.
         edited: The paths that were applied before and in which the source changed the same lines
             since. Its edits stay.
-        conflicts: What was not merged, if conflict markers were asked for.
+        conflicts: What was not merged, if conflict markers were asked for. The reason of a text
+            with markers names the file beside it that has its version before, as ``a.py.orig``.
         left_out: Changed paths that are not applied: those that are part of a git repository or
             would complete one, and for a branch also ignored ones and what git cannot keep.
         filtered: Those of ``left_out`` that a filter of git would convert, for a branch.
@@ -197,7 +199,8 @@ class SourceUpdate:
                         sides=_SIDES,
                     )
                 applied = AppliedChange(changes.base, merged.tree, merged.marked)
-                writing.write(merged.before, merged.after, branch, applied)
+                merged, after = writing.with_copies(merged, merged.after)
+                writing.write(merged.before, after, branch, applied)
                 return _applied(self._store, merged)
 
     def base_for_source(self, note: Path, *, branch: str) -> str:
@@ -248,6 +251,9 @@ class SourceUpdate:
                 entry_at(self._store, root, path) for root in (self._base, base, source)
             )
             changes[path] = without_lines(self._store, before, applied, now)
+            for above in path.ancestors():
+                if above.parts and entry_at(self._store, source, above) is None:
+                    changes[above] = None
         return build(self._store, merged.tree or source, changes)
 
     def _changes(self, trees: AppliedTrees, branch: str) -> BranchChanges:
@@ -397,6 +403,32 @@ class _OpenSource:
             for each in merged.conflicts
         )
         return replace(merged, conflicts=reasons)
+
+    def with_copies(self, merged: MergeResult, after: str) -> tuple[MergeResult, str]:
+        """*merged* with the names of copies, and the root *after* with these copies.
+
+        Each file that gets conflict markers has a copy beside it.
+        """
+        paths = {path: WorkspacePath(tuple(path.split("/"))) for path in merged.marked}
+        copies = {path: self._free_name(paths[path], after) for path in paths}
+        saved = {copies[path]: entry_at(self._store, merged.before, paths[path]) for path in paths}
+        conflicts = tuple(
+            replace(each, reason=f"{each.reason}; the version before is in {copies[each.path]}")
+            if each.path in copies
+            else each
+            for each in merged.conflicts
+        )
+        return replace(merged, conflicts=conflicts), build(self._store, after, saved)
+
+    def _free_name(self, path: WorkspacePath, root: str) -> WorkspacePath:
+        """A name beside *path* for its copy, which neither the source nor *root* has."""
+        names = (f"{path.name}.orig{n or ''}" for n in count())
+        return next(
+            free
+            for name in names
+            if self._tree.entry(free := path.parent / name) is None
+            and entry_at(self._store, root, free) is None
+        )
 
     def _refuse_new_repository(self, merged: MergeResult) -> None:
         """Refuse a merge of ordinary files whose result would complete a repository."""

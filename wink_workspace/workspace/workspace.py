@@ -994,7 +994,8 @@ class Workspace(ReadableHistory):
                 ``"branch"`` is ``apply_to_branch(branch)``.
             branch: The new branch's name.
             merge: In the working tree, write what can be merged, and conflict markers where a
-                text cannot. ``Applied.conflicts`` names what was not merged.
+                text cannot, with its version before in a file beside it (``NAME.orig``).
+                ``Applied.conflicts`` names what was not merged.
             include_ignored: Include created files that the source's rules ignore.
             previewed: The result of ``preview``; nothing else is applied.
             selected: The chosen parts of *previewed*, which is needed then. The others can be
