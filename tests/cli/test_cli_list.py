@@ -119,3 +119,17 @@ def test_run_reports_what_it_removed_in_one_line(
     monkeypatch.setattr(summaries, "KEPT_AFTER_RUN", timedelta(0))
     run(played)
     assert f"removed 1 workspace of old runs, with nothing left to apply: {done}\n" in played.err
+
+
+@pytest.mark.parametrize("path", ["made.log", ".env"])
+def test_rm_applied_keeps_what_apply_leaves_out(played: CliUser, path: str) -> None:
+    """One path is ignored by the source, the other one is derived."""
+    (played.source / ".gitignore").write_text("*.log\n")
+    (played.source / ".env").write_text("A=1\n")
+    applied = run(played, "--yes")
+    with Workspace.open(applied, storage=played.storage) as workspace:
+        with workspace.call("more") as call:
+            call.files.write_text(path, "A=2\n")
+    assert "0 workspaces removed" in played("rm", "--applied")
+    assert summaries.remove_finished(played.storage, now=later(days=8)) == ()
+    assert list(played.workspaces) == [applied]

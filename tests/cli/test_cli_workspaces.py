@@ -575,3 +575,17 @@ def test_new_refuses_a_source_over_the_limit_and_names_the_largest_path(shell: S
 def test_new_in_place_refuses_excluded_paths(shell: Shell) -> None:
     refused = shell("new", shell.source, "--in-place", "--exclude", "data", fails=2)
     assert "copies nothing" in refused
+
+
+def test_apply_undo_takes_the_last_apply_back(shell: Shell) -> None:
+    workspace = shell.new()
+    before = (shell.source / "a.py").read_text()
+    shell.play(workspace, *FIXING)
+    shell("apply", workspace)
+    assert (shell.source / "a.py").read_text() != before
+    shell("apply", workspace, "--undo", "--dry-run", fails=2)
+    assert "1 path reverted in" in shell("apply", workspace, "--undo")
+    assert (shell.source / "a.py").read_text() == before
+    assert "nothing that the branch" in shell("apply", workspace, "--undo", fails=2)
+    assert "1 path applied" in shell("apply", workspace)
+    assert json.loads(shell("apply", workspace, "--undo", "--json"))["paths"] == ["a.py"]

@@ -185,9 +185,35 @@ def check_apply(case: Case) -> None:
             applied = workspace.apply(merge=True)
             assert applied.conflicts
             conflicts = {each.path for each in applied.conflicts}
-    after = files_of(case.source)
-    assert_kept(case.base, user, agent, after)
-    assert_taken(case.base, user, agent, after, conflicts)
+        after = files_of(case.source)
+        assert_kept(case.base, user, agent, after)
+        assert_taken(case.base, user, agent, after, conflicts)
+        check_later_apply(case, workspace, after)
+
+
+def check_later_apply(case: Case, workspace: Workspace, before: Files) -> None:
+    """A second apply keeps the edits and the deletions since the first one.
+
+    A path that is as it was imported was reset, and is applied again, as is a mode.
+    """
+    agent = case.edit("agent later", workspace._folder.files)
+    user = case.edit("user later", case.source)
+    applied = workspace.apply(merge=True)
+    edits = {path: saved for path, saved in user.items() if saved != case.base.get(path)}
+    contents = map(without_modes, (before, edits, agent, files_of(case.source)))
+    assert_kept(*contents)
+    deleted = {
+        path
+        for path in before.keys() - user.keys()
+        if agent.get(path) == before[path] and before[path][0] != "directory"
+    }
+    assert deleted.isdisjoint(applied.added), f"{deleted} deleted by the user, and applied again"
+
+
+def without_modes(files: Files) -> Files:
+    return {
+        path: ("file" if kind == "program" else kind, data) for path, (kind, data) in files.items()
+    }
 
 
 def check_sync(case: Case) -> None:

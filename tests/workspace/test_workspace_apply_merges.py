@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from workspace_support import created, executor, git, make_tree, state, tree_of, write
 
-from wink_workspace.errors import ConflictError
+from wink_workspace.errors import ConflictError, UsageError
 from wink_workspace.workspace import Workspace
 
 LINES = "".join(f"{n}\n" for n in range(1, 21))
@@ -314,3 +314,78 @@ def test_merge_keeps_the_version_before_the_markers_beside_each_file(tmp_path: P
         reasons = {each.path: each.reason for each in applied.conflicts}
         assert reasons["a.txt"].endswith("; the version before is in a.txt.orig1")
         assert reasons["d/x"] == "was changed since, and would be deleted"
+
+
+def test_what_was_deleted_from_the_source_after_an_apply_is_not_applied_again(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, {"a.txt": LINES, "b.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        write(workspace, **{"new/x.txt": "x\n", "new/y.txt": "y\n"})
+        call_edit(workspace, "a.txt", "2", "ours")
+        call_edit(workspace, "b.txt", "2", "ours")
+        workspace.apply()
+        shutil.rmtree(source / "new")
+        (source / "a.txt").unlink()
+        assert workspace.preview().paths == ()
+        call_edit(workspace, "b.txt", "18", "later")
+        applied = workspace.apply()
+        assert applied.paths == ("b.txt",)
+        assert applied.edited == ("a.txt", "new/x.txt", "new/y.txt")
+        assert [*tree_of(source)] == ["b.txt"]
+        assert workspace.apply().paths == ()
+        with executor(workspace) as call:
+            call("write_file", file_path="new/z.txt", content="z\n")
+        assert workspace.apply().paths == ("new/z.txt",)
+        write(workspace, **{"new/x.txt": "changed\n"})
+        with pytest.raises(ConflictError, match=r"new/x\.txt"):
+            workspace.apply()
+
+
+def test_undo_of_an_apply_reverts_it_and_keeps_what_the_user_changed_since(tmp_path: Path) -> None:
+    before = {"a.txt": LINES, "gone/b.txt": "b\n", "secret": "s\n"}
+    with created(tmp_path, before) as workspace:
+        source = tmp_path / "source"
+        (source / "secret").chmod(0o600)
+        call_edit(workspace, "a.txt", "2", "ours")
+        write(workspace, **{"new/x.txt": "x\n", "new/y.txt": "y\n"})
+        workspace.files.delete("gone", recursive=True)
+        workspace.files.delete("secret")
+        imported = tree_of(source)
+        workspace.apply()
+        workspace.apply()  # changes nothing, so it is not what is undone
+        make_tree(source, {"a.txt": with_lines(l2="ours", l18="of a person"), "new/z.txt": "z\n"})
+        undone = workspace.undo_apply()
+        assert undone.paths == ("a.txt", "gone/b.txt", "new/x.txt", "new/y.txt", "secret")
+        make_tree(source, {"a.txt": with_lines(l18="of a person")})
+        expected = {**imported, "a.txt": tree_of(source)["a.txt"]}
+        assert {path: found for path, found in tree_of(source).items() if "new" not in path} == (
+            expected
+        )
+        assert [str(path.relative_to(source)) for path in source.glob("new/*")] == ["new/z.txt"]
+        assert not workspace.files.exists("gone")
+        with pytest.raises(UsageError, match="nothing that the branch 'main' applied"):
+            workspace.undo_apply()
+        assert workspace.maintain().ran
+        assert workspace.apply().paths == undone.paths
+
+
+def test_undo_of_an_apply_reports_edits_of_the_same_lines_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        call_edit(workspace, "a.txt", "2", "ours")
+        workspace.apply()
+        call_edit(workspace, "a.txt", "18", "later")
+        workspace.apply()
+        make_tree(source, {"a.txt": with_lines(l2="ours", l18="of a person")})
+        edited = tree_of(source)
+        with pytest.raises(ConflictError, match=r"a\.txt"):
+            workspace.undo_apply()
+        assert tree_of(source) == edited
+        make_tree(source, {"a.txt": with_lines(l2="ours", l18="later")})
+        workspace.undo_apply()
+        assert (source / "a.txt").read_text() == with_lines(l2="ours")
+        workspace.undo_apply()
+        assert (source / "a.txt").read_text() == LINES

@@ -384,7 +384,8 @@ def remove(
     """Delete a workspace with its files and its history, or a fork; or all that were applied.
 
     For a workspace in place only the history is deleted; the files are yours, and stay. With
-    --applied, a workspace stays if anything of it can be applied, in a fork, too.
+    --applied, a workspace stays if anything of it is not applied, in a fork, too: also ignored
+    files that it made, and derived paths that changed.
     """
     if applied is bool(workspace) or (older and not applied) or (applied and force):
         raise UsageError(
@@ -471,6 +472,9 @@ class ApplyOptions:
         bool,
         typer.Option("--merge", help="Write what can be merged, and conflict markers elsewhere."),
     ] = False
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take back the last apply; later edits stay.")
+    ] = False
     interactive: Annotated[
         bool,
         typer.Option(
@@ -483,6 +487,11 @@ class ApplyOptions:
         """Raise ``UsageError`` if these options contradict each other."""
         if (self.patch is not None) + (self.branch is not None) + self.merge > 1:
             raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
+        others = self.patch is not None or self.branch is not None or self.include_ignored
+        if self.undo and (others or self.interactive or self.dry_run):
+            raise UsageError(
+                "--undo takes back the last apply to the source", hint="Give only --merge with it."
+            )
         if self.interactive and (self.json or self.dry_run or not can_ask):
             raise UsageError(
                 "nothing can be asked here",
@@ -504,10 +513,19 @@ def apply(context: CommandContext, options: ApplyOptions) -> None:
     The paths are shown first, with what each adds and removes. A path marked with ! can run
     something on your machine without being started by name. A conflict changes nothing and is
     shown, unless --merge is given. With -p you choose files and hunks; what you do not choose can
-    be applied later.
+    be applied later. --undo takes back the last apply, by the same merge.
     """
     options.check(can_ask=context.can_ask)
     with context.open(options.workspace) as workspace:
+        if options.undo:
+            undone = workspace.undo_apply(merge=options.merge)
+            _print_conflicts(context, undone)
+            if options.json:
+                print_json({"paths": undone.paths, "to": workspace.info.source})
+            else:
+                what = f"{counted(len(undone.paths), 'path')} reverted in {workspace.info.source}"
+                context.out.print(printable(what), markup=False)
+            return
         preview = workspace.preview(options.target, include_ignored=options.include_ignored)
         fields: Mapping[str, object] = preview_fields(preview) if options.json else {}
         if not options.json:
@@ -557,12 +575,20 @@ def _apply(
         previewed=preview,
         selected=selected,
     )
-    for conflict in applied.conflicts:
-        what = "has conflict markers" if conflict.hunks else "is unchanged"
-        context.err.print(printable(f"{conflict.path} {what}: {conflict.reason}"), markup=False)
+    _print_conflicts(context, applied)
     if options.branch is not None:
         return applied, f"branch {options.branch}, commit {applied.commit[:12]}"
     return applied, workspace.info.source
+
+
+def _print_conflicts(context: CommandContext, applied: Applied) -> None:
+    """Print what was not merged, and what stays as it was edited in the source."""
+    for conflict in applied.conflicts:
+        what = "has conflict markers" if conflict.hunks else "is unchanged"
+        context.err.print(printable(f"{conflict.path} {what}: {conflict.reason}"), markup=False)
+    for path in applied.edited:
+        what = "stays as it was edited or deleted in the source since it was applied"
+        context.err.print(printable(f"{path} {what}"), markup=False)
 
 
 def merge(

@@ -2,7 +2,8 @@
 
 ::
 
-    {"branches": {"main": [{"base": "<root>", "tree": "<root>", "marked": {}}, ...]},
+    {"branches": {"main": [{"base": "<root>", "tree": "<root>", "marked": {},
+                            "before": "<root>", "after": "<root>"}, ...]},
      "writing": null}
 
 The applies of a branch are in order, the newest last. An apply that writes to the source first
@@ -17,7 +18,7 @@ import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,11 +41,15 @@ class AppliedChange:
         base: The root of the branch's base.
         tree: The root of the applied files.
         marked: The paths that got conflict markers, each with the id of its former content.
+        before: The root of the source before it, correct at the paths that it changed.
+        after: The root of the source after it; empty if it changed nothing, as in older versions.
     """
 
     base: str
     tree: str
     marked: Mapping[str, str] = field(default_factory=dict[str, str])
+    before: str = ""
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,8 @@ class _Note:
     def roots(self) -> set[str]:
         """Every tree that the file names."""
         entries = [entry for applied in self.branches.values() for entry in applied]
-        return {root for entry in entries for root in (entry.base, entry.tree)} | {
-            *(self.writing or ())
-        }
+        roots = {root for e in entries for root in (e.base, e.tree, e.before, e.after) if root}
+        return roots | {*(self.writing or ())}
 
 
 class AppliedTrees:
@@ -124,6 +128,11 @@ class AppliedTrees:
         entries = self._read().branches.get(branch, ())
         return tuple(entry for entry in reversed(entries) if entry.base == base)
 
+    def newest(self, branch: str) -> AppliedChange | None:
+        """The newest apply of *branch* that changed the source; raises as ``applied_changes``."""
+        entries = self._read().branches.get(branch, ())
+        return next((entry for entry in reversed(entries) if entry.after), None)
+
     @property
     def writing(self) -> tuple[str, str] | None:
         """The trees between which an apply moves the source; raises as ``applied_changes``."""
@@ -172,9 +181,20 @@ class AppliedTrees:
     def add(self, branch: str, applied: AppliedChange) -> None:
         """Record that the source has all that *branch* applied."""
         with self._changing() as note:
-            others = [entry for entry in note.branches.get(branch, ()) if entry != applied]
+            others: list[AppliedChange] = []
+            for entry in note.branches.get(branch, ()):
+                if replace(applied, before=entry.before, after=entry.after) != entry:
+                    others.append(entry)
+                elif not applied.after:  # it wrote nothing; the one that did can be undone
+                    applied = entry
             entries = (*others, applied)[-_MOST_KEPT:]
             self._write(_Note({**note.branches, branch: entries}))
+
+    def remove(self, branch: str, applied: AppliedChange) -> None:
+        """Record that the source is as it was before an apply of *branch*."""
+        with self._changing() as note:
+            kept = tuple(entry for entry in note.branches[branch] if entry != applied)
+            self._write(_Note({**note.branches, branch: kept}))
 
     def forget(self, branch: str) -> None:
         """Forget a deleted branch; what it applied stays in the source."""
@@ -199,7 +219,7 @@ class AppliedTrees:
 
     def _write(self, note: _Note) -> None:
         branches = {
-            name: [{"base": e.base, "tree": e.tree, "marked": dict(e.marked)} for e in entries]
+            name: [{**asdict(entry), "marked": dict(entry.marked)} for entry in entries]
             for name, entries in note.branches.items()
         }
         text = json.dumps({"branches": branches, "writing": note.writing}) + "\n"

@@ -2,8 +2,8 @@
 
 The changes of a branch are those from its base to its head. Where the target still has what the
 branch applied before, that is the base instead: so an undo is applied, and nothing is applied
-twice. Where the target lost it (``git stash``, ``git reset``), it is applied again. A path that
-the branch did not change is never touched.
+twice. Where the target lost it (``git stash``, ``git reset``), it is applied again; what was only
+deleted there stays deleted. A path that the branch did not change is never touched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from wink_workspace.errors import Conflict
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.ledger import (
+    SOME_DIRECTORY,
     ObjectStore,
     SideNames,
     TreeChange,
@@ -24,6 +25,9 @@ from wink_workspace.ledger import (
     diff,
     entry_at,
     merge_trees,
+)
+from wink_workspace.ledger import (
+    AppliedChange as AppliedPath,
 )
 
 from .applied_trees import AppliedChange
@@ -92,6 +96,7 @@ class BranchChanges:
         head: The root of its files.
         choose: Decides which of its changes are applied.
         applied: What it applied before, newest first.
+        names: The names of both sides in conflict markers.
     """
 
     def __init__(
@@ -102,12 +107,14 @@ class BranchChanges:
         head: str,
         choose: SelectChanges,
         applied: Sequence[AppliedChange] = (),
+        names: SideNames = MERGE_NAMES,
     ) -> None:
         self._store = store
         self._base = base
         self._head = head
         self._choose = choose
         self._applied = applied
+        self._names = names
 
     @property
     def base(self) -> str:
@@ -138,7 +145,7 @@ class BranchChanges:
         }
         tree = build(store, chosen.root(), kept) if kept else chosen.root()
         merge = merge_trees(
-            store, base=base, ours=target, theirs=tree, markers=MERGE_NAMES if markers else None
+            store, base=base, ours=target, theirs=tree, markers=self._names if markers else None
         )
         written = () if merge.tree is None else diff(store, target, merge.tree)
         changed = {change.path for change in written}
@@ -148,7 +155,7 @@ class BranchChanges:
             after=merge.tree,
             tree=tree,
             left_out=_names({*(each.path for each in chosen.left_out), *excluded}),
-            already_there=_names(own - changed),
+            already_there=_names(own - changed - edited),
             edited=_names(edited),
             conflicts=merge.conflicts,
             marked={
@@ -158,25 +165,38 @@ class BranchChanges:
             },
         )
 
-    def base_for(self, target: str) -> str:
-        """The base of a merge with *target*: see the module."""
-        return self._base_for(target)[0]
+    def base_for(self, target: str, *, assume_reset: bool = False) -> str:
+        """The base of a merge with *target*: see the module.
 
-    def _base_for(self, target: str) -> tuple[str, set[WorkspacePath]]:
+        With *assume_reset*, only what cannot be the result of a reset counts as deleted there.
+        """
+        return self._base_for(target, assume_reset=assume_reset)[0]
+
+    def _base_for(
+        self, target: str, *, assume_reset: bool = False
+    ) -> tuple[str, set[WorkspacePath]]:
         """The base, and the paths that were edited after they had been applied."""
         there: dict[WorkspacePath, TreeEntry | None] = {}
         edited: dict[WorkspacePath, TreeEntry | None] = {}
         missing: set[WorkspacePath] | None = None  # paths to look for in older applies
-        for applied in self._applied:
+        for n, applied in enumerate(self._applied):
             asked, missing = missing, set[WorkspacePath]()
-            for found in applied_changes(
-                self._store, base=self._base, ours=target, theirs=applied.tree
-            ):
+            changes = [
+                found
+                for found in applied_changes(
+                    self._store, base=self._base, ours=target, theirs=applied.tree
+                )
+                if asked is None or found.change.path in asked
+            ]
+            older = [each.tree for each in self._applied[n + 1 :]]
+            deleted = self._deleted(target, changes, older, was_reset=assume_reset)
+            for found in changes:
                 path, after = found.change.path, found.change.after
-                if asked is not None and path not in asked:
-                    continue
                 if found.is_there:
                     there[path] = without_contents(after)
+                    continue
+                if path in deleted:
+                    edited.setdefault(path, without_contents(after))
                     continue
                 missing.add(path)
                 if self._is_resolved(target, path, applied):
@@ -191,7 +211,31 @@ class BranchChanges:
             for applied in self._applied
             for change in diff(self._store, self._base, applied.tree)
         }
-        return build(self._store, self._base, {**known, **there}), set(edited)
+        named = {path for path, entry in edited.items() if entry != SOME_DIRECTORY}
+        return build(self._store, self._base, {**known, **there}), named
+
+    def _deleted(
+        self, target: str, changes: Sequence[AppliedPath], older: Sequence[str], *, was_reset: bool
+    ) -> Set[WorkspacePath]:
+        """The paths of an apply that were deleted in the target since, to stay deleted.
+
+        If another path of the apply has an earlier state again, the target was reset or stashed,
+        and it lost files that the branch had made in the same way.
+        """
+        deleted: set[WorkspacePath] = set()
+        unclear: set[WorkspacePath] = set()
+        replaced: set[WorkspacePath] = set()
+        for path in (found.change.path for found in changes if not found.is_there):
+            present = entry_at(self._store, target, path)
+            is_earlier = present in {
+                entry_at(self._store, root, path) for root in (self._base, *older)
+            }
+            if present is not None:
+                replaced.add(path)
+                was_reset |= is_earlier
+            elif replaced.isdisjoint(path.ancestors()):
+                (unclear if is_earlier else deleted).add(path)
+        return deleted if was_reset else deleted | unclear
 
     def _is_resolved(self, target: str, path: WorkspacePath, applied: AppliedChange) -> bool:
         """Whether conflict markers were written there and the user has resolved them."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final, Literal
@@ -41,6 +42,7 @@ from wink_workspace.ledger import (
     EffectJournal,
     ForeignHead,
     ObjectStore,
+    SideNames,
     TreeChange,
     TreeEntry,
     WriterLock,
@@ -54,7 +56,7 @@ from wink_workspace.ledger import (
 
 from .applied_trees import AppliedChange, AppliedTrees
 from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
-from .changeset import is_empty_directory, reported
+from .changeset import ChangeSet, is_empty_directory, reported
 from .contents import Captured, capture_all, captured, same_content
 from .importing import NotImported
 from .in_place.call_effects import CallEffects
@@ -83,7 +85,7 @@ class Applied:
         removed: The deleted paths.
         already_there: The branch's other paths: the target has these changes already.
         edited: The paths that were applied before and in which the source changed the same lines
-            since. Its edits stay.
+            since, or which it deleted. Its edits stay.
         conflicts: What was not merged, if conflict markers were asked for. The reason of a text
             with markers names the file beside it that has its version before, as ``a.py.orig``.
         left_out: Changed paths that are not applied: those that are part of a git repository or
@@ -165,14 +167,16 @@ class SourceUpdate:
         branch: str,
         at: datetime,
         markers: bool = False,
+        undo: bool = False,
     ) -> Applied:
-        """Merge the changes into the source.
+        """Merge the changes into the source, or undo the newest apply.
 
         Args:
             note: The file of ``AppliedTrees``; beside it are a lock, a journal and modes.
             branch: The name of the branch, for the record of the apply.
             at: The time.
             markers: Write what can be merged, and conflict markers where texts cannot.
+            undo: Merge what reverts the newest apply that changed the source, instead.
 
         Raises:
             ConflictError: If a path cannot be merged, or another program saved it during the
@@ -188,7 +192,8 @@ class SourceUpdate:
             with writing:
                 trees.check(self._store)
                 writing.recover()
-                changes = self._changes(trees, branch)
+                undone = self._newest(trees, branch) if undo else None
+                changes = self._undoing(undone) if undone else self._changes(trees, branch)
                 merged = writing.merged(changes, markers=markers)
                 if merged.after is None:
                     raise ConflictError(
@@ -198,10 +203,34 @@ class SourceUpdate:
                         conflicts=merged.conflicts,
                         sides=_SIDES,
                     )
-                applied = AppliedChange(changes.base, merged.tree, merged.marked)
                 merged, after = writing.with_copies(merged, merged.after)
-                writing.write(merged.before, after, branch, applied)
+                before = merged.before
+                record = partial(trees.remove, branch, undone) if undone else None
+                if record is None:
+                    roots = ("", "") if before == after else (before, after)
+                    applied = AppliedChange(changes.base, merged.tree, merged.marked, *roots)
+                    record = partial(trees.add, branch, applied)
+                writing.write(before, after, record)
                 return _applied(self._store, merged)
+
+    def _newest(self, trees: AppliedTrees, branch: str) -> AppliedChange:
+        newest = trees.newest(branch)
+        if newest is None:
+            raise UsageError(
+                f"nothing that the branch {branch!r} applied is recorded",
+                hint="Only the last applies that changed the source can be undone.",
+            )
+        return newest
+
+    def _undoing(self, applied: AppliedChange) -> BranchChanges:
+        """The changes that revert an apply: from the source after it to the source before it."""
+        return BranchChanges(
+            self._store,
+            base=applied.after,
+            head=applied.before,
+            choose=lambda base: ChangeSet.between(self._store, base, applied.before),
+            names=SideNames("source", "before the apply"),
+        )
 
     def base_for_source(self, note: Path, *, branch: str) -> str:
         """The base of a merge with the present source, as ``to_directory`` computes it."""
@@ -233,7 +262,7 @@ class SourceUpdate:
                 tree = DiskTree(self._source, hidden=NotImported(self._hidden))
             with tree:
                 source = capture_all(tree, self._store, known=self._base)
-            base = self._changes(trees, branch).base_for(source)
+            base = self._changes(trees, branch).base_for(source, assume_reset=True)
             foreign = self._without_applied(base, source)
             self._store.sync()  # before the trees are recorded
             trees.add(branch, AppliedChange(foreign, source))
@@ -441,11 +470,11 @@ class _OpenSource:
                 hint="Take the changes as a patch, and check this file.",
             )
 
-    def write(self, before: str, after: str, branch: str, applied: AppliedChange) -> None:
-        """Move the source from *before* to *after*, and record what *branch* applied."""
+    def write(self, before: str, after: str, record: Callable[[], None]) -> None:
+        """Move the source from *before* to *after*, and *record* it."""
         self._store.sync()  # before the trees are recorded
         if before == after:
-            self._trees.add(branch, applied)
+            record()
             return
         self._modes.save()
         self._effects.begin(before)
@@ -454,7 +483,7 @@ class _OpenSource:
             self._checkout.make(after)
             self._check_written()
             passed(KillPoint.SOURCE_WRITTEN)
-            self._trees.add(branch, applied)
+            record()
         except BaseException as error:
             self._take_back(error)
             raise

@@ -88,6 +88,18 @@ class BranchSource:
                 markers=merge,
             )
 
+    def undo_apply(self, *, merge: bool) -> Applied:
+        """See ``Workspace.undo_apply``."""
+        self._check_target("worktree", merge=merge)
+        with self._moves.block():
+            return self._update().to_directory(
+                self._recorded.applied,
+                branch=self._recorded.name,
+                at=self._clock.now(),
+                markers=merge,
+                undo=True,
+            )
+
     def apply_to_branch(
         self,
         name: str,

@@ -3,7 +3,8 @@
 Rule 1: a summary opens nothing for writing. It describes the newest entry, so edits without an
 entry are not counted.
 Rule 2: a workspace is deleted by age only if nothing of it would be lost: it was made for one run,
-nothing is left to apply on any branch, and it holds no discards and no external edits.
+nothing is left to apply on any branch, not even what ``apply`` leaves out, and it holds no discards
+and no external edits.
 """
 
 from __future__ import annotations
@@ -199,22 +200,29 @@ def remove_finished(storage: WorkspaceStorage, *, now: datetime) -> tuple[str, .
 def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits: bool) -> bool:
     """Whether nothing on any branch is left to apply, and nothing was discarded.
 
-    The workspace is opened, so that edits without an entry count.
+    What ``apply`` leaves out counts, too: ignored files, and derived paths that changed. Each
+    branch is opened, so that edits without an entry count.
     """
+    from .changeset import LeftOutReason
     from .config import WorkspaceConfig
     from .workspace import Workspace
 
-    with Workspace.open(info.id, storage=storage, config=WorkspaceConfig()) as workspace:
-        forks = workspace.forks()
-        if workspace.preview().paths:
-            return False
-        if keeps_edits and workspace.discarded():
-            return False
-    folder = storage.folder(info.id)
-    for branch in (MAIN_BRANCH, *forks):
-        with WorkspaceReader(folder, branch=branch) as reader:
-            if reader.unapplied().paths:
+    with WorkspaceReader(storage.folder(info.id)) as reader:
+        branches = (MAIN_BRANCH, *reader.forks())
+    for branch in branches:
+        with Workspace.open(
+            info.id, storage=storage, config=WorkspaceConfig(), branch=branch
+        ) as opened:
+            left = [opened.unapplied()]
+            if branch == MAIN_BRANCH:
+                left.append(opened.preview())  # it compares with the source, too
+            reasons = {each.reason for changes in left for each in changes.left_out}
+            if any(changes.paths for changes in left) or reasons - {LeftOutReason.OWN_OUTPUT}:
                 return False
-            if keeps_edits and any(entry.kind is EntryKind.EXTERNAL for entry in reader.log()):
+            if opened.derived_changes():
+                return False
+            if keeps_edits and opened.discarded():
+                return False
+            if keeps_edits and any(entry.kind is EntryKind.EXTERNAL for entry in opened.log()):
                 return False
     return True

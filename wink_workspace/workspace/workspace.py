@@ -1019,6 +1019,25 @@ class Workspace(ReadableHistory):
             selected=selected,
         )
 
+    def undo_apply(self, *, merge: bool = False) -> Applied:
+        """Take back the newest ``apply`` of this branch that changed the source; its files stay.
+
+        It is a three-way merge: what was changed in the source since the apply stays. The next
+        ``apply`` applies the changes again. Repeat it for the apply before; the last four are kept.
+
+        Args:
+            merge: As for ``apply``.
+
+        Raises:
+            UsageError: If no such apply is recorded, if the source is missing, or if the workspace
+                is in place.
+            ConflictError: If the source has other changes in the same lines since, or if another
+                program saved a file meanwhile. The source is as it was, with what was saved.
+            LedgerBusyError: As ``apply``.
+            FilesystemError: As ``apply``.
+        """
+        return self._source.undo_apply(merge=merge)
+
     def apply_to_branch(
         self,
         name: str,
