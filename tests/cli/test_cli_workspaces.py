@@ -589,3 +589,13 @@ def test_apply_undo_takes_the_last_apply_back(shell: Shell) -> None:
     assert "nothing that the branch" in shell("apply", workspace, "--undo", fails=2)
     assert "1 path applied" in shell("apply", workspace)
     assert json.loads(shell("apply", workspace, "--undo", "--json"))["paths"] == ["a.py"]
+
+
+def test_undo_of_a_named_entry_without_changes_to_files_says_so(shell: Shell) -> None:
+    workspace = shell.new()
+    with Workspace.open(workspace, storage=shell.storage) as opened:
+        opened.run(opened.files.exists, "a.py", label="look")
+    assert "undo of entry 2: look" in (printed := shell("undo", workspace, "2"))
+    assert printed.endswith("; no file changed\n")
+    shell("undo", workspace, fails=1)
+    assert "nothing to undo" in shell.err

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ from wink_workspace.ledger import (
     EntryKind,
     Ledger,
     LogEntry,
+    Revertible,
     build,
 )
 from wink_workspace.ledger.commits import Commit, format_commit
@@ -564,14 +566,30 @@ def found_by_a_plain_walk(writer: BranchWriter) -> tuple[LogEntry | None, LogEnt
             is_newest = newest.setdefault(entry.target, entry) is entry
             if is_newest and entry.kind is EntryKind.UNDO:
                 to_redo = to_redo or entry
-        elif entry.outcome is Outcome.COMMITTED and changed(entry):
+        elif changed(entry) and (
+            entry.outcome is Outcome.COMMITTED or entry.kind is EntryKind.RESTORE
+        ):
             last = newest.get(entry.number)
             if last is None or last.kind is EntryKind.REDO:
                 to_undo = to_undo or entry
     return to_undo, to_redo
 
 
-STEPS = st.sampled_from(["call", "read", "undo", "undo", "redo", "undo as in older versions"])
+def named(writer: BranchWriter) -> Revertible | None:
+    """The entry in the middle of all that can be undone by name, those refused by ``changed``, too."""
+    found: list[Revertible] = []
+    for entry in writer.log():
+        with suppress(EntryMissingError):
+            found.append(writer.to_undo_named(entry))
+    return found[len(found) // 2] if found else None
+
+
+STEPS = st.sampled_from(
+    [
+        *("call", "read", "restore", "undo", "undo", "redo"),
+        *("undo named", "undo as in older versions"),
+    ]
+)
 
 
 @given(st.lists(STEPS, max_size=40), st.integers(0, 60))
@@ -588,8 +606,10 @@ def test_undo_and_redo_find_the_same_entries_as_a_walk_of_the_whole_history(
             undo, redo = writer.to_undo(changed), writer.to_redo()
             found = (undo and undo.entry, redo and redo.entry)
             assert found == found_by_a_plain_walk(writer)
-            chosen = redo if name == "redo" else undo
-            if name in ("call", "read"):
+            chosen = {"redo": redo, "undo named": named(writer)}.get(name, undo)
+            if name == "restore":
+                writer.append(step(EntryKind.RESTORE, EMPTY_TREE_ID, writer.head))
+            elif name in ("call", "read"):
                 call(writer, EMPTY_TREE_ID, call_id="reads" if name == "read" else "writes")
             elif chosen is not None:
                 kind = EntryKind.REDO if name == "redo" else EntryKind.UNDO

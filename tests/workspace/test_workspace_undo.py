@@ -150,7 +150,9 @@ def test_undo_reverts_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:
         call("planning_setup_plan", objective="First")
         call("planning_setup_plan", objective="Second")
-        workspace.undo()
+        with pytest.raises(EntryMissingError, match="nothing to undo"):
+            workspace.undo()  # no file changed
+        workspace.undo(3)
         assert workspace.session[Plan].latest().objective == "First"
         assert len(workspace.session[ToolInvoked].all()) == 2
         assert len(workspace.session[WorkspaceRestored].all()) == 1
@@ -309,3 +311,56 @@ def test_a_preview_names_the_effects_outside_that_an_undo_leaves(tmp_path: Path)
         assert workspace.preview_undo().stays == ("mail to a@b",)
         workspace.undo()
         assert workspace.preview_redo().stays == ()
+
+
+def test_undo_of_a_named_entry_keeps_the_later_ones(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"".join(b"%d\n" % n for n in range(20))}) as workspace:
+        for line in (2, 9, 16):
+            with workspace.call("edit") as call:
+                call.files.edit("a.txt", f"\n{line}\n", f"\nline {line}\n")
+        before = workspace.files.read_bytes("a.txt")
+        assert workspace.preview_undo(2).subject == "undo of entry 2: edit: committed"
+        undone = workspace.undo(2)
+        assert undone.target == 2
+        assert workspace.files.read_bytes("a.txt") == before.replace(b"line 2", b"2")
+        with pytest.raises(
+            EntryMissingError, match="entry 2 cannot be undone: it is undone already"
+        ):
+            workspace.undo("2")
+        assert workspace.undo().target == 4
+        assert workspace.undo().target == 3
+        with pytest.raises(EntryMissingError, match="nothing to undo"):
+            workspace.undo()
+        assert [workspace.redo().target for _ in range(3)] == [3, 4, 2]
+        assert workspace.files.read_bytes("a.txt") == before
+        with pytest.raises(EntryMissingError, match="it reverted entry 2"):
+            workspace.undo(5)
+        with pytest.raises(EntryMissingError, match="it is the import"):
+            workspace.undo(1)
+
+
+def test_undo_after_a_restore_undoes_the_restore_and_then_older_calls(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"0"}) as workspace, calls(workspace) as call:
+        for text in ("1", "2"):
+            with workspace.call("write") as edit:
+                edit.files.write_text("a.txt", text)
+        call("planning_setup_plan", objective="Ship")
+        workspace.restore(2)
+        assert workspace.session[Plan].latest() is None
+        assert workspace.undo().target == 5
+        assert workspace.files.read_bytes("a.txt") == b"2"
+        assert workspace.session[Plan].latest().objective == "Ship"
+        assert workspace.undo().target == 3
+        assert workspace.redo().target == 3
+        assert workspace.redo().target == 5
+        assert workspace.files.read_bytes("a.txt") == b"1"
+
+
+def test_external_edit_is_undone_only_if_it_is_named(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"0"}) as workspace:
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand")
+        workspace.commit_edits()
+        with pytest.raises(EntryMissingError):
+            workspace.undo()
+        workspace.undo(2)
+        assert workspace.files.read_bytes("a.txt") == b"0"

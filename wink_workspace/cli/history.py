@@ -275,11 +275,22 @@ def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack)
 # Undo and restore
 
 
-def undo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Undo the newest call that changed something and is not undone yet; later edits stay."""
+def undo(
+    context: CommandContext,
+    workspace: WorkspaceArgument,
+    entry: Annotated[
+        str | None,
+        typer.Argument(help="Undo this entry, by its number or its id's beginning."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Undo the newest entry that changed files and is not undone yet, or ENTRY; later edits stay.
+
+    A restore is such an entry. An edit that no call made is undone only as ENTRY.
+    """
     with context.open(workspace) as opened:
-        entry = opened.undo()
-        _print_new_entry(context, opened, entry, json=json, stays=opened.not_undone(entry))
+        made = opened.undo(entry)
+        _print_new_entry(context, opened, made, json=json, stays=opened.not_undone(made))
 
 
 def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
@@ -320,7 +331,9 @@ def _print_new_entry(
         not_in_it = {"derived": [str(path) for path in derived], "not_undone": stays}
         print_json({**entry_fields(entry), **not_in_it})
     else:
-        context.out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+        nothing = "" if workspace.review_of(entry).paths else "; no file changed"
+        what = f"entry {entry.number}: {printable(entry.subject)}{nothing}"
+        context.out.print(what, markup=False)
         print_derived(context.err, derived)
         for effect in stays:
             context.err.print(f"not undone: {printable(effect)}", markup=False, style="yellow")

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
@@ -75,7 +76,7 @@ class EntryKind(StrEnum):
 
 def _is_undoable(entry: LogEntry) -> bool:
     is_committed = entry.outcome is Outcome.COMMITTED
-    return is_committed or entry.kind in (EntryKind.MERGE, EntryKind.SYNC)
+    return is_committed or entry.kind in (EntryKind.MERGE, EntryKind.SYNC, EntryKind.RESTORE)
 
 
 def lost_ref(branch: str, consequence: str) -> LedgerDamagedError:
@@ -413,7 +414,7 @@ class Branch:
         )
 
     def in_force(self) -> Iterator[LogEntry]:
-        """The committed calls, merges and syncs that were not undone, newest first.
+        """The committed calls, merges, syncs and restores that were not undone, newest first.
 
         Those that ``to_undo`` refused for a later undo may be left out.
         """
@@ -440,6 +441,31 @@ class Branch:
         the same for the first and for the last one.
         """
         return next((found for found in self._in_force() if accept(found.entry)), None)
+
+    def to_undo_named(self, entry: LogEntry) -> Revertible:
+        """*entry*, if it is one that can be undone.
+
+        Raises:
+            EntryMissingError: If it was undone already, or is of a kind that cannot be undone.
+        """
+        hint = "List the history to see its entries."
+        moves = (EntryKind.UNDO, EntryKind.REDO)
+        newer = takewhile(lambda each: each.number > entry.number, self.log())
+        last = next(
+            (each.kind for each in newer if each.target == entry.number and each.kind in moves),
+            None,
+        )
+        if entry.kind in moves:
+            problem, hint = f"reverted entry {entry.target}", f"Undo or redo entry {entry.target}."
+        elif entry.kind is EntryKind.IMPORT:
+            problem = "is the import"
+        elif not _is_undoable(entry) and entry.kind is not EntryKind.EXTERNAL:
+            problem = "changed nothing: it was rolled back"
+        elif last is EntryKind.UNDO:
+            problem = "is undone already"
+        else:
+            return Revertible(entry, "")  # newer entries may be in force
+        raise EntryMissingError(f"entry {entry.number} cannot be undone: it {problem}", hint=hint)
 
     def to_redo(self) -> Revertible | None:
         """The newest undo that was not redone; costs the same along a chain of redos."""

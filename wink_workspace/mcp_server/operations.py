@@ -222,7 +222,9 @@ def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
     entry = workspace.undo()
     paths = workspace.review_of(entry).paths
     undone = Undone(entry.target or 0, paths, workspace.not_undone(entry))
-    return ToolResult.ok(undone, f"Undid entry {entry.target}.")
+    return ToolResult.ok(
+        undone, f"Undid entry {entry.target}{'' if paths else '; no file changed'}."
+    )
 
 
 def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
@@ -286,7 +288,7 @@ OPERATIONS: Final = (
     Operation(
         Tool[UndoParams, Undone](
             name="workspace_undo",
-            description="Undo the newest call that changed something; later edits stay.",
+            description="Undo the newest entry that changed files; later edits stay.",
             annotations=replace(REPLACES, idempotent=False),
         ),
         _undo,

@@ -17,11 +17,9 @@ from wink_workspace.ledger import (
     TreeChange,
     TreeEntry,
     build,
-    diff,
     entry_at,
     with_paths_from,
 )
-from wink_workspace.prompt import CompletedTools, KnownFiles
 from wink_workspace.session import Outcome
 
 from .contents import without_contents
@@ -29,11 +27,6 @@ from .moves import Moves
 from .recorded_branch import RecordedBranch
 
 __all__ = ["Reverts"]
-
-_KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
-    f"{slice_type.__module__}:{slice_type.__qualname__}"
-    for slice_type in (KnownFiles, CompletedTools)
-)
 
 
 class Reverts:
@@ -50,9 +43,13 @@ class Reverts:
         self._writer = writer
         self._moves = moves
 
-    def undo(self) -> Draft:
+    def undo(self, which: int | str | None = None) -> Draft:
         """See ``Workspace.undo``."""
-        return self._reverting(EntryKind.UNDO, self._writer.to_undo(self._changed_something))
+        if which is None:
+            chosen = self._writer.to_undo(self._changed_files)
+        else:
+            chosen = self._writer.to_undo_named(self._writer.find(which))
+        return self._reverting(EntryKind.UNDO, chosen)
 
     def redo(self) -> Draft:
         """See ``Workspace.redo``."""
@@ -86,14 +83,8 @@ class Reverts:
         draft = self._moves.draft(EntryKind.RESTORE, f"restore of discard {_name(found)}", root)
         return replace(draft, outcome=Outcome.COMMITTED)
 
-    def _changed_something(self, entry: LogEntry) -> bool:
-        """Whether *entry* changed a file, or STATE other than what policies know."""
-        before = self._writer.before(entry)
-        slices = {
-            change.path.parts[0]
-            for change in diff(self._recorded.store, before.session, entry.session)
-        }
-        return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
+    def _changed_files(self, entry: LogEntry) -> bool:
+        return self._writer.before(entry).files != entry.files
 
     def _reverting(self, kind: EntryKind, chosen: Revertible | None) -> Draft:
         """The entry that reverts *chosen*; raises as ``Workspace.undo``."""

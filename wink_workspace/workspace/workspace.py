@@ -694,21 +694,26 @@ class Workspace(ReadableHistory):
 
     # Moves in the history
 
-    def undo(self, *, previewed: MovePreview | None = None) -> LogEntry:
-        """Undo the newest call that is in force and changed something; the new entry.
+    def undo(
+        self, entry: int | str | None = None, *, previewed: MovePreview | None = None
+    ) -> LogEntry:
+        """Undo the newest call, merge, sync or restore that changed files; the new entry.
 
-        A call that only read is skipped: what policies remember of it does not count. Later
-        edits, by the user or by calls, stay: files are merged three-way.
+        Later edits, by the user or by calls, stay: files are merged three-way. Its changes to
+        STATE are undone, too.
 
         Args:
+            entry: Undo this entry and keep all later ones: its number, or the beginning of its
+                id. It may be one that changed no file, such as a plan, or an external edit.
             previewed: The result of ``preview_undo``; nothing else is done.
 
         Raises:
-            EntryMissingError: If there is nothing to undo.
+            EntryMissingError: If there is nothing to undo, or *entry* is undone already or cannot
+                be undone.
             ConflictError: If a later edit overlaps, or the workspace changed since the preview;
                 nothing was changed.
         """
-        return self._moves.make(self._reverts.undo, previewed)
+        return self._moves.make(partial(self._reverts.undo, entry), previewed)
 
     def redo(self, *, previewed: MovePreview | None = None) -> LogEntry:
         """Undo the newest undo; takes and raises as ``undo``."""
@@ -734,9 +739,12 @@ class Workspace(ReadableHistory):
         """
         return self._moves.make(partial(self._reverts.restore, which, paths), previewed)
 
-    def preview_undo(self) -> MovePreview:
-        """What ``undo`` would change; raises as it does. Read it before the workspace is closed."""
-        return self._moves.preview(self._reverts.undo)
+    def preview_undo(self, entry: int | str | None = None) -> MovePreview:
+        """What ``undo`` would change; raises as it does. Read it before the workspace is closed.
+
+        *entry* is as for ``undo``.
+        """
+        return self._moves.preview(partial(self._reverts.undo, entry))
 
     def preview_redo(self) -> MovePreview:
         """What ``redo`` would change; as ``preview_undo``."""
