@@ -389,3 +389,32 @@ def test_undo_of_an_apply_reports_edits_of_the_same_lines_and_changes_nothing(
         assert (source / "a.txt").read_text() == with_lines(l2="ours")
         workspace.undo_apply()
         assert (source / "a.txt").read_text() == LINES
+
+
+def test_union_attribute_keeps_the_lines_of_both_sides(tmp_path: Path) -> None:
+    before = {
+        ".gitattributes": "*.md merge=union\nNOTES.md -merge\n",
+        "docs/.gitattributes": "/c.txt merge=union\n",
+        **dict.fromkeys(("a.md", "NOTES.md", "docs/b.md", "docs/c.txt", "c.txt"), "1\n"),
+    }
+    with created(tmp_path, before) as workspace:
+        source = tmp_path / "source"
+        write(workspace, **{"new.md": "agent\n"})
+        make_tree(source, {"new.md": "user\n"})
+        for name in ("a.md", "docs/b.md", "docs/c.txt"):
+            workspace.files.write_text(name, "1\nagent\n")
+            make_tree(source, {name: "1\nuser\n"})
+        workspace.apply()
+        for name in ("a.md", "docs/b.md", "docs/c.txt"):
+            assert (source / name).read_text() == "1\nuser\nagent\n"
+        assert (source / "new.md").read_text() == "user\nagent\n"
+        assert workspace.apply().paths == ()
+        make_tree(source, {"a.md": "0\n1\nuser\nagent\n"})
+        assert workspace.apply().paths == ()
+        workspace.undo_apply()
+        assert (source / "a.md").read_text() == "0\n1\nuser\n"
+        for name in ("NOTES.md", "c.txt"):
+            workspace.files.write_text(name, "1\nagent\n")
+            make_tree(source, {name: "1\nuser\n"})
+        with pytest.raises(ConflictError, match=r"in: NOTES\.md, c\.txt"):
+            workspace.apply()

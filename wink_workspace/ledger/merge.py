@@ -5,9 +5,10 @@ base. That removes the entry's changes and keeps later ones. Redo is the undo of
 merge and sync use the same merge with other trees.
 
 A path that only one side changed takes that side's state. A text file that both changed is merged
-line by line, as in git. Any other path that both changed is a conflict. Then there is no result,
-so that no caller writes half of one, unless the caller asks for conflict markers. A directory in
-which one side made or changed something is not deleted or replaced for the other side.
+line by line, as in git, also with its attribute ``merge=union``. Any other path that both changed
+is a conflict. Then there is no result, so that no caller writes half of one, unless the caller asks
+for conflict markers. A directory in which one side made or changed something is not deleted or
+replaced for the other side.
 
 STATE is merged slice by slice: a slice has no general way to merge. A slice that both sides
 changed keeps our state, and is reported.
@@ -16,10 +17,12 @@ changed keeps our state, and is reported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from wink_workspace.errors import Conflict, ConflictHunk
+from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
@@ -99,8 +102,12 @@ def merge_trees(
         try:
             changes.update(merger.merge(change))
         except _ConflictFound as found:
-            conflicts[change.path] = _conflict(store, change.path, found)
             present = entry_at(store, ours, change.path)
+            if found.texts is not None and present is not None and merger.wants_union(change.path):
+                blob = store.write_blob(found.texts.union(store))
+                changes[change.path] = replace(present, id=blob)
+                continue
+            conflicts[change.path] = _conflict(store, change.path, found)
             if markers is not None and found.texts is not None and present is not None:
                 blob = store.write_blob(found.texts.with_markers(store, markers))
                 changes[change.path] = TreeEntry(FileKind.FILE, blob, present.executable)
@@ -246,6 +253,22 @@ class _Merger:
             raise _ConflictFound("was changed since, in the same lines", texts)
         return merged
 
+    def wants_union(self, path: WorkspacePath) -> bool:
+        """Whether our ``.gitattributes`` set ``merge=union`` for *path*; the last pattern wins."""
+        for above in reversed(list(path.ancestors())):
+            there = entry_at(self.store, self.ours, above / ".gitattributes")
+            if there is None or not _is_text(self.store, there):
+                continue
+            rules = self.store.read(there.id).decode("utf-8", "surrogateescape").splitlines()
+            for pattern, *attributes in filter(None, map(str.split, reversed(rules))):
+                found = [each for each in attributes if each.lstrip("-!").split("=")[0] == "merge"]
+                if not found or pattern[0] in '#!"[' or pattern.endswith("/"):
+                    continue
+                with suppress(ValueError):  # it matches nothing
+                    if path_patterns((pattern,)).match(path.parts[len(above.parts) :]):
+                        return found[-1] == "merge=union"
+        return False
+
     def _texts(
         self, before: TreeEntry | None, present: TreeEntry, after: TreeEntry
     ) -> _Texts | None:
@@ -321,14 +344,20 @@ class _Texts:
         return b"".join(result)
 
     def with_markers(self, store: ObjectStore, names: SideNames) -> bytes:
-        """The merge as git leaves it in a working tree.
+        """The merge as git leaves it in a working tree."""
+        return b"".join(_remove_prefix(line, names) for line in self._merged(store))
 
-        Every line has a prefix during the merge, so that no line of the texts can look like a
-        marker.
+    def union(self, store: ObjectStore) -> bytes:
+        """The merge with the lines of both sides where they conflict."""
+        return b"".join(line[1:] for line in self._merged(store) if line.startswith(b"|"))
+
+    def _merged(self, store: ObjectStore) -> list[bytes]:
+        """The lines of the merge with conflict markers.
+
+        Every line of the texts has a prefix, so that none can look like a marker.
         """
         sides = (_add_prefixes(content) for content in self.contents(store))
-        merged = store.repository.merge_with_markers(*sides)
-        return b"".join(_remove_prefix(line, names) for line in _lines(merged))
+        return _lines(store.repository.merge_with_markers(*sides))
 
 
 def _n_changed(changed: Sequence[tuple[range, range]]) -> int:
