@@ -26,9 +26,7 @@ from wink_workspace.ledger import (
     entry_at,
     merge_trees,
 )
-from wink_workspace.ledger import (
-    AppliedChange as AppliedPath,
-)
+from wink_workspace.ledger import AppliedChange as AppliedPath
 
 from .applied_trees import AppliedChange
 from .changeset import ChangeSet, reported

@@ -204,13 +204,10 @@ class SourceUpdate:
                         sides=_SIDES,
                     )
                 merged, after = writing.with_copies(merged, merged.after)
-                before = merged.before
-                record = partial(trees.remove, branch, undone) if undone else None
-                if record is None:
-                    roots = ("", "") if before == after else (before, after)
-                    applied = AppliedChange(changes.base, merged.tree, merged.marked, *roots)
-                    record = partial(trees.add, branch, applied)
-                writing.write(before, after, record)
+                roots = ("", "") if merged.before == after else (merged.before, after)
+                applied = AppliedChange(changes.base, merged.tree, merged.marked, *roots)
+                record = trees.remove if undone else trees.add
+                writing.write(merged.before, after, partial(record, branch, undone or applied))
                 return _applied(self._store, merged)
 
     def _newest(self, trees: AppliedTrees, branch: str) -> AppliedChange:

@@ -12,7 +12,6 @@ from wink_workspace.ledger import (
     Discarded,
     Draft,
     EntryKind,
-    LogEntry,
     Revertible,
     TreeChange,
     TreeEntry,
@@ -46,7 +45,8 @@ class Reverts:
     def undo(self, which: int | str | None = None) -> Draft:
         """See ``Workspace.undo``."""
         if which is None:
-            chosen = self._writer.to_undo(self._changed_files)
+            before = self._writer.before
+            chosen = self._writer.to_undo(lambda each: before(each).files != each.files)
         else:
             chosen = self._writer.to_undo_named(self._writer.find(which))
         return self._reverting(EntryKind.UNDO, chosen)
@@ -82,9 +82,6 @@ class Reverts:
         root = build(self._recorded.store, self._recorded.head.files, chosen)
         draft = self._moves.draft(EntryKind.RESTORE, f"restore of discard {_name(found)}", root)
         return replace(draft, outcome=Outcome.COMMITTED)
-
-    def _changed_files(self, entry: LogEntry) -> bool:
-        return self._writer.before(entry).files != entry.files
 
     def _reverting(self, kind: EntryKind, chosen: Revertible | None) -> Draft:
         """The entry that reverts *chosen*; raises as ``Workspace.undo``."""

@@ -221,8 +221,8 @@ def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits:
                 return False
             if opened.derived_changes():
                 return False
-            if keeps_edits and opened.discarded():
-                return False
-            if keeps_edits and any(entry.kind is EntryKind.EXTERNAL for entry in opened.log()):
+            if keeps_edits and (
+                opened.discarded() or any(each.kind is EntryKind.EXTERNAL for each in opened.log())
+            ):
                 return False
     return True
