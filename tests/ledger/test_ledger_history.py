@@ -753,7 +753,7 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
         packed, synced[:] = list(synced), []
         entry = call(writer, root)
     assert marked == [f"/ledger.git/wink/lines/main{name}" for name in ("/pending.new", "")]
-    assert [Path(path).suffix for path in packed] == ["", ".idx", ""]
+    assert [Path(path).suffix for path in packed] == [".pack", ".idx", ""]
     assert packed[-1] == "/ledger.git/objects/pack"
     directory, *objects, value, names = synced[: synced.index("/ledger.git/refs/heads") + 1]
     assert entry.number == 1
@@ -765,7 +765,7 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_files_written_by_libgit2_are_synced_if_the_ledger_is_durable(
+def test_packs_written_by_libgit2_are_synced_and_merged_files_if_the_ledger_is_durable(
     tmp_path, monkeypatch, durable
 ):
     synced: set[str] = set()
@@ -787,10 +787,10 @@ def test_files_written_by_libgit2_are_synced_if_the_ledger_is_durable(
         packed = list((tmp_path / "ledger.git/objects").glob("pack/pack-*"))
         monkeypatch.undo()
     objects = tmp_path / "ledger.git/objects"
-    written = {objects / merged[:2] / merged[2:], *packed}
+    written = {*packed, objects / merged[:2] / merged[2:]} if durable else {*packed}
     written |= {path.parent for path in written}
-    assert len(written) == 5
-    assert synced == ({str(path) for path in written} if durable else set())
+    assert len(written) == (5 if durable else 3)
+    assert synced == {str(path) for path in written}
 
 
 def test_a_sync_that_fails_after_the_ref_moved_does_not_fail_the_commit(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 
@@ -287,6 +287,61 @@ def test_objects_that_a_loss_of_power_damaged_are_missing_and_older_ones_stay(
         packs = [each.disk_bytes for each in ledger.store.packs.listed()]
     assert n_objects - 1 in map(len, packs)
     assert not any(head in pack for pack in packs)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "of another pack"])
+@pytest.mark.parametrize("with_deltas", [False, True])
+def test_an_index_that_a_loss_of_power_took_is_rebuilt_from_its_pack(
+    tmp_path: Path, damage: str, with_deltas: bool
+) -> None:
+    """Also by a process that only reads; the index is the one that was lost."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        noise = random.Random(1).randbytes(9_000).hex().encode()
+        for n in range(2, 30):
+            call(writer, tree(writer.store, {"f": b"%d" % n + noise}), call_id=str(n))
+        if with_deltas:
+            ledger.maintain(Retention())
+    packs = tmp_path / "ledger.git/objects/pack"
+    for writes in (False, True):
+        indexes = {path: path.read_bytes() for path in packs.glob("*.idx")}
+        for path, content in indexes.items():
+            if damage == "missing":
+                path.unlink()
+            elif damage == "of another pack":
+                path.write_bytes(content[:-40] + b"\0" * 20 + content[-20:])
+            else:
+                path.write_bytes(content[: 0 if damage == "empty" else len(content) // 2])
+        with reopened(tmp_path) as ledger:
+            if writes:
+                ledger.write().close()
+            for entry in islice(ledger.branch().log(), 28):
+                assert contents(ledger.store, entry.files) == {"f": b"%d" % entry.number + noise}
+        assert {path: path.read_bytes() for path in packs.glob("*.idx")} == indexes
+    assert_clean(tmp_path)
+
+
+def test_data_that_was_sealed_before_a_loss_of_power_took_its_end_is_sealed_without_it(
+    tmp_path: Path,
+) -> None:
+    """The pack that it was made has the same data, so it would have objects that are lost."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+
+    def work() -> None:
+        own = reopened(tmp_path)
+        write(own.write(), 2)
+        own.store.write_blob(b"lost")
+        with calling(KillBefore(KillPoint.OPEN_PACK_SEALED)):
+            own.store.open_packs.seal()
+
+    assert killed_in_child(work)
+    data, _ = files_of(tmp_path / "ledger.git/wink/open")
+    os.truncate(data, data.stat().st_size - 30)
+    with reopened(tmp_path) as ledger, ledger.write():
+        assert_history(ledger, range(1, 3))
+        assert len(ledger.store.packs.listed()) == 2
+    assert_clean(tmp_path)
 
 
 @pytest.mark.parametrize("torn", ["data", "rows"])

@@ -10,7 +10,9 @@ writes, if it belongs to an entry that was just forgotten, or if it is older tha
 pack of ended calls counts as old.
 Nothing is deleted that was added or used since the collection began. A file from the future was
 written before the clock was set right; it counts as written just before the collection.
-Rule 3: a reachable object is deleted only after a pack that contains it is in place.
+Rule 3: a reachable object is deleted only after a pack that contains it is in place. Before
+anything is deleted, that pack and the refs would survive a loss of power: after one, a ref may
+again lead to what it led to before.
 Rule 4: what is reachable is determined again under the lock under which objects are deleted.
 
 A crash in the middle leaves unreachable objects, some of which refer to deleted ones. Plain git
@@ -30,7 +32,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
 from .commits import parse_commit
-from .disk import is_disk_full
+from .disk import is_disk_full, ledger_failures, sync_filesystem
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID
 from .large_packs import is_large_pack
 from .leases import DeletionLock
@@ -347,6 +349,7 @@ def _delete_packs(
     garbage: Garbage,
 ) -> Iterator[None]:
     lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
+    _sync_if(replaced, store)
     for _ in range(_MAX_TRIES if replaced else 0):
         with lock.exclusively() as is_locked:
             if is_locked and _is_still_garbage(store, kept, lost, garbage):
@@ -376,6 +379,7 @@ def _delete_loose(
     """Delete in inode order, which takes half the time."""
     unneeded.sort(key=lambda found: found.inode)
     n_done = 0
+    _sync_if(unneeded, store)
     for _ in range(_MAX_TRIES + len(unneeded)):
         part = unneeded[n_done : n_done + _DELETIONS_PER_LOCK]
         if not part:
@@ -393,6 +397,13 @@ def _delete_loose(
                     n_done += 1
                     steps("deleting files", n_done, len(unneeded))
         yield
+
+
+def _sync_if(deleted: Collection[object], store: ObjectStore) -> None:
+    """Wait until what was written would survive a loss of power, if anything is to be deleted."""
+    if deleted:
+        with ledger_failures("what replaces old history cannot be synced"):
+            sync_filesystem(store.repository.directory)
 
 
 def _is_still_garbage(

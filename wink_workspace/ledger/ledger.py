@@ -49,9 +49,10 @@ from .collection import (
     no_steps,
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
-from .disk import is_disk_full, ledger_failures
+from .disk import is_disk_full, ledger_failures, sync_filesystem
 from .documents import Documents
 from .history import BRANCH_FILES, Branch, LogEntry
+from .index_rebuilding import rebuild_indexes
 from .leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
 from .loose import run_steps
@@ -97,6 +98,7 @@ class Ledger:
 
     Attributes:
         store: The objects.
+        is_kept: Whether ``close`` waits for the device; not if the ledger is about to be deleted.
 
     Raises:
         LedgerError: If there is no ledger, or it cannot be opened.
@@ -138,6 +140,8 @@ class Ledger:
         self._maybe_due = True
         self._looked_at: datetime | None = None
         self._written = WrittenTotal(directory / "wink" / "written")
+        self.is_kept = True
+        self._n_flushed = 0
         self._noted_bytes = 0  # what this process added to the total
         self._total_bytes = 0
         self._disk_bytes = 0
@@ -177,7 +181,7 @@ class Ledger:
             closing.callback(self._deletion.close)
             closing.callback(self._written.close)
             closing.callback(self._release_shared)
-            closing.callback(self._seal)
+            closing.callback(self.flush)
             closing.callback(self._end_job)
             for writer in reversed(self._writers):
                 closing.callback(writer.close)
@@ -189,10 +193,27 @@ class Ledger:
                 with suppress(LedgerError):  # it expires
                     self._lease.end()
 
-    def _seal(self) -> None:
+    def flush(self) -> None:
+        """Pack new objects; wait until what was written would survive a loss of power.
+
+        That is everything on the filesystem, so also the files of the workspace. A failure is
+        logged, as the next writer packs the objects.
+        """
+        if not self.is_kept or self._n_flushed == self.store.n_written:
+            return
+        synced: list[Path] = []
+
+        def flush(path: Path) -> None:
+            sync_filesystem(path)
+            synced.append(path)
+
         try:
-            self.store.open_packs.seal()
-        except LedgerError as error:  # the next writer does it
+            with ledger_failures("what was written cannot be synced"):
+                self.store.open_packs.seal(flush=flush)
+                if not synced and self._shared is not None and self._shared.is_held:
+                    flush(self._directory)  # a forked child does not
+            self._n_flushed = self.store.n_written
+        except LedgerError as error:
             _log.warning("New objects cannot be packed: %s", error)
 
     def _release_shared(self) -> None:
@@ -258,6 +279,8 @@ class Ledger:
                 self._delete_stale_locks(ref)
             with _full_disk_delays_packing():
                 self.store.open_packs.seal_dead()
+            if rebuild_indexes(self.store.packs):
+                self.store.forget()
             writer = BranchWriter(
                 self.store,
                 ref,

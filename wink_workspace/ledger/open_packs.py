@@ -10,7 +10,8 @@ deletes them (docs/design/056 has the measurement). So each writer appends its o
 Rule 1: an object exists once its row is complete. Rows are written after the bytes that they name,
 and a row whose bytes do not match its CRC ends the pack; a loss of power can leave one.
 Rule 2: ``sealing`` makes the file an ordinary pack under its final name. It may be interrupted at
-any step and repeated, also by another process.
+any step and repeated, also by another process. The file loses its first name only after the pack
+and its index would survive a loss of power.
 Rule 3: the kernel's lock on the rows ends with the writer. The next writer of the ledger seals what
 a dead one left.
 Rule 4: a delta refers to an object of the same pack, and a chain has at most ``_MAX_DEPTH`` deltas.
@@ -26,7 +27,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -38,7 +39,7 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash
 
 from .deltas import delta_between, delta_sizes
-from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync
+from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync, sync_pack
 from .lock import MAX_LOCK_TRIES, LockFile, never_in_place
 from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import (
@@ -294,7 +295,7 @@ class OpenPacks:
     Args:
         directory: Where they are.
         packs: Where sealed packs go.
-        durable: Whether ``flush`` and sealing call fsync.
+        durable: Whether ``flush`` calls fsync.
 
     Attributes:
         own: The open pack of this writer, ``None`` before its first object. In a forked child it
@@ -414,11 +415,14 @@ class OpenPacks:
 
     # Sealing
 
-    def sealing(self, *, is_idle: bool = False) -> Iterator[None]:
+    def sealing(
+        self, *, is_idle: bool = False, flush: Callable[[Path], object] = sync_pack
+    ) -> Iterator[None]:
         """Make this writer's open packs ordinary packs; pauses often, and may be abandoned.
 
         Objects that are added meanwhile go to a new open pack. *is_idle* is whether no call is
-        in progress, so that objects to which no ref leads are garbage at once.
+        in progress, so that objects to which no ref leads are garbage at once. *flush* waits until
+        the pack with an index would survive a loss of power.
 
         Raises:
             LedgerError: If a file cannot be written; the objects stay in the open pack.
@@ -434,14 +438,14 @@ class OpenPacks:
                 self._full.pop(0).close()
                 continue
             with ledger_failures("an open pack cannot be sealed"):
-                index = yield from _sealing(pack, pack.places, self._packs, durable=self._durable)
+                index = yield from _sealing(pack, pack.places, self._packs, flush)
             self._full.pop(0).close()  # first, because the next step may fail
             if is_idle and index is not None:
                 self._packs.set_made(index, ENDED_CALLS)
 
-    def seal(self) -> None:
+    def seal(self, *, flush: Callable[[Path], object] = sync_pack) -> None:
         """``sealing`` at once."""
-        for _ in self.sealing():
+        for _ in self.sealing(flush=flush):
             pass
 
     def seal_dead(self) -> None:
@@ -468,7 +472,7 @@ class OpenPacks:
             return
         with ledger_failures("an open pack cannot be sealed"):
             pack.load()
-            for _ in _sealing(pack, pack.valid_places(), self._packs, durable=self._durable):
+            for _ in _sealing(pack, pack.valid_places(), self._packs, sync_pack):
                 pass
         pack.close()
 
@@ -508,7 +512,10 @@ def _ids_in(rows: Path) -> set[str]:
 
 
 def _sealing(
-    pack: _OpenPack, places: dict[str, _Place], packs: Packs, *, durable: bool
+    pack: _OpenPack,
+    places: dict[str, _Place],
+    packs: Packs,
+    flush: Callable[[Path], object],
 ) -> Generator[None, None, Path | None]:
     """Make it an ordinary pack; the index of that, unless it is empty.
 
@@ -528,14 +535,12 @@ def _sealing(
                 at += len(piece)
                 yield
             index = packs.directory / f"pack-{digest.hexdigest()}.idx"
+            _delete_other_names(pack.data, index, packs)
             for _ in range(_MAX_TRIES):
-                if not index.exists():
-                    os.ftruncate(fd, end)
-                    _write_at(fd, header, 0)
-                    _write_at(fd, digest.digest(), end)
-                    if durable:
-                        os.fsync(fd)
-                    _publish(pack, index, places, digest.digest(), durable=durable)
+                os.ftruncate(fd, end)
+                _write_at(fd, header, 0)
+                _write_at(fd, digest.digest(), end)
+                _publish(pack, index, places, digest.digest())
                 if index.with_suffix(".pack").exists():
                     break
                 index.unlink(missing_ok=True)  # its pack was taken for one of a dead writer
@@ -546,6 +551,7 @@ def _sealing(
                 )
         finally:
             os.close(fd)
+        flush(index)
         pack.index = index
         passed(KillPoint.OPEN_PACK_SEALED)
     pack.data.unlink(missing_ok=True)
@@ -554,24 +560,26 @@ def _sealing(
     return pack.index
 
 
-def _publish(
-    pack: _OpenPack, index: Path, places: dict[str, _Place], checksum: bytes, *, durable: bool
-) -> None:
+def _publish(pack: _OpenPack, index: Path, places: dict[str, _Place], checksum: bytes) -> None:
     """Give the data its name as a pack, then the index, which makes it valid."""
     # The data keeps its name until the index is in place, so that this can be repeated
-    link_or_copy(pack.data, index.with_suffix(".pack"), prefix=TEMPORARY, durable=durable)
+    link_or_copy(pack.data, index.with_suffix(".pack"), prefix=TEMPORARY)
     passed(KillPoint.OPEN_PACK_LINKED)
     entries = {bytes.fromhex(each): (offset, crc) for each, (offset, _, crc) in places.items()}
     unfinished = index.with_name(f"{TEMPORARY}{secrets.token_hex(8)}.idx")
     try:
         unfinished.write_bytes(pack_index(entries, checksum))
-        if durable:
-            sync(unfinished)
         unfinished.rename(index)
     finally:
         unfinished.unlink(missing_ok=True)
-    if durable:
-        sync(index.parent)
+
+
+def _delete_other_names(data: Path, index: Path, packs: Packs) -> None:
+    """Delete the name that *data* got as a pack before a loss of power took its last objects."""
+    if data.stat().st_nlink > 1:
+        for path in packs.directory.glob("*.pack"):
+            if path.stem != index.stem and path.samefile(data):
+                packs.delete(path.with_suffix(".idx"))
 
 
 def _read_at(fd: int, n_bytes: int, offset: int) -> bytes:

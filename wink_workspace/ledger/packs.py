@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
-from .disk import file_sizes, ledger_failure, ledger_failures, sync, write_whole
+from .disk import file_sizes, ledger_failure, ledger_failures, sync_pack, write_whole
 from .loose import CHUNK_BYTES, ObjectKind, compress, run_steps
 
 __all__ = [
@@ -274,13 +274,11 @@ class PackWriter:
 
     def _rename_into_place(self, checksum: bytes) -> Generator[None, None, None]:
         self._index.write_bytes((yield from index_steps(self._entries, checksum)))
-        if self._packs.durable:
-            sync(self._index)
         name = self._packs.directory / f"pack-{checksum.hex()}"
         self._temporary.rename(name.with_suffix(".pack"))
         self._index.rename(name.with_suffix(".idx"))
         if self._packs.durable:
-            sync(self._packs.directory)
+            sync_pack(name.with_suffix(".idx"))
 
     def _complete(self) -> Generator[None, None, bytes]:
         """Write the number of objects and append the checksum, which covers that number."""
@@ -293,8 +291,6 @@ class PackWriter:
             yield
         self._file.write(digest.digest())
         self._file.flush()
-        if self._packs.durable:
-            os.fsync(self._file.fileno())
         return digest.digest()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash
 
-from .disk import ledger_failures, sync
+from .disk import ledger_failures, sync_pack
 from .large_deltas import StoredContent, StoredStream, read_checked
 from .loose import CHUNK_BYTES
 from .packs import (
@@ -230,13 +230,9 @@ class _Writer:
             self._file.write(self._digest.digest())
             self._file.flush()
             index.write_bytes(content)
-            if self._packs.durable:
-                os.fsync(self._file.fileno())
-                sync(index)
             self._name.rename(name.with_suffix(".pack"))
             index.rename(name.with_suffix(".idx"))
-            if self._packs.durable:
-                sync(self._packs.directory)
+            sync_pack(name.with_suffix(".idx"))
         return name.with_suffix(".idx")
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
+from .index_rebuilding import rebuild_indexes
 from .large_packs import LargePacks
 from .loose import LooseObjects, ObjectKind
 from .open_packs import OpenPacks
@@ -214,7 +215,7 @@ class GitRepository:
         self.directory = directory
         self.durable = durable
         objects = directory / "objects"
-        packs = Packs(objects, durable=durable)
+        self._packs = packs = Packs(objects, durable=durable)
         self.large_packs = LargePacks(packs)
         self.loose = LooseObjects(objects, durable=durable, packed=self.large_packs)
         self.open_packs = OpenPacks(directory / "wink" / "open", packs, durable=durable)
@@ -312,6 +313,7 @@ class GitRepository:
         except (KeyError, pygit2.GitError):
             self.open_packs.find_others()
             if object_id not in self.open_packs:
+                rebuild_indexes(self._packs)
                 self.reopen()
         try:
             return read()
@@ -359,7 +361,7 @@ class GitRepository:
                 return None
             merged = str(index["file"].id)
             loose = self.directory / "objects" / merged[:2] / merged[2:]
-            self._sync({loose} if loose.exists() else ())
+            self._sync({loose} if self.durable and loose.exists() else ())
             return merged
 
     def merge_with_markers(self, base: bytes, ours: bytes, theirs: bytes) -> bytes:
@@ -405,15 +407,14 @@ class GitRepository:
         ]
 
     def _sync(self, written: Collection[Path]) -> None:
-        """Call fsync on files and their directories, if durable.
+        """Call fsync on files and their directories.
 
         libgit2's option for this, ``core.fsyncObjectFiles``, causes warnings of git.
         """
-        if self.durable:
-            for path in written:
-                sync(path)
-            for directory in {path.parent for path in written}:
-                sync(directory)
+        for path in written:
+            sync(path)
+        for directory in {path.parent for path in written}:
+            sync(directory)
 
     def _tree_of(self, blob: str | pygit2.Oid) -> pygit2.Oid:
         builder = self._git.TreeBuilder()
@@ -437,7 +438,8 @@ class GitRepository:
             if not lines:
                 self._shallow.unlink(missing_ok=True)
                 return
-            write_whole(self._shallow, lines.encode(), durable=self.durable)
+            # What is older is deleted next
+            write_whole(self._shallow, lines.encode(), durable=True)
 
     @property
     def _shallow(self) -> Path:

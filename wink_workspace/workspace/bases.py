@@ -76,7 +76,7 @@ from wink_workspace.ledger import (
     link_objects,
     walk,
 )
-from wink_workspace.ledger.disk import sync
+from wink_workspace.ledger.disk import sync, sync_filesystem
 from wink_workspace.ledger.git_tree import GitTree
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 
@@ -94,7 +94,6 @@ __all__ = [
     "CollectedBases",
     "ImportedBase",
     "collect_bases",
-    "sync_filesystem",
 ]
 
 _log = logging.getLogger(__name__)
@@ -434,7 +433,8 @@ class BaseStore:
         """Give a finished base its name, or return the one of a process that was faster."""
         passed(KillPoint.BASE_FILLED)
         if self._durable:
-            sync_filesystem(made.path)
+            with translate_os_error(made.path):
+                sync_filesystem(made.path)
         made.complete(is_synced=self._durable)
         path = self._root / f"{_FORMAT}-{made.owner}-{made.times}-{made.tree}"
         with self._claimed():
@@ -470,7 +470,8 @@ class BaseStore:
         if not is_checked:
             _note_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
-            sync_filesystem(base.path)
+            with translate_os_error(base.path):
+                sync_filesystem(base.path)
             _note_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
@@ -940,14 +941,3 @@ def _note_about(path: Path, about: Mapping[str, Any]) -> None:
         _write_about(path, about)
     except OSError as error:
         _log.warning("The check of %s cannot be noted: %s", path, error)
-
-
-def sync_filesystem(path: Path) -> None:
-    """Wait until everything written to the filesystem of *path* would survive a loss of power."""
-    import ctypes
-
-    with Descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
-        system = ctypes.CDLL(None, use_errno=True)
-        if system.syncfs(directory):
-            code = ctypes.get_errno()
-            raise FilesystemError(f"{path} cannot be synced: {os.strerror(code)}")

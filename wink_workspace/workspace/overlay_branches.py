@@ -68,10 +68,10 @@ from wink_workspace.ledger import (
     entry_at,
     lost_ref,
 )
-from wink_workspace.ledger.disk import write_whole
+from wink_workspace.ledger.disk import sync_filesystem, write_whole
 from wink_workspace.processes import OwnProcess
 
-from .bases import Base, BaseStore, sync_filesystem
+from .bases import Base, BaseStore
 from .checkout import write_layer
 from .config import WorkspaceConfig
 from .contents import captured
@@ -310,7 +310,8 @@ def _begin(
             with DiskTree(unfinished / FILES) as layer:
                 seen = write_layer(layer, store, changes, times)
             if config.durable:
-                sync_filesystem(unfinished)
+                with translate_os_error(unfinished):
+                    sync_filesystem(unfinished)
             save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
         passed(KillPoint.UPPER_FILLED)
         unfinished.rename(folder.upper)

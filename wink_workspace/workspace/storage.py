@@ -54,6 +54,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
 from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     PROBE_PREFIX,
@@ -61,6 +62,7 @@ from wink_workspace.filesystem.overlay.mounting import (
     overlay_support,
 )
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
+from wink_workspace.ledger.disk import sync, write_whole
 
 from .path_rules import PathRules
 
@@ -261,16 +263,20 @@ class WorkspaceFolder:
 
     def write_intended(self, info: WorkspaceInfo) -> None:
         """Record what the folder will become."""
-        is_new = info.mode == "overlay" or info.rules.unrecorded() is not None
-        version = _VERSION if is_new else _OLDEST_VERSION
-        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
-        text = json.dumps(about, indent=2) + "\n"
-        (self.path / "about.json.new").write_text(text, encoding="utf-8")
+        (self.path / "about.json.new").write_text(_about(info), encoding="utf-8")
 
     def write_info(self, info: WorkspaceInfo) -> None:
-        """Turn the folder into a workspace."""
-        self.write_intended(info)
-        (self.path / "about.json.new").rename(self.path / "about.json")
+        """Turn the folder into a workspace; it survives a loss of power."""
+        with translate_os_error(self.path):
+            write_whole(self.path / "about.json", _about(info).encode(), durable=True)
+            sync(self.path.parent)
+
+
+def _about(info: WorkspaceInfo) -> str:
+    is_new = info.mode == "overlay" or info.rules.unrecorded() is not None
+    version = _VERSION if is_new else _OLDEST_VERSION
+    about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
+    return json.dumps(about, indent=2) + "\n"
 
 
 class _NewerFormatError(UsageError):

@@ -325,6 +325,7 @@ class Workspace(ReadableHistory):
             storage.delete()
             raise
         workspace._delete_storage = storage.delete  # noqa: SLF001 - an object of this class
+        workspace._ledger.is_kept = False  # noqa: SLF001 - as above
         return workspace
 
     @classmethod
@@ -376,6 +377,7 @@ class Workspace(ReadableHistory):
                 if self._writer.is_held and self._delete_storage is None:
                     self._discards.record_small()
                 self._discards.close()
+                self._ledger.flush()  # before the locks are released
             finally:
                 self._close()
             if self._delete_storage is not None:
