@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -207,6 +208,44 @@ def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
         assert n > 24, "three for each change"
 
 
+@pytest.mark.parametrize("undoes", [False, True])
+def test_the_number_of_waits_for_the_device_does_not_depend_on_the_number_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undoes: bool
+) -> None:
+    """Contents are synced together before the first name changes, the names after the last."""
+    before = {f"{n}/{name}": "old" for n in range(20) for name in ("changed", "removed")}
+    after = {f"{n}/{name}": "new" for n in range(20) for name in ("changed", "added", "sub/added")}
+    waits: list[str] = []
+    for name in ("os.fsync", "wink_workspace.workspace.in_place.tree.sync_filesystem"):
+        module, _, attribute = name.rpartition(".")
+        real = getattr(sys.modules[module], attribute)
+
+        def counting(file: object, real=real, attribute=attribute) -> None:
+            waits.append(attribute)
+            real(file)
+
+        monkeypatch.setattr(sys.modules[module], attribute, counting)
+    with created(tmp_path, before) as workspace:
+        for path in before.keys() - after.keys():
+            (files_of(workspace, tmp_path) / path).unlink()
+        make_tree(files_of(workspace, tmp_path), after)
+        waits.clear()
+        if undoes:
+
+            def fail(point: KillPoint) -> None:
+                if point is KillPoint.SOURCE_WRITTEN:
+                    raise FilesystemError(os.strerror(errno.EIO))
+
+            with calling(fail), pytest.raises(FilesystemError):
+                workspace.apply()
+            assert (tmp_path / "source/0/removed").read_text() == "old"
+        else:
+            workspace.apply()
+            assert tree_of(tmp_path / "source") == tree_of(files_of(workspace, tmp_path))
+    assert waits.count("sync_filesystem") <= (8 if undoes else 4), "two, on two filesystems"
+    assert waits.count("fsync") < 10
+
+
 def test_a_source_that_cannot_be_restored_is_reported_and_restored_by_the_next_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +257,7 @@ def test_a_source_that_cannot_be_restored_is_reported_and_restored_by_the_next_a
             raise FilesystemError(f"{path}: {os.strerror(errno.EIO)}")
 
         with monkeypatch.context() as patched:
-            for name in ("write_file", "make_directory", "make_symlink"):
+            for name in ("write_file", "make_symlink"):
                 patched.setattr(InPlaceTree, name, fails)
             with pytest.raises(
                 RollbackError, match=r"could not be restored: .*sub/c\.bin.*apply again"

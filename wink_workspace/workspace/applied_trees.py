@@ -188,7 +188,7 @@ class AppliedTrees:
                 elif not applied.after:  # it wrote nothing; the one that did can be undone
                     applied = entry
             entries = (*others, applied)[-_MOST_KEPT:]
-            self._write(_Note({**note.branches, branch: entries}))
+            self._write(_Note({**note.branches, branch: entries}), durable=True)
 
     def remove(self, branch: str, applied: AppliedChange) -> None:
         """Record that the source is as it was before an apply of *branch*."""
@@ -217,11 +217,11 @@ class AppliedTrees:
         finally:
             lock.release()
 
-    def _write(self, note: _Note) -> None:
+    def _write(self, note: _Note, *, durable: bool = False) -> None:
         branches = {
             name: [{**asdict(entry), "marked": dict(entry.marked)} for entry in entries]
             for name, entries in note.branches.items()
         }
         text = json.dumps({"branches": branches, "writing": note.writing}) + "\n"
         with ledger_failures("what is applied to the source cannot be recorded"):
-            write_whole(self._path, text.encode("ascii"), durable=False)
+            write_whole(self._path, text.encode("ascii"), durable=durable)

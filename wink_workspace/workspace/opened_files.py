@@ -259,7 +259,6 @@ def _open_in_place(
             store=writer.store,
             git=git,
             tracker=tracker,
-            durable=config.durable,
             process=OwnProcess(f"the workspace {folder.path.name}"),
         )
     except BaseException:

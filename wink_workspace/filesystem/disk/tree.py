@@ -799,16 +799,22 @@ class _Changing(AbstractContextManager[None]):
 
 
 class Unfinished(AbstractContextManager[tuple[str, int]]):
-    """A new file in the directory of a path, and its name; dropped if the block raises."""
+    """A new file in the directory of a path, and its name; dropped if the block raises.
+
+    With *name*, it is an unfinished file that exists already.
+    """
 
     __slots__ = ("_beside", "_directory", "_file", "_name", "_tree")
 
-    def __init__(self, tree: DiskTree, beside: WorkspacePath, directory: int) -> None:
+    def __init__(
+        self, tree: DiskTree, beside: WorkspacePath, directory: int, *, name: str | None = None
+    ) -> None:
         self._tree = tree
         self._beside = beside
         self._directory = directory
-        self._name = tree.begin_unfinished(beside)
-        self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
+        self._name = name or tree.begin_unfinished(beside)
+        flags = _NEW & ~(os.O_CREAT | os.O_EXCL) if name else _NEW
+        self._file = os.open(self._name, flags, 0o600, dir_fd=directory)
 
     def __enter__(self) -> tuple[str, int]:
         return self._name, self._file

@@ -2,14 +2,15 @@
 
 ``CallEffects`` knows the state of the directory, and records each change. A path that another
 program changed stops the move and keeps its content. The changes until then are undone, path by
-path, where our bytes still are.
+path, where our bytes still are. The contents of files are on the device before the first name
+changes, and the names before the end.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -77,7 +78,7 @@ class Checkout:
 
     def make(self, root: str) -> None:
         """As ``check_out``, but the changes before a failure stay."""
-        with _raise_file_changed():
+        with _raise_file_changed(), self._tree.flushing_once():
             self._make(list(diff(self._store, self._effects.root(), root)))
 
     def take_back(self, position: int) -> list[WorkspacePath]:
@@ -89,7 +90,8 @@ class Checkout:
         """
         self._tree.remove_leftovers()
         undoing = _Undo(self._tree, self._store, self._effects.since(position))
-        undoing.run()
+        with self._tree.flushing_once():
+            undoing.run()
         if undoing.failures:
             shown = "; ".join(str(error) for error in undoing.failures.values())
             raise FilesystemError(
@@ -132,11 +134,23 @@ class Checkout:
     # Steps
 
     def _make(self, steps: Sequence[TreeChange]) -> None:
+        made = set[WorkspacePath]()
+        files = list[tuple[WorkspacePath, str]]()
+        for step in steps:
+            if step.after is None or not (step.before is None or step.before.kind is FileKind.FILE):
+                continue
+            if step.after.kind is FileKind.FILE:
+                if step.before is None or step.before.id != step.after.id:
+                    files.append((step.path, step.after.id))
+            elif step.before is None and self._tree.has_parent(step.path):
+                self._make_entry(step.path, step.after)
+                made.add(step.path)
+        self._tree.stage(files)
         for step in reversed(steps):
             if step.before is not None and not _can_become(step.before, step.after):
                 self._tree.delete(step.path, recursive=False)
         for step in steps:
-            if step.after is not None:
+            if step.after is not None and step.path not in made:
                 self._make_entry(step.path, step.after)
 
     def _make_entry(self, path: WorkspacePath, entry: TreeEntry) -> None:
@@ -189,9 +203,25 @@ class _Undo:
         for path in sorted(self._first, reverse=True):
             with self._collect_errors(path):
                 self._clear(path, self._first[path].before)
-        for path in sorted(self._first.keys() - self.left - self.failures.keys()):
-            with self._collect_errors(path):
-                self._restore(path, self._first[path])
+        wanted = {path: effect.before for path, effect in self._first.items()}
+        directories = {
+            path for path, entry in wanted.items() if entry and entry.kind is FileKind.DIRECTORY
+        }
+        for paths in (directories, wanted.keys() - directories):
+            found = sorted(paths - self.left - self.failures.keys())
+            with suppress(WinkError):  # what is not staged is written later
+                self._tree.stage(self._differing(found))
+            for path in found:
+                with self._collect_errors(path):
+                    self._restore(path, self._first[path])
+
+    def _differing(self, paths: Iterable[WorkspacePath]) -> Iterator[tuple[WorkspacePath, str]]:
+        """The files that have another content now, each with the id of the former one."""
+        for path in paths:
+            wanted, now = self._first[path].before, self._tree.content(path)
+            can_be_written = now is None or now.kind is FileKind.FILE
+            if wanted and wanted.kind is FileKind.FILE and can_be_written and now != wanted:
+                yield path, wanted.id
 
     def _clear(self, path: WorkspacePath, wanted: TreeEntry | None) -> None:
         """Remove what is ours and cannot be replaced by the former state."""

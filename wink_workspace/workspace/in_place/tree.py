@@ -9,6 +9,8 @@ Rule 4: what could not be restored (pipes, sockets, devices) is not deleted.
 
 Rule 5: a file that another program has open for writing is not replaced or deleted: the program
 could still write to it when it has no name.
+Rule 6: the content of a file is on the device before it gets its name, and its name before the
+change is done. Several changes together wait for the device twice (``stage``, ``flushing_once``).
 
 Limits: rule 5 needs a filesystem with leases, and a file that is ours or the rights of root. On a
 filesystem that cannot exchange two names, the second comparison of rule 3 is missing.
@@ -20,7 +22,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -56,6 +58,7 @@ from wink_workspace.ledger import (
     ObjectStore,
     TreeEntry,
 )
+from wink_workspace.ledger.disk import sync_filesystem
 from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.contents import (
     UNKNOWN_CONTENT,
@@ -83,7 +86,6 @@ class InPlaceTree(DiskTree):
         store: The store of contents.
         git: The user's repository.
         tracker: Is notified of every change made here.
-        durable: Wait until what is written would survive a power loss.
         process: The only process that may change anything; any, if left out.
 
     Attributes:
@@ -99,15 +101,15 @@ class InPlaceTree(DiskTree):
         store: ObjectStore,
         git: UserRepository,
         tracker: ChangeTracker | None = None,
-        durable: bool = False,
         process: OwnProcess | None = None,
     ) -> None:
-        super().__init__(root, tracker=tracker, durable=durable, hidden=git, process=process)
+        super().__init__(root, tracker=tracker, durable=True, hidden=git, process=process)
         self.before_change: Callable[[], None] = lambda: None
         self.leftovers: dict[WorkspacePath, Effect | None] = {}
         self._effects = effects
         self._store = store
         self._git = git
+        self._staged: dict[WorkspacePath, str] = {}
 
     # Looking
 
@@ -181,16 +183,18 @@ class InPlaceTree(DiskTree):
             _check_writable(there, mode)
             if permissions is None:
                 permissions = _permissions(there, executable)
-            with Unfinished(self, path, directory) as (temporary, file):
+            staged = self._staged.pop(path, None)
+            with Unfinished(self, path, directory, name=staged) as (temporary, file):
                 if mode == "append" and there is not None:
                     self._copy(path.name, directory, file)
-                for piece in content:
+                for piece in () if staged else content:
                     write_all(file, piece)
                 self._copy_owner(file, path.name if there is not None else None, directory)
                 os.lseek(file, 0, os.SEEK_SET)
                 blob = self._store.write_blob_from(file, like=file_id(before))
                 os.fchmod(file, permissions)
-                self._sync(file)
+                if not staged:
+                    os.fsync(file)
                 after = TreeEntry(FileKind.FILE, blob, executable=bool(permissions & 0o100))
                 effect = Effect(path, before, after, _mode_of(there), temporary)
                 with _PlannedEffects(self, [effect]):
@@ -241,7 +245,8 @@ class InPlaceTree(DiskTree):
             if len(entries) > 1 and not recursive:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
             effects = [self._removal(entry, content) for entry, content in reversed(entries)]
-            with _PlannedEffects(self, effects):
+            batch = self.flushing_once() if len(effects) > 1 else nullcontext()
+            with batch, _PlannedEffects(self, effects):
                 for effect in effects:
                     self._remove(effect)
 
@@ -285,6 +290,51 @@ class InPlaceTree(DiskTree):
                     )
             self._sync_directory(new)
             self._sync_directory(old)
+
+    # Several changes together
+
+    def stage(self, files: Iterable[tuple[WorkspacePath, str]]) -> None:
+        """Write the content of files, each with the id of its blob, under temporary names.
+
+        ``write_file`` uses them, and they are on the device before. Files without a parent are
+        left out.
+        """
+        for path, blob in files:
+            if not self.has_parent(path):
+                continue
+            with self._change(path), self._parent(path) as directory:
+                with Unfinished(self, path, directory) as (temporary, file):
+                    for piece in self._store.chunks(blob):
+                        write_all(file, piece)
+                self._staged[path] = temporary
+        if self._staged:
+            self._flush()
+
+    def has_parent(self, path: WorkspacePath) -> bool:
+        """Whether the parent of *path* is a directory."""
+        parent = self.entry(path.parent)
+        return parent is not None and parent.kind is FileKind.DIRECTORY
+
+    @contextmanager
+    def flushing_once(self) -> Generator[None]:
+        """Wait for the device once, after the block, and not after each change in it."""
+        before, self._durable = self._durable, False
+        try:
+            yield
+            if before:
+                self._flush()
+        finally:
+            self._durable = before
+            if self._staged:  # an error left them, or they were not needed
+                self._staged.clear()
+                self.remove_leftovers()
+
+    def _flush(self) -> None:
+        """Wait until the directory, the journal and the ledger would survive a loss of power."""
+        ledger = self._store.repository.directory
+        with translate_os_error(self.root):
+            for path in {each.stat().st_dev: each for each in (ledger, self.root)}.values():
+                sync_filesystem(path)
 
     # For rollback and recovery
 
