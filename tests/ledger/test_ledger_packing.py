@@ -344,6 +344,37 @@ def test_data_that_was_sealed_before_a_loss_of_power_took_its_end_is_sealed_with
     assert_clean(tmp_path)
 
 
+@pytest.mark.parametrize("lost", ["the newest entry", "all since it was closed"])
+def test_a_branch_continues_with_the_newest_entry_that_a_loss_of_power_left(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        write(writer, 2)
+        closed = writer.head.id
+
+    def work() -> None:
+        writer = reopened(tmp_path).write()
+        write(writer, 3)
+        write(writer, 4)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert killed_in_child(work)
+    lines = tmp_path / "ledger.git/wink/lines/main"
+    os.truncate(lines / "lock", 0)  # with the name of its owner
+    data, _ = files_of(tmp_path / "ledger.git/wink/open")
+    if lost == "the newest entry":
+        os.truncate(data, data.stat().st_size - 1)
+    else:
+        os.truncate(data, 0)
+        (lines / "spare-1").write_text(f"{closed}\n")  # as ``close`` left it on the device
+    with reopened(tmp_path) as ledger, ledger.write() as writer:
+        assert_history(ledger, range(1, 4 if lost == "the newest entry" else 3))
+        assert "lost with the power" in caplog.text
+        write(writer, writer.head.number + 1)
+    assert_clean(tmp_path)
+
+
 @pytest.mark.parametrize("torn", ["data", "rows"])
 def test_a_torn_write_of_a_killed_call_loses_that_call_only(tmp_path, torn: str) -> None:
     """Cut the open pack at each of many places behind the objects of the last entry."""

@@ -266,7 +266,7 @@ def test_a_full_disk_at_an_import_is_not_reported_as_an_unreadable_bundle(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(WorkspaceFolder, "write_intended", fail)
+    monkeypatch.setattr(WorkspaceFolder, "write_info", fail)
     with pytest.raises(FilesystemError, match="No space left on device") as caught:
         import_workspace(exported / "w.bundle", storage=WorkspaceStorage(tmp_path), mode="copy")
     assert "w.bundle" not in str(caught.value)

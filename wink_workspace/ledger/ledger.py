@@ -38,6 +38,7 @@ from wink_workspace.errors import (
     LedgerError,
     UsageError,
 )
+from wink_workspace.processes import OwnProcess
 
 from .collection import (
     Steps,
@@ -49,9 +50,9 @@ from .collection import (
     no_steps,
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
-from .disk import is_disk_full, ledger_failures, sync_filesystem
+from .disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
 from .documents import Documents
-from .history import BRANCH_FILES, Branch, LogEntry
+from .history import BRANCH_FILES, Branch, LogEntry, read_entry
 from .index_rebuilding import rebuild_indexes
 from .leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
@@ -140,6 +141,7 @@ class Ledger:
         self._maybe_due = True
         self._looked_at: datetime | None = None
         self._written = WrittenTotal(directory / "wink" / "written")
+        self._process = OwnProcess(f"the ledger {directory}")
         self.is_kept = True
         self._n_flushed = 0
         self._noted_bytes = 0  # what this process added to the total
@@ -181,10 +183,10 @@ class Ledger:
             closing.callback(self._deletion.close)
             closing.callback(self._written.close)
             closing.callback(self._release_shared)
-            closing.callback(self.flush)
-            closing.callback(self._end_job)
             for writer in reversed(self._writers):
                 closing.callback(writer.close)
+            closing.callback(self.flush)
+            closing.callback(self._end_job)
 
     def _end_job(self) -> None:
         if self._job is not None:
@@ -209,9 +211,11 @@ class Ledger:
 
         try:
             with ledger_failures("what was written cannot be synced"):
+                for writer in self._writers:
+                    writer.prepare_flush()
                 self.store.open_packs.seal(flush=flush)
-                if not synced and self._shared is not None and self._shared.is_held:
-                    flush(self._directory)  # a forked child does not
+                if not synced and self._process.is_present:
+                    flush(self._directory)
             self._n_flushed = self.store.n_written
         except LedgerError as error:
             _log.warning("New objects cannot be packed: %s", error)
@@ -281,6 +285,8 @@ class Ledger:
                 self.store.open_packs.seal_dead()
             if rebuild_indexes(self.store.packs):
                 self.store.forget()
+            if lock.lost_power:
+                self._forget_lost(ref, directory)
             writer = BranchWriter(
                 self.store,
                 ref,
@@ -293,6 +299,31 @@ class Ledger:
             raise
         self._writers = [*(each for each in self._writers if each.is_held), writer]
         return writer
+
+    def _forget_lost(self, ref: str, directory: Path) -> None:
+        """Move a branch to the newest entry that a loss of power left, and forget lost discards."""
+        repository = self.store.repository
+        with ledger_failures("what a loss of power left cannot be read"):
+            for path in (self._directory / "objects").glob("??/*"):
+                if not path.stat().st_size:  # its content was never written
+                    path.unlink()
+            for name, commit_id in repository.refs(DISCARDED_REFS).items():
+                if commit_id not in repository:
+                    repository.delete_ref(name)
+            head = repository.ref(ref) or ""
+            names = [head, *(path.read_text().strip() for path in directory.glob("spare-*"))]
+            found = [each for each in names if each and self._is_whole(each)]
+            if found and head not in found:
+                newest = max(found, key=lambda each: read_entry(self.store, each).number)
+                write_whole(self._directory / ref, f"{newest}\n".encode(), durable=True)
+                _log.warning("Entry %s was lost with the power; %s counts.", head, newest)
+
+    def _is_whole(self, commit_id: str) -> bool:
+        try:
+            check_complete(self.store, commit_id, None)
+        except LedgerError:
+            return False
+        return True
 
     def _locked(self, name: str) -> tuple[Path, WriterLock]:
         """The directory of a branch, and its writer lock, which is taken."""
@@ -361,6 +392,8 @@ class Ledger:
             self.check_new_fork(name)  # another process may have been faster
             try:
                 first()
+                with ledger_failures("the fork cannot be synced"):
+                    sync_filesystem(self._directory)  # its ref is on the device at once
                 self._refs.move(ref, expected=None, target=entry.id)
             except BaseException:
                 _delete_branch_files(directory)

@@ -5,7 +5,8 @@ process, however that ends. The text in the file only names the owner.
 Rule 2: the file is deleted only with what it locks; a new owner then finds that its file is not in
 place. An owner that releases the lock empties it. If a new owner finds text in it, the previous one
 died and may have left git's locks. On a full disk the text cannot be written; the file's executable
-bit is set instead.
+bit is set instead. A loss of power may take the text, but not another bit: ext4 writes the mode
+before what the owner does later.
 Rule 3: a forked child closes the file at once, so it does not keep its parent's lock.
 """
 
@@ -47,6 +48,7 @@ _ENDED: Final = ("Z", "X")
 """The states of a process that has ended."""
 _NO_OWNER: Final = 0o600
 _OWNER_WITHOUT_TEXT: Final = 0o100
+_HAS_OWNER: Final = 0o010
 _CHILD_LOOKS: Final = 100
 _CHILD_LOOK_S: Final = 0.02
 
@@ -86,11 +88,17 @@ def _start_of(pid: int) -> str:
     A process that has ended may still be listed, until its parent asks for its status.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return "" if fields[0] in _ENDED else f"{boot}/{fields[19]}"
+    return "" if fields[0] in _ENDED else f"{_boot_id()}/{fields[19]}"
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 @cache
@@ -227,6 +235,7 @@ class WriterLock:
 
     Attributes:
         owner_died: Whether the previous owner ended without releasing the lock.
+        lost_power: Whether it ended with the machine, so that its last writes may be lost.
 
     Raises:
         LedgerBusyError: If another process has it; the message names it.
@@ -248,7 +257,13 @@ class WriterLock:
             if not (self._file.try_lock(fcntl.LOCK_EX) or self._is_soon_free(wait)):
                 raise _busy(what, read_owner(path), hint)
             status = os.fstat(self._file.fd)
-            self.owner_died = status.st_size > 0 or bool(status.st_mode & _OWNER_WITHOUT_TEXT)
+            owner, mode = read_owner(path), status.st_mode
+            self.lost_power = bool(mode & _HAS_OWNER) and not (
+                mode & _OWNER_WITHOUT_TEXT
+                or (owner and owner.started.startswith(_boot_id()) and _boot_id())
+            )
+            self.owner_died = status.st_size > 0 or bool(mode & (_OWNER_WITHOUT_TEXT | _HAS_OWNER))
+            self._set_mode(_NO_OWNER | _HAS_OWNER)
             self._write_owner(now)
         except BaseException:
             with suppress(OSError):  # the error that led here is raised
@@ -304,7 +319,7 @@ class WriterLock:
         except LedgerError as error:
             if not is_disk_full(error):
                 raise
-            self._set_mode(_NO_OWNER | _OWNER_WITHOUT_TEXT)
+            self._set_mode(_NO_OWNER | _OWNER_WITHOUT_TEXT | _HAS_OWNER)
 
     def _set_mode(self, mode: int) -> None:
         with ledger_failures(f"the lock {self._path} cannot be changed"):

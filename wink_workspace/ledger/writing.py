@@ -118,6 +118,18 @@ class BranchWriter(Branch):
         """Whether this object may write: not after ``close``, not in a forked child."""
         return self._lock.is_held
 
+    @property
+    def lost_power(self) -> bool:
+        """Whether the machine stopped while the last writer had this branch open."""
+        return self._lock.lost_power
+
+    def prepare_flush(self) -> None:
+        """Let both spare files name the head: the next move renames one before it is written."""
+        spare = Path(self._spares.unused(f"{self.store.repository.directory}/{self.ref}"))
+        if self.is_held and self._head is not None and spare.exists():
+            with spare.open("r+b") as file:
+                file.write(self._head.id.encode() + b"\n")
+
     # Entries
 
     def append(self, draft: Draft) -> LogEntry:

@@ -5,6 +5,7 @@ Every step may be repeated, so a crash during a recovery does no harm.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 from wink_workspace.clock import Clock
@@ -21,9 +22,11 @@ from wink_workspace.session import Outcome, ToolInvoked
 
 from .derived_paths import DerivedPaths
 from .discards import Discards
-from .histories import FilesHistory
+from .histories import CopyHistory, FilesHistory
 
 __all__ = ["recover"]
+
+_log = logging.getLogger(__name__)
 
 
 def recover(
@@ -61,6 +64,10 @@ def recover(
             notes = derived.roll_back(times, look=True)
         event = _interrupted(mark, undone, last_output, (*discards.pop_notes(), *notes))
         writer.append(_draft(event, head, clock.now()))
+    elif writer.lost_power and isinstance(history, CopyHistory):
+        # Files that changed since may be empty or cut
+        history.undo_interrupted(head.files)
+        _log.warning("The machine stopped while this was open: the files of its newest entry count")
     history.remove_unfinished(head.files if writer.head is None else writer.head.files)
     if mark is not None:
         writer.finish_pending()
