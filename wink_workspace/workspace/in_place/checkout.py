@@ -166,7 +166,7 @@ class Checkout:
                 if now is None or now.id != entry.id:
                     self._tree.write_file(
                         path,
-                        self._store.chunks(entry.id),
+                        self._tree.content_to_write(path, entry.id),
                         executable=entry.executable if now is None else None,
                         permissions=self._permissions(path, entry),
                     )
@@ -254,7 +254,7 @@ class _Undo:
             case FileKind.SYMLINK:
                 self._tree.make_symlink(path, _target(self._store, wanted))
             case FileKind.FILE:
-                content = self._store.chunks(wanted.id)
+                content = self._tree.content_to_write(path, wanted.id)
                 self._tree.write_file(path, content, executable=wanted.executable, permissions=mode)
 
     @contextmanager

@@ -310,6 +310,10 @@ class InPlaceTree(DiskTree):
         if self._staged:
             self._flush()
 
+    def content_to_write(self, path: WorkspacePath, blob: str) -> Iterable[bytes]:
+        """The content of *blob* for ``write_file``; empty if it is staged already."""
+        return () if path in self._staged else self._store.chunks(blob)
+
     def has_parent(self, path: WorkspacePath) -> bool:
         """Whether the parent of *path* is a directory."""
         parent = self.entry(path.parent)
