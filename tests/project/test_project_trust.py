@@ -88,9 +88,6 @@ REFUSED = {
     "directory": (2, "[image]\nrequirements = ['.']", "directory"),
     "pipe": (2, "[image]\nrequirements = ['pipe']", "is a pipe"),
     "large-file": (2, "[image]\nlock = 'large'", "larger than"),
-    "included-url": (2, "[image]\nrequirements = ['url.txt']", "not in the project"),
-    "included-above": (2, "[image]\nrequirements = ['above.txt']", "leads outside"),
-    "many-includes": (2, "[image]\nrequirements = ['i/0']", "more than 32 files"),
     "duplicate-key": (2, 'network = []\nnetwork = ["pypi"]', "overwrite"),
     "duplicate-table": (3, "[limits]\n[image]\n[limits]\n", "twice"),
     "byte-order-mark": (1, b"\xef\xbb\xbfnetwork = []", "byte order mark"),
@@ -138,11 +135,6 @@ def test_file_that_asks_for_what_no_project_may_have_is_refused_with_the_line(
     os.mkfifo(project.source / "pipe")
     with project.file("large").open("wb") as large:
         large.truncate(9 * 1_048_576)
-    project.file("url.txt", "click\n-r https://evil.test/more.txt\n")
-    project.file("above.txt", "--requirement=../../more.txt\n")
-    if attempt == "many-includes":
-        for n in range(40):
-            project.file(f"i/{n}", f"-r {n + 1}\n")
     project.write(text)
     problem = project.problem()
     assert f"{PROJECT_FILE}, line {line}: " in problem
@@ -178,9 +170,7 @@ CONFIRMED = (
 @pytest.fixture
 def confirmed(project: ProjectRig) -> ProjectRig:
     """A project whose user has confirmed its file."""
-    project.file("r.txt", "-r more/b.txt\nclick\n")
-    project.file("more/b.txt", "-c ../c.txt\n")
-    project.file("c.txt", "click<9\n")
+    project.file("r.txt", "click\n")
     project.file("Containerfile", "FROM scratch\n")
     project.write(CONFIRMED)
     assert project.confirm().settings.set_up == ("make",)
@@ -194,23 +184,13 @@ def is_granted(project: ProjectRig) -> bool:
     return not loaded.denied
 
 
-def test_comments_of_requirements_include_nothing_and_hide_nothing(project: ProjectRig) -> None:
-    project.file("a.txt", "pip-compile==1  # via -r /home/someone/a.in\n    # via -r b.in\n")
-    project.file("b.txt", "# a comment \\\n-r c.txt\nclick\\\n# -r d.txt\n")
-    project.file("c.txt", "click")
-    project.write("[image]\nrequirements = ['a.txt', 'b.txt']")
-    file = project.load().file
-    assert file is not None
-    assert [each.path for each in file.files[1:]] == ["a.txt", "b.txt", "c.txt"]
-
-
 def test_confirmation_holds_while_nothing_changes(confirmed: ProjectRig) -> None:
     assert is_granted(confirmed)
     assert is_granted(confirmed)
     assert "set-up" in confirmed.load().summary()
 
 
-@pytest.mark.parametrize("path", [PROJECT_FILE, "r.txt", "more/b.txt", "c.txt", "Containerfile"])
+@pytest.mark.parametrize("path", [PROJECT_FILE, "r.txt", "Containerfile"])
 def test_change_of_a_confirmed_file_or_one_that_it_names_asks_again(
     confirmed: ProjectRig, path: str
 ) -> None:
@@ -275,8 +255,8 @@ def test_content_of_named_files_is_what_was_hashed(confirmed: ProjectRig) -> Non
     confirmed.file("r.txt", "evil\n")
     assert loaded.file is not None
     contents = {each.path: each.content for each in loaded.file.files}
-    assert contents["r.txt"] == b"-r more/b.txt\nclick\n"
-    assert set(contents) == {PROJECT_FILE, "r.txt", "more/b.txt", "c.txt", "Containerfile"}
+    assert contents["r.txt"] == b"click\n"
+    assert set(contents) == {PROJECT_FILE, "r.txt", "Containerfile"}
 
 
 @pytest.mark.parametrize(
@@ -379,22 +359,17 @@ def test_project_may_show_less_of_its_history_and_more_only_after_it_was_confirm
 
 @pytest.mark.behaviour(142)
 @pytest.mark.parametrize(
-    ("keys", "files", "changed"),
+    ("keys", "changed"),
     [
-        ("requirements = ['r.txt']", {"r.txt": "# a\u2028-r more.txt\n"}, "more.txt"),
-        ("requirements = ['r.lock']", {"r.lock": "-r more.txt\n"}, "more.txt"),
-        ("requirements = ['r.txt']", {"r.txt": "-e .[test]\n"}, "pyproject.toml"),
-        ("requirements = ['r.txt']", {"r.txt": "-e .[test]\n"}, "PKG-INFO"),
-        ("requirements = ['pyproject.toml']", {"pyproject.toml": ""}, "PKG-INFO"),
-        ("lock = 'web/package-lock.json'", {"web/package-lock.json": "{}"}, "web/package.json"),
-        ("set-up = ['make']", {}, "pyproject.toml"),
+        ("requirements = ['r.txt']", "r.txt"),
+        ("lock = 'web/package-lock.json'", "web/package-lock.json"),
+        ("containerfile = 'Containerfile'", "Containerfile"),
     ],
 )
-def test_confirmation_covers_every_file_that_a_build_reads(
-    project: ProjectRig, keys: str, files: dict[str, str], changed: str
+def test_confirmation_covers_every_file_that_the_settings_name(
+    project: ProjectRig, keys: str, changed: str
 ) -> None:
-    for path, text in {**files, changed: "one\n"}.items():
-        project.file(path, text.encode())
+    project.file(changed, b"one\n")
     project.write(f"[image]\n{keys}\n")
     loaded = project.confirm()
     assert not loaded.denied

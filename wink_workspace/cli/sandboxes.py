@@ -441,14 +441,15 @@ class BuildOptions:
         typer.Option(help="A requirements.txt or pyproject.toml of the project; repeat for more."),
     ] = None
     lock: Annotated[
-        str | None, typer.Option(help="A uv.lock, package-lock.json or requirements.txt.")
+        str | None,
+        typer.Option(help="A uv.lock, requirements.txt, or lock file of npm, pnpm or Yarn."),
     ] = None
     containerfile: Annotated[
         str | None, typer.Option(help="A Containerfile of the project, as its base.")
     ] = None
     set_up: Annotated[
         list[str] | None,
-        typer.Option(help="A shell command that runs last, without network; repeat for more."),
+        typer.Option(help="A shell command that runs last; repeat for more."),
     ] = None
     agent: Annotated[
         list[str] | None,
@@ -477,8 +478,10 @@ class BuildOptions:
     @property
     def recipe(self) -> ImageRecipe:
         """The recipe of the project's image."""
+        from wink_workspace.sandbox.image_recipe import NODE_LOCKS
+
         names = (name for given in self.packages or [] for name in given.split(","))
-        is_node = self.lock is not None and Path(self.lock).name == "package-lock.json"
+        is_node = self.lock is not None and Path(self.lock).name in NODE_LOCKS
         return ImageRecipe(
             base=self.base or ("node" if is_node else "python"),
             packages=tuple(name.strip() for name in names if name.strip()),
@@ -494,7 +497,7 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
     """Build the images of sandboxes, or one with the dependencies of a project.
 
     An image that matches its recipe is not built again, nor a step of a project's image whose
-    inputs are unchanged. Downloads run no code of the project; its set-up has no network.
+    inputs are unchanged. All steps run in sandboxes that can only read package registries.
     """
     images = default_images(context)
     if options.names and (options.has_recipe or options.agent or options.source is not None):

@@ -382,14 +382,15 @@ class Settings:
         "image.requirements",
         _PATHS,
         Trust.CONFIRM,
-        "Files with Python requirements, and those that they include with `-r` or `-c`.",
+        "Files with Python requirements.",
         is_file=True,
     )
     lock: str | None = _key(
         "image.lock",
         _PATH,
         Trust.CONFIRM,
-        "A lock file: requirements with hashes, `uv.lock` or `package-lock.json`.",
+        "A lock file: requirements with hashes, `uv.lock`, `package-lock.json`, `pnpm-lock.yaml`"
+        " or `yarn.lock`.",
         is_file=True,
     )
     containerfile: str | None = _key(
@@ -406,8 +407,7 @@ class Settings:
         "image.agents",
         _AGENTS,
         Trust.CONFIRM,
-        "Agent programs for `run --agent`, which npm of your machine downloads: `claude-code`,"
-        " `codex`, `opencode`.",
+        "Agent programs for `run --agent`, from npm: `claude-code`, `codex`, `opencode`.",
     )
     network: tuple[str, ...] | None = _key(
         "network",

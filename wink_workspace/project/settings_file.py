@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final, cast
 
 from wink_workspace.errors import (
@@ -43,8 +43,6 @@ _MOST_FILE_BYTES: Final = 8 * 1_048_576
 _MOST_PROBLEMS: Final = 20
 _MOST_NAME_CHARS: Final = 60
 _MOST_CHARS: Final = 400
-_BUILD_FILE: Final = "pyproject.toml"
-_NODE_LOCK: Final = "package-lock.json"
 _HINT: Final = "Correct the file; docs/configuration.md describes every key."
 
 
@@ -241,18 +239,11 @@ def _nearest(path: KeyPath) -> str:
 
 
 def _named_files(tree: DiskTree, toml: TomlFile, asked: Settings) -> Iterator[NamedFile]:
-    """The files that the settings name, and all others that a build reads because of these."""
+    """The files that the settings name, each once."""
     seen: set[str] = set()
     for name, key in KEYS.items():
-        value = getattr(asked, name)
-        if not value or not (key.is_file or name == "set_up"):
-            continue
-        # A set-up command may build the project, so what its build requires is fetched.
-        optional = {_BUILD_FILE} if name == "set_up" else set[str]()
-        wanted = [] if name == "set_up" else [value] if isinstance(value, str) else list(value)
-        while wanted or optional:
-            is_wanted = bool(wanted)
-            path = wanted.pop(0) if is_wanted else optional.pop()
+        value = getattr(asked, name) if key.is_file else None
+        for path in [value] if isinstance(value, str) else value or ():
             if path in seen:
                 continue
             try:
@@ -260,15 +251,8 @@ def _named_files(tree: DiskTree, toml: TomlFile, asked: Settings) -> Iterator[Na
                 seen.add(path)
                 if len(seen) > _MOST_FILES:
                     raise UsageError(f"more than {_MOST_FILES} files are named")
-                included, also_read = _read_with(name, file)
-            except FileMissingError as error:
-                if not is_wanted:
-                    continue
-                raise _unusable(toml, key, error) from error
             except WinkError as error:
                 raise _unusable(toml, key, error) from error
-            wanted += included
-            optional.update(also_read)
             yield file
 
 
@@ -277,21 +261,6 @@ def _unusable(toml: TomlFile, key: Key, error: WinkError) -> UsageError:
         f"{toml.place(key.path)}: {key_text(key.path)}: {error.message}",
         hint="Name regular files of the project; links are not followed.",
     )
-
-
-def _read_with(name: str, file: NamedFile) -> tuple[Iterable[str], Iterable[str]]:
-    """What a build reads because of a file of the setting *name*: files it includes, and others.
-
-    The others are read only if the project has them.
-    """
-    from wink_workspace.sandbox.podman.requirements import files_read_with
-
-    if name == "containerfile":
-        return (), ()
-    path = PurePosixPath(file.path)
-    if name == "lock" and path.name == _NODE_LOCK:
-        return (), (str(path.parent / "package.json"),)
-    return files_read_with(file.path, file.content)
 
 
 def _read(tree: DiskTree, path: str, most_bytes: int) -> bytes:

@@ -1,9 +1,8 @@
 """What a project adds to an image: a description, without any engine.
 
-A recipe comes from a project's file or from options of the command line. It describes steps of two
-kinds. *Fetch* steps download what ``packages``, ``requirements`` and ``lock`` name, and run no code
-of the project. *Run* steps, among them ``set_up`` and the instructions of ``containerfile``, run
-code of the project, isolated and without network.
+A recipe comes from a project's file or from options of the command line. Its steps run isolated,
+with package registries that they can only read; the instructions of ``containerfile`` have no
+network.
 """
 
 from __future__ import annotations
@@ -18,10 +17,13 @@ from typing import Final, Self
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["AGENT_NAMES", "ImageRecipe"]
+__all__ = ["AGENT_NAMES", "NODE_LOCKS", "ImageRecipe"]
 
 AGENT_NAMES: Final = ("claude-code", "codex", "opencode")
 """The agent programs that an image can have."""
+
+NODE_LOCKS: Final = ("package-lock.json", "pnpm-lock.yaml", "yarn.lock")
+"""The names of lock files of Node."""
 
 _PACKAGE: Final = re.compile(
     r"[a-z0-9][a-z0-9+.-]*[a-z0-9+](=[A-Za-z0-9.+~:-]+)?"
@@ -39,10 +41,10 @@ class ImageRecipe:
             an image in the engine's store. It is not used if there is a ``containerfile``.
         packages: Debian packages, each with an optional ``=version``.
         requirements: Files with Python requirements; paths in the source.
-        lock: A lock file with exact versions: ``requirements.txt`` with hashes, ``uv.lock`` or
-            ``package-lock.json``; a path in the source.
+        lock: A lock file with exact versions: ``requirements.txt`` with hashes, ``uv.lock``, or one
+            of ``NODE_LOCKS``; a path in the source.
         containerfile: A Containerfile whose image is the base; a path in the source.
-        set_up: Shell commands that run last, in a copy of the source, without network.
+        set_up: Shell commands that run last, in a copy of the source.
         agents: Agent programs of npm, of ``AGENT_NAMES``.
 
     Raises:

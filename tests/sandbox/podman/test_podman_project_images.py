@@ -1,26 +1,26 @@
-"""Images of projects: what set-up can reach, what commands find, and what is built again.
+"""Images of projects: what steps can reach, what commands find, and what is built again.
 
-The packages of the project are a directory on this machine, so that no index is asked.
+The packages come from a server on loopback.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import zipfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from package_server import PackageServer, package_server
 from podman_machine import sandbox_place
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, project_images
 from wink_workspace.sandbox.podman.build_source import copy_source, source_digest
 from wink_workspace.sandbox.podman.image_names import LAYER, newest_image, project_name
 from wink_workspace.sandbox.podman.images import ImageStore
@@ -29,7 +29,7 @@ from wink_workspace.sandbox.podman.project_images import ProjectImages, check_co
 pytestmark = pytest.mark.xdist_group("podman-projects")
 
 ATTEMPTS = """\
-import json, os, pathlib, socket
+import json, os, pathlib, socket, urllib.request
 
 def connect(family, address):
     with socket.socket(family) as client:
@@ -43,8 +43,9 @@ attempts = {
     "connect to the host": lambda: connect(socket.AF_INET, ("127.0.0.1", 631)),
     "find a route": lambda: pathlib.Path("/proc/net/route").read_text().splitlines()[1],
     "resolve a name": lambda: socket.getaddrinfo("package.invalid", 443),
-    "change a download": lambda: write("/fetched/python/requirements.txt"),
-    "add a download": lambda: write("/fetched/python/x.whl"),
+    "ask another host": lambda: urllib.request.urlopen("http://package.invalid/"),
+    "send to a registry": lambda: urllib.request.urlopen(os.environ["PIP_INDEX_URL"], b"x"),
+    "find another project": lambda: os.listdir("/fetched"),
     "change a program": lambda: write("/usr/bin/env"),
     "add a program": lambda: write("/usr/local/bin/python3"),
     "become root": lambda: os.setuid(0),
@@ -77,33 +78,33 @@ SET_UP = ("/usr/bin/python3 attempts.py", "echo second >/opt/project/second")
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the wheel of one package."""
-    folder = tmp_path_factory.mktemp("packages")
-    name = "wink_tests_dependency"
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", "answer = 42\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-    return folder
+def packages() -> Generator[PackageServer]:
+    """A server with one package as a wheel, and one as a source distribution."""
+    with package_server() as server:
+        server.add_python("wink-tests-dependency", {"wink_tests_dependency.py": "answer = 42\n"})
+        server.add_python("wink-tests-built", {"setup.py": SETUP_PY, "n.txt": "43"}, sdist=True)
+        yield server
+
+
+SETUP_PY = """\
+from setuptools import setup
+open("wink_tests_built.py", "w").write("answer = " + open("n.txt").read())
+setup(name="wink-tests-built", version="1.0", py_modules=["wink_tests_built"])
+"""
 
 
 @pytest.fixture(scope="module")
-def machine(environment: Environment, packages: Path) -> Environment:
-    """The environment of a pip that knows only that directory."""
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "PIP_CONFIG_FILE": "/dev/null"}
-    return replace(environment, variables={**environment.variables, **offline})
+def machine(environment: Environment, packages: PackageServer) -> Environment:
+    """The environment of clients that know only that server."""
+    return replace(environment, variables={**environment.variables, **packages.variables})
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     files = {
-        "requirements.txt": "wink-tests-dependency==1.0\n",
+        "requirements.txt": "-r requirements/base.txt\nwink-tests-dependency==1.0\n",
+        "requirements/base.txt": "wink-tests-built\n",
         "attempts.py": ATTEMPTS,
         "test_it.py": "from wink_tests_dependency import answer\ndef test_it(): assert answer == 42\n",
         ".env": "SECRET=1\n",
@@ -165,30 +166,34 @@ def steps_of(
     """The image, and everything that its build ran or fetched."""
     lines: list[str] = []
     image = images.build(recipe, source, progress=lines.append)
-    return image, [line for line in lines if line.startswith(("step:", "fetching", "STEP 1"))]
+    return image, [line for line in lines if line.startswith(("step:", "STEP 1"))]
 
 
 # What a step can reach
 
 
-def test_set_up_has_no_network_no_privilege_no_secret_and_cannot_change_downloads(
+@pytest.mark.behaviour(107)
+def test_set_up_has_registries_to_read_no_other_network_no_privilege_and_no_secret(
     sandbox: PodmanSandbox,
 ) -> None:
     done = json.loads(output(sandbox, "cat /opt/project/attempts.json"))
-    assert len(done) == 13
+    assert len(done) == 14
     assert "DONE" not in done.values(), done
 
 
+@pytest.mark.behaviour(106)
 def test_commands_find_the_requirements_and_what_set_up_made(sandbox: PodmanSandbox) -> None:
     files = sandbox._context.files
     (files / "test_it.py").write_text(
-        "def test_it():\n    import wink_tests_dependency as d\n    assert d.answer == 42\n"
+        "def test_it():\n    import wink_tests_dependency as d, wink_tests_built as b\n"
+        "    assert (d.answer, b.answer) == (42, 43)\n"
     )
     assert "1 passed" in output(sandbox, "pytest -q -p no:cacheprovider")
     assert output(sandbox, "cat /opt/project/second; echo $VIRTUAL_ENV") == "second\n/opt/project\n"
     assert output(sandbox, "ls") == "test_it.py\n"
 
 
+@pytest.mark.behaviour(107)
 def test_commands_cannot_change_the_image_and_set_up_cannot_replace_the_runner(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -264,21 +269,15 @@ def test_a_failed_step_reports_its_output_and_leaves_nothing(
 
 
 @pytest.mark.behaviour(145)
-@pytest.mark.parametrize("garbage", [b"", b"{", b"\xff", b'{"python": "3; x"}'])
-def test_a_cache_with_garbage_and_remains_of_a_killed_build_gives_the_same_image(
-    images: ProjectImages, built: SandboxImage, source: Path, garbage: bytes
+def test_remains_of_a_killed_build_are_removed_and_give_the_same_image(
+    images: ProjectImages, built: SandboxImage, source: Path
 ) -> None:
-    facts = list((images.store.cache / "facts").iterdir())
-    assert facts
-    for file in facts:
-        file.write_bytes(garbage)
     left = [images.store.cache / "unfinished-x", images.store.cache / "fetched/unfinished-y"]
     for folder in left:
         (folder / "below").mkdir(parents=True)
         (folder / "below").chmod(0)
     assert steps_of(images, RECIPE, source) == (built, [])
     assert not any(folder.exists() for folder in left)
-    assert all(file.read_bytes() != garbage for file in facts)
 
 
 @pytest.mark.behaviour(144)
@@ -289,12 +288,26 @@ def test_a_link_in_the_place_of_a_package_file_shows_no_file_of_the_host(
     folder.mkdir()
     secret = tmp_path / "credentials.json"
     secret.write_text('{"token": "hidden"}')
-    (folder / "package.json").symlink_to(secret)
-    (folder / "package-lock.json").write_text('{"packages": {}}')
-    recipe = ImageRecipe(base=built.reference, lock="package-lock.json")
-    with pytest.raises(UsageError, match=r"package\.json cannot be read") as caught:
+    (folder / "package-lock.json").symlink_to(secret)
+    recipe = ImageRecipe(lock="package-lock.json")
+    with pytest.raises(UsageError, match=r"package-lock\.json cannot be read") as caught:
         images.build(recipe, folder)
     assert "hidden" not in str(caught.value)
+    (folder / "requirements.txt").write_text("-r dev-requirements.txt")
+    (folder / "dev-requirements.txt").symlink_to(secret)
+    recipe = ImageRecipe(requirements=("requirements.txt",))
+    with pytest.raises(SandboxUnavailableError, match="No such file") as caught:
+        images.build(recipe, folder)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.behaviour(142)
+def test_a_build_refuses_files_that_are_not_what_was_confirmed(
+    images: ProjectImages, source: Path
+) -> None:
+    for confirmed in ({}, {"requirements.txt": "0" * 64}):
+        with pytest.raises(UsageError, match=r"requirements\.txt is not what was confirmed"):
+            images.build(RECIPE, source, confirmed=confirmed)
 
 
 @pytest.mark.behaviour(145)
@@ -329,7 +342,7 @@ def test_a_containerfile_is_refused_if_root_would_run_it(
     if os.geteuid():
         pytest.skip("this is about root")
     with pytest.raises(SandboxUnavailableError, match="not built by root"):
-        images.build(ImageRecipe(containerfile="Containerfile"), source)
+        images.build(ImageRecipe(containerfile="test_it.py"), source)
 
 
 @pytest.mark.parametrize(
@@ -375,39 +388,98 @@ def test_an_ordinary_containerfile_is_accepted() -> None:
     assert check_containerfile(text, "Containerfile") is None
 
 
+# Node packages
+
+
+def write_lock(folder: Path, packages: Mapping[str, object]) -> None:
+    """A package.json and a package-lock.json with these entries."""
+    top = {"name": "p", "version": "1.0.0", "dependencies": dict.fromkeys(packages, "1.0.0")}
+    (folder / "package.json").write_text(json.dumps(top))
+    entries = {"": top, **{f"node_modules/{name}": each for name, each in packages.items()}}
+    lock = {**top, "lockfileVersion": 3, "requires": True, "packages": entries}
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+
+
+@pytest.mark.behaviour(106)
+def test_scripts_of_node_packages_run_in_the_step(
+    images: ProjectImages, built: SandboxImage, packages: PackageServer, tmp_path: Path
+) -> None:
+    entry = packages.add_node(
+        "wink-tests-node",
+        {"index.js": "module.exports = require('./made.js')\n"},
+        scripts={"install": "echo 'module.exports = 42' >made.js"},
+    )
+    source, place = tmp_path / "source", tmp_path / "place"
+    source.mkdir()
+    place.mkdir()
+    write_lock(source, {"wink-tests-node": entry})
+    image = images.build(ImageRecipe(base="node", lock="package-lock.json"), source)
+    config = PodmanConfig(image=image.reference)
+    with closing(PodmanSandbox(sandbox_place(place), config=config)) as sandbox:
+        assert output(sandbox, "node -p 'require(\"wink-tests-node\")'") == "42\n"
+
+
+@pytest.mark.behaviour(106)
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_a_lock_with_a_repository_starts_no_program_of_this_machine(
+    images: ProjectImages, built: SandboxImage, tmp_path: Path, is_bundled: bool
+) -> None:
+    """Npm clones it with git, and runs what the repository's own settings name."""
+    source, programs = tmp_path / "source", tmp_path / "programs"
+    source.mkdir()
+    programs.mkdir()
+    entry = {
+        "version": "1.0.0",
+        "resolved": f"git+file://{tmp_path}/repository#{'0' * 40}",
+        "inBundle": is_bundled,
+    }
+    write_lock(source, {"evil": entry})
+    for name in ("npm", "git", "node", "pip", "pip3"):
+        (programs / name).write_text(f"#!/bin/sh\necho $0 >>{tmp_path}/started\n")
+        (programs / name).chmod(0o755)
+    variables = images.environment.variables
+    watched = replace(
+        images.environment, variables={**variables, "PATH": f"{programs}:{variables['PATH']}"}
+    )
+    again = ProjectImages(watched, ImageStore(watched, cache=images.store.cache))
+    with pytest.raises(SandboxUnavailableError, match="install the Node packages"):
+        again.build(ImageRecipe(base="node", lock="package-lock.json"), source)
+    assert not (tmp_path / "started").exists()
+
+
 # Agent programs
 
-NPM = """\
-#!/bin/sh
-mkdir -p node_modules/@anthropic-ai/claude-code-linux-x64 node_modules/@openai/codex-linux-x64
-cd node_modules/@anthropic-ai/claude-code-linux-x64
-printf '#!/bin/sh\\necho "an agent, $1"\\n' >claude
-chmod 755 claude
-mkdir -p ../../@openai/codex-linux-x64/vendor/x/bin
-cp claude ../../@openai/codex-linux-x64/vendor/x/bin/codex
-"""
+AGENT = '#!/bin/sh\necho "an agent, $1"\n'
+AGENTS = {
+    "claude-code": ("@anthropic-ai/claude-code-linux-x64", "claude"),
+    "codex": ("@openai/codex-linux-x64", "vendor/x/bin/codex"),
+}
 
 
 @pytest.mark.behaviour(208)
 def test_an_image_has_the_agent_programs_of_its_recipe_and_serves_recipes_with_fewer(
-    images: ProjectImages, built: SandboxImage, tmp_path: Path
+    images: ProjectImages,
+    built: SandboxImage,
+    packages: PackageServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source, other, place = (tmp_path / name for name in ("source", "other", "place"))
     for folder in (source, other, place):
         folder.mkdir()
-    (tmp_path / "npm").write_text(NPM)
-    (tmp_path / "npm").chmod(0o755)
-    variables = images.environment.variables
-    with_npm = replace(
-        images.environment, variables={**variables, "PATH": f"{tmp_path}:{variables['PATH']}"}
-    )
-    agents = ProjectImages(with_npm, ImageStore(with_npm, cache=images.store.cache))
+    for agent, (name, program) in AGENTS.items():
+        lock = packages.add_node(name, {program: AGENT})
+        (tmp_path / "agents" / agent).mkdir(parents=True)
+        write_lock(tmp_path / "agents" / agent, {name: lock})
+    monkeypatch.setattr(project_images, "recipe_folder", tmp_path.joinpath)
+    agents = images
     plain = ImageRecipe(set_up=("mkdir -p /opt/project/bin; cp /bin/false /opt/project/bin/codex",))
     both = plain.with_agents(("codex", "claude-code"))
 
     image, steps = steps_of(agents, both, source)
 
-    assert steps[:2] == ["fetching claude-code", "fetching codex"]
+    fetched = [step for step in steps if "fetch the agent" in step]
+    assert [each.rpartition(" ")[2] for each in fetched] == ["claude-code", "codex"]
     assert set(image.agents) == {"claude-code", "codex"}
     assert built.agents == ()
     for recipe in (both, plain, *(plain.with_agents((each,)) for each in image.agents)):
@@ -443,7 +515,7 @@ def test_the_copy_of_a_source_has_no_secrets_history_or_caches(
     copied = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
     assert copied == {
         *(".env.example", "attempts.py", "certs", "certs/server.pem", "link"),
-        *("requirements.txt", "test_it.py"),
+        *("requirements", "requirements/base.txt", "requirements.txt", "test_it.py"),
     }
     assert (tmp_path / "copy/link").is_symlink()
 

@@ -1,49 +1,39 @@
-"""Run steps: commands of a project that fill ``/opt/project``, isolated as commands of a sandbox.
+"""Build steps: what fetches, builds and installs the dependencies of a project.
 
-Rule 1: a step has what a command of a sandbox has: no network, no privilege, a read-only system. It
-differs in one way: it can also write ``/opt/project``, which is a directory of the cache.
-Rule 2: the isolation of a container of the image is probed before the first step.
-Rule 3: a step sees a copy of the source, which is deleted, and downloads that it cannot change.
+Rule 1: a step has what a command of a sandbox has: no privilege, no file of the host, a read-only
+system. It differs in two ways: it can also write ``/opt/project``, which is a directory of the
+cache, and it reaches the package registries through the read-only proxy, and nothing else.
+Rule 2: the isolation of its container is probed before it.
+Rule 3: a step sees a copy of the source, which is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation
+from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox.protocol import StreamName
+from wink_workspace.sandbox.network import REGISTRIES, NetworkLimits, NetworkRequest, NetworkRules
+from wink_workspace.sandbox.protocol import ExecRequest, StreamName
+from wink_workspace.wording import counted, sized
 
-from .commands import DirectCommands, probe_run
-from .config import PodmanConfig, ReadOnlyMount
-from .containers import (
-    WORKSPACE_PATH,
-    Container,
-    Host,
-    LiveContainer,
-    container_spec,
-    new_name,
-)
-from .direct import CommandStreams, DirectRunner
+from .config import PodmanConfig
+from .containers import PROJECT_PATH, Host
 from .disk_watch import DiskWatch, Usage
-from .image_settings import VARIABLES, ImageSettings
+from .image_settings import ImageSettings
 from .programs import Progress
-from .proof import prove, refuse_holes
-from .service import PodmanService
+from .runner_container import NoPythonError, RunnerContainer, link_of
+from .service import shared_service
 from .stream import Limits
 
-__all__ = ["FETCHED_PATH", "PROJECT_PATH", "BuildStep", "StepRunner"]
-
-FETCHED_PATH: Final = "/fetched"
-"""The path of downloads in a step's container."""
-
-PROJECT_PATH: Final = "/opt/project"
-"""The path of what steps keep, in their containers and in the image of the project."""
+__all__ = ["BuildStep", "StepRunner", "first_line"]
 
 _GIB: Final = 1_073_741_824
+_LONGEST_S: Final = 1_800.0
 _LIMITS: Final = PodmanConfig(
     cpus=16.0,
     memory_bytes=4 * _GIB,
@@ -51,12 +41,31 @@ _LIMITS: Final = PodmanConfig(
     file_bytes=8 * _GIB,
     tmp_bytes=_GIB,
     workspace_bytes=16 * _GIB,
+    longest_timeout_s=_LONGEST_S,
+    network=NetworkRules(
+        allowed=REGISTRIES,
+        limits=NetworkLimits(
+            connections=64, requests=65_536, received_bytes=16 * _GIB, longest_s=_LONGEST_S
+        ),
+    ),
 )
-_LONGEST_S: Final = 1_800.0
 _LAST_LINES: Final = 30
-_IN_SOURCE: Final = 'cd "$0" && exec /bin/sh -ec "$1"'
-"""Not the container's directory: that must be its root, which is replaced before the start."""
-_MOST_OUTPUT_BYTES: Final = 16 * 1_048_576
+_MOST_SHOWN: Final = 10
+_SCRATCH: Final = f"{PROJECT_PATH}/.scratch"
+_IN_SCRATCH: Final = """\
+mkdir -p "$TMPDIR"
+/bin/sh -ec "$0"
+code=$?
+chmod -R u+w "$TMPDIR"
+rm -rf "$TMPDIR"
+exit $code"""
+"""Downloads and builds need more room than ``/tmp`` has, which is memory."""
+_VARIABLES: Final = {
+    **dict.fromkeys(("HOME", "TMPDIR"), _SCRATCH),
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PREFIX": PROJECT_PATH,
+}
 _MOST_LINE_BYTES: Final = 4_096
 
 
@@ -69,149 +78,97 @@ class BuildStep:
         command: One or more lines of shell; the first that fails ends it.
         source: A copy of the source, owned by the sandbox's user; an empty directory for none.
         project: The directory that is ``/opt/project``, owned likewise.
-        fetched: Directories of downloads, by their names below ``/fetched``.
-        variables: The variables of the command, in addition to those of the image.
+        record: The file that gets the requests of the step, one JSON object in each line.
     """
 
     image: str
     command: str
     source: Path
     project: Path
-    fetched: Mapping[str, Path]
-    variables: Mapping[str, str]
+    record: Path
+
+
+def first_line(command: str) -> str:
+    """The first line of a command, as the name of its step."""
+    return command.strip().splitlines()[0].lstrip("# ")[:200]
 
 
 class StepRunner:
     """Runs steps in containers.
 
     Args:
-        service: The engine.
+        environment: The variables of the engine, and of the clients whose registries are used.
         progress: Is called with each line of output.
     """
 
-    def __init__(self, service: PodmanService, progress: Progress) -> None:
-        self._service = service
+    def __init__(self, environment: Environment, progress: Progress) -> None:
+        self._environment = environment
+        self._service = shared_service(environment)
         self._progress = progress
-        self._host = Host.of(service)
-
-    def probe(self, image: str, folder: Path) -> None:
-        """Probe the isolation of a container of *image*; *folder* is an empty directory.
-
-        Raises:
-            IsolationError: If a probe succeeded.
-        """
-        config = replace(_LIMITS, image=image)
-        shown: list[str | None] = []
-
-        def on_container(container: LiveContainer | None) -> None:
-            if container is not None:
-                shown[:] = [container.shown]
-
-        runner = self._runner(config, folder, on_container)
-        run = probe_run(DirectCommands(runner), Cancellation(), in_shell=True)
-        refuse_holes(prove(run, config, self._host, in_shell=True, shown=shown.pop))
-
-    def output(self, image: str, command: str, folder: Path) -> str:
-        """What a shell command prints in a container of *image*; *folder* is an empty directory.
-
-        Raises:
-            SandboxUnavailableError: If it fails.
-        """
-        config = replace(_LIMITS, image=image)
-        printed: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-
-        def sink(stream: StreamName, data: bytes) -> None:
-            if len(printed[stream]) < _MOST_OUTPUT_BYTES:
-                printed[stream].extend(data)
-
-        ending = self._runner(config, folder).run(
-            ("/bin/sh", "-c", command),
-            cwd="/",
-            env=VARIABLES,
-            stdin=b"",
-            merge_stderr=False,
-            limits=Limits(config.timeout_s),
-            sink=sink,
-        )
-        if ending.exit_code:
-            errors = printed["stderr"].decode("utf-8", "replace").strip()
-            raise SandboxUnavailableError(
-                f"{image} does not have what this needs: {command.split()[0]} failed {errors}",
-                hint="Use the base python, build or node.",
-            )
-        return printed["stdout"].decode("utf-8", "replace")
+        self._host = Host.of(self._service)
 
     def run(self, step: BuildStep) -> None:
         """Run a step.
 
         Raises:
+            IsolationError: If a probe of the isolation succeeded.
             SandboxUnavailableError: If the command fails, or exceeds a limit; the message ends
                 with its last output.
         """
-        config = replace(_LIMITS, image=step.image, mounts=_mounts(step.fetched))
-        spec = container_spec(
-            config,
-            host=self._host,
-            name=new_name(),
-            workspace=step.source,
-            command=("/bin/sh", "-c", _IN_SOURCE, WORKSPACE_PATH, step.command),
-            user=f"{config.user_id}:{config.user_id}",
-            env=ImageSettings.of(self._service, step.image).variables(step.variables),
-        )
-        spec["remove"] = False
-        spec["mounts"].append(
-            {
-                "type": "bind",
-                "source": str(step.project),
-                "destination": PROJECT_PATH,
-                "options": ["rw", "nosuid", "nodev", "bind", "private"],
-            }
-        )
-        output = _Lines(self._progress)
-        container = Container(self._service, spec, timeout_s=config.start_timeout_s)
+        config = replace(_LIMITS, image=step.image)
+        never = Cancellation()
         try:
-            with container.attach() as connection:
-                pid = container.start().pid
-                most = Usage(config.workspace_bytes, config.workspace_entries)
-                watches = [
-                    DiskWatch(path, most=most, first_pid=lambda: pid)
-                    for path in (step.source, step.project)
-                ]
-                limits = Limits(
-                    _LONGEST_S, lambda: next(filter(None, (each() for each in watches)), None)
-                )
-                killed = CommandStreams(connection, b"", output, SYSTEM_CLOCK).run(limits)
-            output.end()
-            if killed is not None:
-                why = killed.stopped or f"it took longer than {_LONGEST_S:.0f} seconds"
-                raise _failed(step, why, output.last)
-            code = container.exit_code()
-            if code:
-                raise _failed(step, f"exit code {code}", output.last)
+            container = RunnerContainer(
+                self._service,
+                config,
+                self._host,
+                workspace=step.source,
+                project=step.project,
+                clock=SYSTEM_CLOCK,
+                cancellation=never,
+                network=link_of(config, self._environment),
+            )
+        except NoPythonError as error:
+            raise SandboxUnavailableError(
+                f"the image {step.image} has no Python, so no step can be run in it",
+                hint="Use a base that has Python 3.8 or newer, such as python, build or node.",
+            ) from error
+        output = _Lines(self._progress)
+        most = Usage(config.workspace_bytes, config.workspace_entries)
+        pid = container.live.pid
+        watches = [
+            DiskWatch(path, most=most, first_pid=lambda: pid)
+            for path in (step.source, step.project)
+        ]
+        limits = Limits(_LONGEST_S, lambda: next(filter(None, (each() for each in watches)), None))
+        try:
+            container.probe_workspace(never, attached=False)
+            ending = container.run(
+                ExecRequest(argv=("/bin/sh", "-c", _IN_SCRATCH, step.command)),
+                ImageSettings.of(self._service, step.image).variables(_VARIABLES),
+                limits,
+                output,
+            )
         finally:
             container.end()
+        output.end()
+        self._note_network(step.record, ending.network)
+        if ending.timed_out:
+            raise _failed(step, f"it took longer than {_LONGEST_S:.0f} seconds", output.last)
+        if ending.exit_code != 0:
+            why = ending.stopped or f"exit code {ending.exit_code}"
+            raise _failed(step, why, output.last)
 
-    def _runner(
-        self,
-        config: PodmanConfig,
-        folder: Path,
-        on_container: Callable[[LiveContainer | None], None] = lambda _: None,
-    ) -> DirectRunner:
-        return DirectRunner(
-            self._service,
-            config,
-            self._host,
-            folder,
-            on_container,
-            SYSTEM_CLOCK,
-            with_init=False,
-        )
-
-
-def _mounts(fetched: Mapping[str, Path]) -> tuple[ReadOnlyMount, ...]:
-    return tuple(
-        ReadOnlyMount(str(path), f"{FETCHED_PATH}/{name}") for name, path in fetched.items()
-    )
+    def _note_network(self, record: Path, requests: tuple[NetworkRequest, ...]) -> None:
+        if not requests:
+            return
+        record.parent.mkdir(exist_ok=True)
+        record.write_text("".join(f"{json.dumps(asdict(each))}\n" for each in requests))
+        n_bytes = sum(each.n_received for each in requests)
+        hosts = ", ".join(sorted({each.host for each in requests if not each.problem})) or "nothing"
+        self._progress(f"network: {counted(len(requests), 'request')}, {sized(n_bytes)} of {hosts}")
+        for each in [each for each in requests if each.problem][:_MOST_SHOWN]:
+            self._progress(f"network: {each.host}{each.path}: {each.problem}")
 
 
 class _Lines:
@@ -246,9 +203,8 @@ class _Lines:
 
 
 def _failed(step: BuildStep, why: str, output: str) -> SandboxUnavailableError:
-    first = step.command.strip().splitlines()[0][:200]
     return SandboxUnavailableError(
-        f"the step {first!r} failed ({why}): {output}",
-        hint="It has no network, and runs as user 1000: what it installs belongs into"
-        " /opt/project. Correct it, and build again.",
+        f"the step {first_line(step.command)!r} failed ({why}): {output}",
+        hint="It reaches package registries only, not repositories or other hosts. It runs as user"
+        " 1000: what it installs belongs into /opt/project. Correct it, and build again.",
     )

@@ -39,6 +39,7 @@ from .system_calls import narrowed
 
 __all__ = [
     "OWNER_LABEL",
+    "PROJECT_PATH",
     "WORKSPACE_LABEL",
     "WORKSPACE_PATH",
     "Container",
@@ -55,6 +56,8 @@ __all__ = [
 OWNER_LABEL: Final = "io.wink-workspace.owner"
 WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
 WORKSPACE_PATH: Final = "/workspace"
+PROJECT_PATH: Final = "/opt/project"
+"""What build steps keep, in their containers and in the image of the project."""
 """The path of the workspace in a container."""
 
 _RUNNER_VARIABLES: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -135,6 +138,7 @@ def container_spec(
     command: Sequence[str],
     user: str = "0:0",
     env: Mapping[str, str] | None = None,
+    project: Path | None = None,
 ) -> dict[str, Any]:
     """The request that creates a container with every isolation layer that the machine supports.
 
@@ -147,6 +151,7 @@ def container_spec(
         command: The first process.
         user: The user of the first process.
         env: All of its environment variables; the image's do not apply.
+        project: The directory that a build step can write, at ``PROJECT_PATH``.
     """
     limits = _process_limits(config, host)
     spec: dict[str, Any] = {
@@ -169,7 +174,7 @@ def container_spec(
         "stop_timeout": 0,
         "log_configuration": {"driver": "none"},
         "image_volume_mode": "ignore",
-        "mounts": _mounts(config, workspace),
+        "mounts": _mounts(config, workspace, project),
         "read_only_filesystem": True,
         "read_write_tmpfs": False,
         "shm_size": config.shm_bytes,
@@ -195,7 +200,9 @@ def container_spec(
     return spec
 
 
-def _mounts(config: PodmanConfig, workspace: Path | None) -> list[dict[str, Any]]:
+def _mounts(
+    config: PodmanConfig, workspace: Path | None, project: Path | None
+) -> list[dict[str, Any]]:
     scratch = ["rw", "nosuid", "nodev", f"size={config.tmp_bytes}", "mode=1777"]
     bound = ["rw", "nosuid", "nodev", "bind", "private"]
     empty = ["ro", "nosuid", "nodev", "noexec", "size=4k", "mode=0555", "notmpcopyup"]
@@ -208,6 +215,15 @@ def _mounts(config: PodmanConfig, workspace: Path | None) -> list[dict[str, Any]
         },
         {"type": "tmpfs", "source": "tmpfs", "destination": "/tmp", "options": scratch},  # noqa: S108 - inside the container
     ]
+    if project is not None:
+        mounts.append(
+            {
+                "type": "bind",
+                "source": str(project),
+                "destination": PROJECT_PATH,
+                "options": bound,
+            }
+        )
     if any(mount.target == HISTORY_PATH for mount in config.mounts):
         mounts.append(
             {

@@ -21,9 +21,8 @@ from typing import Final
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.images import PruneReport, SandboxImage, StoredItem
 
-from .downloads import UNFINISHED
 from .image_names import LAYER, is_second_name, project_name
-from .images import RECIPES, ImageStore, delete_tree, recipe
+from .images import RECIPES, UNFINISHED, ImageStore, delete_tree, recipe
 
 __all__ = ["ImagePruner"]
 
@@ -146,7 +145,7 @@ class ImagePruner:
     def _cached(self) -> Iterator[_Candidate]:
         cache = self._store.cache
         current = {f"{name}-{recipe(name).digest}.tar" for name in RECIPES}
-        for folder in ("fetched", "steps"):
+        for folder in ("fetched", "requests", "steps"):
             for path in sorted((cache / folder).glob("*")):
                 if not path.name.startswith(UNFINISHED):
                     yield _cached(path, f"{folder}/{path.name}")

@@ -12,12 +12,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import struct
 import tarfile
 import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,10 +31,10 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.sandbox.images import SandboxImage
+from wink_workspace.sandbox.ownership import host_owner
 
 from .config import IMAGE_VERSION
-from .debian import BUILD_OPTIONS, STATUS_COMMAND, SUITE, DebianPackages
-from .downloads import UNFINISHED
+from .debian import BUILD_OPTIONS, FETCH_PACKAGES, SUITE, root_filesystem
 from .programs import Programs, Progress
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "RECIPES",
     "RECIPE_LABEL",
     "SOURCE_LABEL",
+    "UNFINISHED",
     "USUAL_RECIPES",
     "ImageStore",
     "Recipe",
@@ -54,6 +56,11 @@ RECIPES: Final = ("python", "minimal", "build", "node")
 
 USUAL_RECIPES: Final = ("python", "minimal")
 """Those that are built unless the caller names others."""
+
+UNFINISHED: Final = "unfinished-"
+"""How the names of incomplete directories and files of the cache begin.
+
+The process with the lock of builds may delete them."""
 
 _PARENTS: Final = {"build": "python", "node": "python"}
 AGENTS_LABEL: Final = "wink-workspace.agents"
@@ -165,11 +172,6 @@ class ImageStore:
         """The directory of root filesystems and downloads; any of them may be deleted."""
         return self._cache or self.programs.environment.cache_dir / "images"
 
-    @property
-    def debian(self) -> DebianPackages:
-        """Debian's packages, with downloads in the cache."""
-        return DebianPackages(self.programs, self.cache / "fetched")
-
     def find(self, reference: str) -> SandboxImage | None:
         """The image of that name, if the store has it.
 
@@ -260,33 +262,103 @@ class ImageStore:
             self.programs.podman("untag", str(base))
 
     def _extend(self, wanted: Recipe, parent: Recipe, *, rebuild: bool, progress: Progress) -> None:
-        """Build on the parent's image; without apt the engine's network is used."""
-        options = ["--pull=never"]
-        if self.debian.can_fetch:
-            added = [each for each in wanted.packages if each not in parent.packages]
-            folder = self.debian.fetch(
-                added, self.dpkg_status(parent.reference), progress, again=rebuild
-            )
-            options += ["--network=none", f"--volume={folder}:/fetched/debian:ro"]
+        """Build on the parent's image, whose own apt downloads the packages that it lacks."""
+        added = [each for each in wanted.packages if each not in parent.packages]
+        folder = self.fetch_debian(added, parent.reference, parent.digest, progress, again=rebuild)
+        options = ["--pull=never", "--network=none", f"--volume={folder}:/fetched/debian:ro"]
         self._run_build(wanted, parent.reference, options, progress)
 
-    def dpkg_status(self, reference: str) -> str:
-        """The file of an image that lists its Debian packages.
+    def fetch_debian(
+        self,
+        packages: Iterable[str],
+        image: str,
+        identity: str,
+        progress: Progress,
+        *,
+        again: bool,
+    ) -> Path:
+        """A directory with Debian *packages* and all that they need in *image*.
+
+        Args:
+            packages: Names, each with an optional ``=version``.
+            image: The image that will get them.
+            identity: What distinguishes this image from others; downloads are kept for it.
+            progress: Is called with each line of output.
+            again: Download even if the cache has them, for newer versions.
 
         Raises:
-            SandboxUnavailableError: If the image is not a Debian of our release.
+            SandboxUnavailableError: If apt fails, or the image has no apt.
         """
-        run = ("run", "--rm", "--pull=never", "--network=none", "--cap-drop=all", "--read-only")
+        command = FETCH_PACKAGES.replace("NAMES", " ".join(sorted(packages)))
+        return self.filled("debian", image, command, (identity,), {}, progress, again=again)
+
+    def filled(
+        self,
+        kind: str,
+        image: str,
+        command: str,
+        asked: Sequence[str],
+        files: Mapping[str, str],
+        progress: Progress,
+        *,
+        again: bool,
+    ) -> Path:
+        """A directory of the cache that a build step of ours fills, without any file of a project.
+
+        Args:
+            kind: How its name begins.
+            image: The image in which the step runs.
+            command: The shell command of the step.
+            asked: What the result depends on, in addition to *command* and *files*.
+            files: The texts of the files that the step sees, by name.
+            progress: Is called with each line of output.
+            again: Run the step even if the cache has the result.
+
+        Raises:
+            SandboxUnavailableError: If the step fails.
+        """
+        from .build_step import BuildStep, StepRunner, first_line  # here, as it loads the sandbox
+
+        inputs = json.dumps([command, list(asked), dict(files)])
+        digest = hashlib.sha256(inputs.encode()).hexdigest()[:24]
+        kept = self.cache / "fetched" / f"{kind}-{digest}"
+        if again or not kept.is_dir():
+            progress(f"step: {first_line(command)}")
+            with self.scratch() as scratch:
+                source, filled = scratch("source"), scratch("filled")
+                for name, text in files.items():
+                    (source / name).write_text(text, encoding="utf-8")
+                    (source / name).chmod(0o644)
+                record = self.cache / "requests" / f"{kept.name}.jsonl"
+                step = BuildStep(
+                    image=image, command=command, source=source, project=filled, record=record
+                )
+                StepRunner(self.programs.environment, progress).run(step)
+                kept.parent.mkdir(exist_ok=True)
+                delete_tree(kept)
+                filled.rename(kept)
+        os.utime(kept)  # it is used
+        return kept
+
+    @contextmanager
+    def scratch(self) -> Generator[Callable[[str], Path]]:
+        """Makes new directories for the sandbox's user; they are deleted whatever is in them."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        above = Path(tempfile.mkdtemp(dir=self.cache, prefix=UNFINISHED))
+        numbers = itertools.count()
+
+        def new(name: str) -> Path:
+            folder = above / f"{name}-{next(numbers)}"
+            folder.mkdir()
+            owner = host_owner()
+            if owner is not None:
+                os.chown(folder, owner, owner)
+            return folder
+
         try:
-            return self.programs.podman(
-                *run, "--entrypoint=/bin/sh", reference, "-ec", STATUS_COMMAND
-            )
-        except SandboxUnavailableError as error:
-            raise SandboxUnavailableError(
-                f"packages cannot be added to {reference}, which is not Debian {SUITE}:"
-                f" {error.message}",
-                hint="Name them in its Containerfile, or use the base python.",
-            ) from error
+            yield new
+        finally:
+            delete_tree(above)
 
     def _run_build(
         self, wanted: Recipe, base: str | None, options: Sequence[str], progress: Progress
@@ -309,7 +381,7 @@ class ImageStore:
             with _replacing(archive) as unfinished:
                 if wanted.packages:
                     progress(f"{wanted.name}: fetching and unpacking Debian {SUITE}")
-                    made = self.debian.root_filesystem(wanted.packages, unfinished, progress)
+                    made = root_filesystem(self.programs, wanted.packages, unfinished, progress)
                 else:
                     made = self._busybox(wanted, unfinished, progress)
                 if not made:

@@ -1,7 +1,7 @@
-"""The programs of this machine that download and build: ``podman``, ``apt-get``, ``pip``, ``npm``.
+"""The programs of this machine that build images: ``podman``, ``apt-get``, ``mmdebstrap``, ``cp``.
 
-They get the caller's variables, so each client uses the mirrors, proxies and certificates that it
-is configured for. None gets a shell.
+They get the caller's variables, so each uses the mirrors, proxies and certificates that it is
+configured for. They start in ``/``, and none gets a shell.
 """
 
 from __future__ import annotations
@@ -89,7 +89,6 @@ class Programs:
         *,
         progress: Progress | None = None,
         more: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> str:
         """Run a program to its end; returns its output.
 
@@ -98,7 +97,6 @@ class Programs:
             progress: Is called with each line of both streams. A program without it gets one
                 minute and returns its standard output; otherwise it may take half an hour.
             more: Variables in addition to the caller's.
-            cwd: Its working directory.
 
         Raises:
             SandboxUnavailableError: If it fails, or takes longer than that and is ended; the
@@ -110,7 +108,7 @@ class Programs:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if progress else subprocess.PIPE,
             env={**self.environment.variables, **(more or {})},
-            cwd=cwd,
+            cwd="/",
             text=True,
             errors="replace",
         ) as process:

@@ -1,12 +1,12 @@
 """Images with the dependencies of a project, built step by step.
 
-Rule 1: *fetch* steps run clients of this machine, and no code of the project. *Run* steps run its
-code, without network and isolated as ``build_step`` describes.
+Rule 1: no program of this machine reads a file of the project, except the engine the Containerfile.
+Packages are fetched, built and installed in containers, as ``build_step`` describes.
 Rule 2: Debian's packages are a layer below, which only the recipes of our own images install. What
-run steps make is a directory, mounted at ``/opt/project`` and copied into the image at the end: a
+steps make is a directory, mounted at ``/opt/project`` and copied into the image at the end: a
 virtual environment, and the ``node_modules`` that Node finds from ``/workspace``.
 Rule 3: the result of each step is kept under a digest of everything that went into it, and used
-again.
+again, for the same project only.
 
 ``image_names`` has the names of the images.
 """
@@ -17,26 +17,23 @@ import hashlib
 import json
 import os
 import re
-import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
-from wink_workspace import serde
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxUnavailableError, UsageError, WinkError
+from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox.image_recipe import AGENT_NAMES, ImageRecipe
 from wink_workspace.sandbox.images import SandboxImage
 from wink_workspace.sandbox.ownership import host_owner
 
-from .build_source import copy_source, source_digest
-from .build_step import FETCHED_PATH, BuildStep, StepRunner
-from .debian import STATUS_COMMAND
-from .downloads import UNFINISHED
-from .fetching import FetchedAgent, ImageFacts, PackageFetcher
+from .build_source import Filter, copy_source, package_lists, source_digest
+from .build_step import BuildStep, StepRunner, first_line
+from .containers import PROJECT_PATH
 from .image_names import LAYER, newest_image, project_name
 from .image_settings import VARIABLES
 from .images import (
@@ -47,18 +44,16 @@ from .images import (
     ImageStore,
     delete_tree,
     recipe,
+    recipe_folder,
 )
 from .programs import Progress
-from .requirements import Requirements, build_requirements, read_requirements
-from .service import shared_service
 from .source_files import SourceFiles
 
 __all__ = ["ProjectImages", "check_containerfile"]
 
-_VERSION: Final = "1"
+_VERSION: Final = "2"
 """Part of every digest; it changes with the steps below."""
 
-_NODE_LOCK: Final = "package-lock.json"
 _BELOW: Final = """\
 ARG BASE
 FROM ${BASE}
@@ -75,7 +70,7 @@ COPY agents /opt/agents
 ENV PATH=/opt/agents/bin:${PATH}
 """
 """The programs are in front of those of the project, which could have the same names."""
-_WITH_AGENT: Final = "COPY --from=NAME / /opt/agents/NAME\n"
+_WITH_AGENT: Final = "COPY --chown=0:0 --from=NAME / /opt/agents/NAME\n"
 _WHOLE: Final = """\
 ARG BASE
 FROM ${BASE}
@@ -94,48 +89,88 @@ cat >_wink_extensions.py <<'end'
 FINDERend
 echo 'import _wink_extensions' >_wink_extensions.pth
 """.replace("FINDER", Path(__file__).with_name("extension_finder.py").read_text(encoding="utf-8"))
-_FACTS: Final = (
-    'python3 -I -c "import json, platform, sys;'
-    "print(json.dumps({'python': '%d.%d.%d' % sys.version_info[:3],"
-    " 'glibc': platform.libc_ver()[1], 'machine': platform.machine()}))\""
-)
 _INSTALL_PYTHON: Final = """\
 # install the Python requirements
-cd /fetched/python
-/opt/project/bin/pip install --quiet --no-deps --requirement=locked.txt
-# All that was fetched, and not what Debian's packages have already.
-/opt/project/bin/pip install --quiet --upgrade --upgrade-strategy=eager \\
-    --constraint=constraints.txt --requirement=requirements.txt
-"""
+pip=/opt/project/bin/pip
+cat >"$TMPDIR/requirements.py" <<'end'
+SCRIPTend
+set --
+for file in FILES; do
+    case $file in
+    *uv.lock)
+        $pip install --quiet --target="$TMPDIR/uv" uv
+        options=$(/opt/project/bin/python "$TMPDIR/requirements.py" options \
+            "$(dirname "$file")/pyproject.toml")
+        # shellcheck disable=SC2086 # the words are options
+        "$TMPDIR/uv/bin/uv" export --quiet --frozen --no-default-groups $options \
+            --directory="$(dirname "$file")" --no-emit-workspace --output-file="$TMPDIR/locked.txt"
+        $pip install --quiet --no-deps --requirement="$TMPDIR/locked.txt"
+        ;;
+    *.toml)
+        /opt/project/bin/python "$TMPDIR/requirements.py" lines "$file" >>"$TMPDIR/listed.txt"
+        set -- "$@" --requirement="$TMPDIR/listed.txt"
+        ;;
+    *) set -- "$@" --requirement="$file" ;;
+    esac
+done
+# All that they ask for, and not what Debian's packages have already.
+[ $# = 0 ] || $pip install --quiet --upgrade --upgrade-strategy=eager "$@"
+""".replace("SCRIPT", Path(__file__).with_name("project_requirements.py").read_text("utf-8"))
 _INSTALL_NODE: Final = """\
 # install the Node packages, with their own scripts
 mkdir -p /opt/project/node
-cp -R /fetched/node/. /opt/project/node/
+cp -R FOLDER/. /opt/project/node/
 cd /opt/project/node
-npm rebuild --offline --no-audit --no-fund --loglevel=error --cache=/tmp/npm
 """
-_VARIABLES: Final = {
-    "PIP_NO_INDEX": "1",
-    "PIP_NO_CACHE_DIR": "1",
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    "PREFIX": "/opt/project",
+_NODE_CLIENTS: Final[Mapping[str, str]] = {
+    "package-lock.json": "npm ci --no-audit --no-fund --loglevel=error\n",
+    "pnpm-lock.yaml": (
+        "npm exec --yes pnpm@9 -- install --frozen-lockfile --shamefully-hoist"
+        " --package-import-method=copy\n"
+    ),
+    "yarn.lock": """\
+# The lock has the addresses of the registry.
+sed -i -E "s#https://registry\\.(yarnpkg\\.com|npmjs\\.org)/#${npm_config_registry%/}/#" yarn.lock
+npm exec --yes yarn@1 -- install --frozen-lockfile --no-progress
+""",
 }
+"""What installs the packages of a lock file of Node, by its name."""
+_AGENT_PROGRAMS: Final = {
+    "claude-code": "node_modules/@anthropic-ai/claude-code-linux-*/claude",
+    "codex": "node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
+    "opencode": "node_modules/opencode-linux-*/bin/opencode",
+}
+"""The program of each agent in what npm installs; the recipe ``agents/NAME`` has the lock."""
+_FETCH_AGENT: Final = f"""\
+# fetch the agent program NAME
+cp -R . {PROJECT_PATH}/
+cd {PROJECT_PATH}
+npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+"""
+_OF_PROJECT: Final = re.compile(r"^\s*(-e|--editable|\.|file:)", re.MULTILINE)
+"""A requirement for which pip needs the files of the project itself."""
+_PYTHON_FILES: Final = ("pyproject.toml", "setup.py")
 _MOST_STEPS: Final = 24
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/:._+-]+")
-_NUMBERS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){1,2}")
-_MACHINE: Final = re.compile(r"[a-z0-9_]+")
-
 
 _ESCAPE: Final = re.compile(r"\s*#\s*escape\s*=", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A run step: a command, downloads by their names, and whether it sees the source."""
+    """A step: its command, and whether it sees files of the source; ``accepts`` selects some."""
 
     command: str
-    fetched: Mapping[str, Path]
-    with_source: bool = False
+    with_source: bool = True
+    accepts: Filter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """An agent program: a directory, and the path of the program in it."""
+
+    folder: Path
+    program: str
 
 
 class ProjectImages:
@@ -149,7 +184,6 @@ class ProjectImages:
     def __init__(self, environment: Environment, store: ImageStore) -> None:
         self.environment = environment
         self.store = store
-        self.fetcher = PackageFetcher(store.programs, store.cache / "fetched")
 
     def build(
         self,
@@ -166,8 +200,7 @@ class ProjectImages:
             wanted: The recipe.
             source: The directory of the project.
             rebuild: Run all steps, with new downloads.
-            confirmed: The SHA-256 of each file of the source that the host may read for it;
-                ``None`` for any file.
+            confirmed: The SHA-256 of each file that the recipe names; ``None`` for any content.
             progress: Is called with each line that a step prints.
 
         Raises:
@@ -177,7 +210,7 @@ class ProjectImages:
         if not source.is_dir():
             raise UsageError(f"{source} is not a directory", hint="Name the project's directory.")
         on_progress = progress or _ignore_progress
-        with self.store.lock(), self._scratch() as scratch:
+        with self.store.lock(), self.store.scratch() as scratch:
             files = SourceFiles(source.resolve(), confirmed)
             build = _Build(self, wanted, source.resolve(), files, scratch, rebuild, on_progress)
             image = build.built()
@@ -196,16 +229,6 @@ class ProjectImages:
             for path in kept[:-_MOST_STEPS]:
                 delete_tree(path)
 
-    @contextmanager
-    def _scratch(self) -> Generator[Path]:
-        """A temporary directory, which is deleted whatever a step left in it."""
-        self.store.cache.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self.store.cache, prefix=UNFINISHED))
-        try:
-            yield folder
-        finally:
-            delete_tree(folder)
-
 
 class _Build:
     """One build."""
@@ -216,7 +239,7 @@ class _Build:
         wanted: ImageRecipe,
         source: Path,
         files: SourceFiles,
-        scratch: Path,
+        scratch: Callable[[str], Path],
         rebuild: bool,
         progress: Progress,
     ) -> None:
@@ -225,24 +248,22 @@ class _Build:
         self._wanted = wanted
         self._source = source
         self._files = files
-        self._scratch = scratch
+        self._directory = scratch
         self._rebuild = rebuild
         self._progress = progress
-        self._runner: StepRunner | None = None
-        self._n_directories = 0
-        self._source_digest = ""
+        self._source_digests: dict[Filter | None, str] = {}
         self._images_by_name = self._store.by_name()
         """No other process builds meanwhile; asking the engine again takes a tenth of a second."""
 
     def built(self) -> SandboxImage:
         """Build what is missing; the image has its second names, too."""
+        texts = {path: self._files.text(path) for path in self._wanted.files}
         below = self._below()
-        steps = self._steps(below)
-        digests = [below.rpartition(":")[2]]
+        steps = self._steps(texts)
+        digests = [_digest(below, project_name(self._source))]
         for step in steps:
-            inputs = {name: path.name for name, path in step.fetched.items()}
-            source = self._digest_of_source() if step.with_source else ""
-            digests.append(_digest(digests[-1], step.command, inputs, source))
+            source = self._digest_of(step.accepts) if step.with_source else ""
+            digests.append(_digest(digests[-1], step.command, source))
         final = f"{project_name(self._source)}:{digests[-1]}"
         if self._is_missing(final):
             project = self._run(below, steps, digests)
@@ -276,36 +297,24 @@ class _Build:
             if self._find(name) is not None:
                 self._store.programs.podman("untag", name, name)
 
-    def _steps(self, below: str) -> list[_Step]:
-        """The run steps, after everything that they need was fetched."""
-        wanted, steps = self._wanted, list[_Step]()
-        files, node = self._locks()
-        requirements = Requirements()
-        for path in files:
-            requirements += read_requirements(self._files, path)
-        builds = build_requirements(self._files) if wanted.set_up else ()
-        fetched: dict[str, Path] = {}
-        if requirements or builds:
-            fetched["python"] = self._images.fetcher.python(
-                requirements, builds, self._facts(below), self._progress, again=self._rebuild
+    def _steps(self, texts: Mapping[str, str]) -> list[_Step]:
+        """The steps; *texts* are those of the files that the recipe names."""
+        wanted, steps, lock = self._wanted, list[_Step](), self._wanted.lock
+        client = None if lock is None else _NODE_CLIENTS.get(PurePosixPath(lock).name)
+        python = (*wanted.requirements, *([lock] if lock and not client else []))
+        lists = package_lists(wanted.files)
+        if python or (wanted.set_up and any(map(self._files.has, _PYTHON_FILES))):
+            steps.append(_Step(_ENVIRONMENT, with_source=False))
+        if python:
+            command = _INSTALL_PYTHON.replace("FILES", shlex.join(python))
+            is_all = any(
+                _OF_PROJECT.search(texts[path]) for path in python if path.endswith(".txt")
             )
-            steps.append(_Step(_ENVIRONMENT, {}))
-        if requirements:
-            steps.append(_Step(_INSTALL_PYTHON, fetched))
-        if node is not None:
-            package = self._files.text(str(node.parent / "package.json"))
-            folder = self._images.fetcher.node(
-                package, self._files.text(str(node)), self._progress, again=self._rebuild
-            )
-            steps.append(_Step(_INSTALL_NODE, {"node": folder}))
-        return [*steps, *(_Step(each, fetched, with_source=True) for each in wanted.set_up)]
-
-    def _locks(self) -> tuple[tuple[str, ...], PurePosixPath | None]:
-        """The files with Python requirements, and the lock file of npm."""
-        lock = self._wanted.lock
-        if lock is not None and PurePosixPath(lock).name == _NODE_LOCK:
-            return self._wanted.requirements, PurePosixPath(lock)
-        return (*self._wanted.requirements, *filter(None, [lock])), None
+            steps.append(_Step(command, accepts=None if is_all else lists))
+        if lock and client:
+            folder = shlex.quote(str(PurePosixPath(lock).parent))
+            steps.append(_Step(_INSTALL_NODE.replace("FOLDER", folder) + client, accepts=lists))
+        return [*steps, *map(_Step, wanted.set_up)]
 
     def _run(self, below: str, steps: Sequence[_Step], digests: Sequence[str]) -> Path | None:
         """Run the steps that have no result yet; returns a directory with that of the last."""
@@ -317,18 +326,15 @@ class _Build:
         before = self._images.steps / digests[known] if known else None
         project = self._copy_of(before)
         for step, digest in list(zip(steps, digests[1:], strict=True))[known:]:
-            self._progress(f"step: {step.command.strip().splitlines()[0].lstrip('# ')}")
-            variables = dict(_VARIABLES)
-            if "python" in step.fetched:
-                variables["PIP_FIND_LINKS"] = f"{FETCHED_PATH}/python"
-            self._runner_for(below).run(
+            self._progress(f"step: {first_line(step.command)}")
+            seen = self._copied(step.accepts) if step.with_source else self._directory("empty")
+            self._runner.run(
                 BuildStep(
                     image=below,
                     command=step.command,
-                    source=self._copied() if step.with_source else self._empty(),
+                    source=seen,
                     project=project,
-                    fetched=step.fetched,
-                    variables=variables,
+                    record=self._store.cache / "requests" / f"{digest}.jsonl",
                 )
             )
             self._images.steps.mkdir(exist_ok=True)
@@ -338,7 +344,7 @@ class _Build:
 
     def _copy_of(self, project: Path | None) -> Path:
         """A new directory for the sandbox's user, with what is in *project*."""
-        copy = self._empty()
+        copy = self._directory("empty")
         if project is not None:
             os.utime(project)  # it is used
             copy.rmdir()
@@ -356,8 +362,8 @@ class _Build:
         agents = self._agents()
         text = _BELOW + (_WITH_PACKAGES if packages else "") + (_WITH_AGENTS if agents else "")
         text += "".join(_WITH_AGENT.replace("NAME", agent) for agent in agents)
-        fetched = [[each.folder.name, each.program] for each in agents.values()]
-        name = f"{LAYER}:{_digest(identity, text, packages, *fetched)}"
+        folders = [[each.folder.name, each.program] for each in agents.values()]
+        name = f"{LAYER}:{_digest(identity, text, packages, *folders)}"
         if self._is_missing(name):
             text = text.replace("PATH_OF_BASE", self._path_of(reference))
             context = self._directory("below")
@@ -369,11 +375,8 @@ class _Build:
                 link = context / "agents/bin" / PurePosixPath(each.program).name
                 link.symlink_to(f"../{agent}/{each.program}")
             if packages:
-                status = self._runner_for(reference).output(
-                    reference, STATUS_COMMAND, self._empty()
-                )
-                folder = self._store.debian.fetch(
-                    packages, status, self._progress, again=self._rebuild
+                folder = self._store.fetch_debian(
+                    packages, reference, identity, self._progress, again=self._rebuild
                 )
                 recipe("python").write(context)
                 (context / "packages.txt").write_text("".join(f"{each}\n" for each in packages))
@@ -382,13 +385,29 @@ class _Build:
             self._podman_build(context, text, name, reference, *volumes, *contexts)
         return name
 
-    def _agents(self) -> Mapping[str, FetchedAgent]:
+    def _agents(self) -> Mapping[str, _Agent]:
         """The agent programs of the image, by name."""
-        fetcher = self._images.fetcher
-        return {
-            name: fetcher.agent(name, self._progress, again=self._rebuild)
-            for name in sorted(set(self._wanted.agents))
+        return {name: self._agent(name) for name in sorted(set(self._wanted.agents))}
+
+    def _agent(self, name: str) -> _Agent:
+        """An agent program, fetched by our own lock in our own image, without any of a project."""
+        wanted, folder = recipe("node"), recipe_folder(f"agents/{name}")
+        texts = {
+            file: (folder / file).read_text(encoding="utf-8")
+            for file in ("package.json", "package-lock.json")
         }
+        image = self._store.built(wanted, rebuild=False, progress=self._progress)
+        command = _FETCH_AGENT.replace("NAME", name)
+        kept = self._store.filled(
+            "agent", image.reference, command, (), texts, self._progress, again=self._rebuild
+        )
+        found = [path.relative_to(kept).as_posix() for path in kept.glob(_AGENT_PROGRAMS[name])]
+        if not found:
+            raise SandboxUnavailableError(
+                f"npm has no program of {name} for this machine",
+                hint="Mount one that you built, or install it in a Containerfile.",
+            )
+        return _Agent(kept, found[0])
 
     def _base(self) -> tuple[str, str]:
         """The name and the id of the image to start from."""
@@ -424,10 +443,10 @@ class _Build:
             )
         text = self._files.text(path)
         check_containerfile(text, path)
-        identity = _digest("containerfile", path, text, self._digest_of_source())
+        identity = _digest("containerfile", path, text, self._digest_of(None))
         name = f"{LAYER}:{identity}"
         if self._is_missing(name):
-            context = self._copied()
+            context = self._copied(None)
             checked = self._directory("containerfile") / "Containerfile"
             checked.write_text(text, encoding="utf-8")  # not the copy: it may have changed
             self._progress(f"building {path}")
@@ -473,23 +492,6 @@ class _Build:
 
     # Questions about an image
 
-    def _facts(self, image: str) -> ImageFacts:
-        """What packages have to fit; remembered in the cache."""
-        known = self._store.cache / "facts" / f"{image.rpartition(':')[2]}.json"
-        with suppress(OSError):
-            facts = _parsed_facts(known.read_bytes())
-            if facts is not None:
-                return facts
-        text = self._runner_for(image).output(image, _FACTS, self._empty())
-        facts = _parsed_facts(text)
-        if facts is None:
-            raise _no_python(image)
-        unfinished = self._directory("facts") / known.name
-        unfinished.write_text(text, encoding="utf-8")
-        known.parent.mkdir(exist_ok=True)
-        unfinished.replace(known)
-        return facts
-
     def _path_of(self, image: str) -> str:
         """The ``PATH`` of an image, or the usual one."""
         form = "{{range .Config.Env}}{{println .}}{{end}}"
@@ -500,43 +502,28 @@ class _Build:
                 return value
         return VARIABLES["PATH"]
 
-    def _runner_for(self, image: str) -> StepRunner:
-        """The runner of steps; the isolation is probed before its first use."""
-        if self._runner is None:
-            service = shared_service(self._images.environment)
-            self._runner = StepRunner(service, self._progress)
-            self._runner.probe(image, self._empty())
-        return self._runner
+    @cached_property
+    def _runner(self) -> StepRunner:
+        return StepRunner(self._images.environment, self._progress)
 
     # Directories
 
-    def _digest_of_source(self) -> str:
-        self._source_digest = self._source_digest or source_digest(self._source)
-        return self._source_digest
+    def _digest_of(self, accepts: Filter | None) -> str:
+        if accepts not in self._source_digests:
+            self._source_digests[accepts] = source_digest(self._source, accepts)
+        return self._source_digests[accepts]
 
-    def _copied(self) -> Path:
+    def _copied(self, accepts: Filter | None) -> Path:
         copy = self._directory("source")
         copy.rmdir()
-        copy_source(self._source, copy, host_owner())
-        if source_digest(copy) != self._digest_of_source():  # the result is kept under that
+        copy_source(self._source, copy, host_owner(), accepts)
+        if source_digest(copy, accepts) != self._digest_of(
+            accepts
+        ):  # the result is kept under that
             raise UsageError(
                 f"{self._source} has changed while the image was built", hint="Build it again."
             )
         return copy
-
-    def _empty(self) -> Path:
-        """A new directory for the user of the sandbox."""
-        folder = self._directory("empty")
-        owner = host_owner()
-        if owner is not None:
-            os.chown(folder, owner, owner)
-        return folder
-
-    def _directory(self, name: str) -> Path:
-        self._n_directories += 1
-        folder = self._scratch / f"{name}-{self._n_directories}"
-        folder.mkdir()
-        return folder
 
 
 def check_containerfile(text: str, path: str) -> None:
@@ -587,24 +574,3 @@ def _digest(*parts: object) -> str:
 
 def _ignore_progress(_line: str) -> None:
     """For callers without a display."""
-
-
-def _parsed_facts(text: str | bytes) -> ImageFacts | None:
-    """The facts in *text*; ``None`` if they cannot be used."""
-    try:
-        facts = serde.parse_json(ImageFacts, text, what="facts of the image")
-    except WinkError:
-        return None
-    is_valid = (
-        _NUMBERS.fullmatch(facts.python)
-        and _NUMBERS.fullmatch(facts.glibc)
-        and _MACHINE.fullmatch(facts.machine)
-    )
-    return facts if is_valid else None
-
-
-def _no_python(image: str) -> SandboxUnavailableError:
-    return SandboxUnavailableError(
-        f"the image {image} has no Python 3 with glibc, which requirements need",
-        hint="Use the base python, build or node.",
-    )

@@ -25,7 +25,7 @@ from wink_workspace.sandbox.network import NetworkRules
 
 from . import network_probes, probes, workspace_probes
 from .config import PodmanConfig
-from .containers import WORKSPACE_PATH, Host
+from .containers import PROJECT_PATH, WORKSPACE_PATH, Host
 from .stream import Ending
 from .system_calls import installed_list
 
@@ -67,7 +67,7 @@ def prove(
         shown: ``LiveContainer.shown``, asked after the probes: a shell has a container of its own.
     """
     expected = _names(in_shell=in_shell)
-    bound = (WORKSPACE_PATH, *(mount.target for mount in config.mounts))
+    bound = (WORKSPACE_PATH, PROJECT_PATH, *(mount.target for mount in config.mounts))
     with _canaries(with_listeners=True) as canaries:
         variables = {
             **canaries.variables,

@@ -123,6 +123,7 @@ class RunnerContainer:
         clock: Measures time limits.
         cancellation: Is checked before each request to the engine, and in waits.
         network: The connections of commands; the container closes it. ``None`` for none.
+        project: The directory that a build step can write, at ``PROJECT_PATH``.
         meanwhile: Is called while the runner starts.
 
     Attributes:
@@ -150,6 +151,7 @@ class RunnerContainer:
         clock: Clock,
         cancellation: Cancellation,
         network: NetworkLink | None = None,
+        project: Path | None = None,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         name, source = new_name(), _runner_source()
@@ -158,7 +160,9 @@ class RunnerContainer:
             from .network.routes import PROXY_PORT  # on use: most sandboxes have no network
 
             command = (*command, str(PROXY_PORT))
-        spec = container_spec(config, host=host, name=name, workspace=workspace, command=command)
+        spec = container_spec(
+            config, host=host, name=name, workspace=workspace, command=command, project=project
+        )
         streams: list[socket] = []
         self._notes: list[Path] = []
         self._has_workspace = workspace is not None

@@ -1,4 +1,4 @@
-"""The files of a project that a build reads on the host.
+"""The files of a project that its recipe names, as a build reads them on the host.
 
 Rule 1: only regular files below the source are read; no link is followed, and sizes are bounded.
 Rule 2: if the user confirmed the files of a project, a build reads these contents and no others,
@@ -16,7 +16,7 @@ from wink_workspace.errors import FilesystemError, UsageError, WinkError
 from wink_workspace.filesystem import FileKind, parse_path
 from wink_workspace.filesystem.disk import DiskTree
 
-__all__ = ["SourceFiles", "decoded"]
+__all__ = ["SourceFiles"]
 
 _MOST_BYTES: Final = 8 * 1_048_576
 
@@ -32,11 +32,6 @@ class SourceFiles:
     def __init__(self, source: Path, confirmed: Mapping[str, str] | None = None) -> None:
         self._source = source
         self._confirmed = confirmed
-
-    @classmethod
-    def of(cls, source: Path | SourceFiles) -> SourceFiles:
-        """The files of a directory, without confirmation; *source* itself if it is that already."""
-        return source if isinstance(source, SourceFiles) else cls(source)
 
     def has(self, path: str) -> bool:
         """Whether there is a regular file; for a link, ``text`` says that it is not followed."""
@@ -73,13 +68,8 @@ class SourceFiles:
                 hint="Look at it, and confirm it with wink-workspace trust.",
             )
         try:
-            return decoded(content)
+            return content.decode().replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{path} cannot be read: not text", hint="Name a text file of the source."
             ) from error
-
-
-def decoded(content: bytes, errors: str = "strict") -> str:
-    """The text of a file, with the same end of every line."""
-    return content.decode(errors=errors).replace("\r\n", "\n").replace("\r", "\n")
