@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "leave_out_programs"]
 
 _FOLDER = "wink-workspace"
 
@@ -71,6 +71,21 @@ class Environment:
     def cache_dir(self) -> Path:
         """The directory for data that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
         return self._folder("XDG_CACHE_HOME", ".cache")
+
+    def outside(self, directory: Path) -> Environment:
+        """The same with a ``PATH`` that finds no program of the project in *directory*.
+
+        Entries that are relative or lead into it are left out.
+        """
+        tops = {Path(os.path.abspath(directory)), directory.resolve()}  # noqa: PTH100 - as named
+        kept: list[str] = []
+        for entry in self.variables.get("PATH", os.defpath).split(os.pathsep):
+            named = Path(os.path.normpath(entry))
+            if Path(entry).is_absolute() and not any(
+                path.is_relative_to(top) for path in (named, named.resolve()) for top in tops
+            ):
+                kept.append(entry)
+        return replace(self, variables={**self.variables, "PATH": os.pathsep.join(kept)})
 
     def redactor(self, also: Collection[str] = ()) -> Callable[[str], str]:
         """A function that redacts the values of secret variables in a text.
@@ -136,6 +151,11 @@ class Environment:
                 "no home directory is known", hint=f"Set HOME or {variable} to an absolute path."
             )
         return self.home / below_home / _FOLDER
+
+
+def leave_out_programs(directory: Path) -> None:
+    """Change this process's own ``PATH`` as ``Environment.outside`` says."""
+    os.environ["PATH"] = Environment.from_os().outside(directory).variables["PATH"]
 
 
 def _home() -> Path | None:

@@ -316,6 +316,29 @@ def test_doctor_shows_the_network_list_of_the_project_and_where_each_setting_is_
     assert (findings[0]["state"], "line 1" in findings[0]["detail"]) == ("missing", True)
 
 
+@pytest.mark.parametrize("answered", [None, "n\n"])
+def test_image_build_fails_if_the_settings_of_the_project_stay_unconfirmed(
+    asked: CliUser, monkeypatch: pytest.MonkeyPatch, answered: str | None
+) -> None:
+    """It would build another image than the project's."""
+    (asked.source / "wink-workspace.toml").write_text("[image]\nset-up = ['make']\n")
+    if answered is not None:
+        answer(monkeypatch, answered)
+    asked("image", "build", "--source", asked.source, fails=2)
+    assert 'not confirmed: line 2: image.set-up = ["make"]' in asked.err
+    assert f"wink-workspace trust {asked.source}" in asked.err
+
+
+def test_programs_of_a_project_are_not_found(asked: CliUser, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(asked.source)
+    (asked.source / "out").symlink_to("/usr/bin")
+    inside = ("bin", "", ".", f"{asked.source}/bin", f"{tmp_path}/link", f"{asked.source}/out")
+    outside = (f"{asked.source}-2/bin", "/usr/bin")
+    environment = Environment(variables={"PATH": ":".join((*inside, *outside))})
+    found = environment.outside(asked.source).variables["PATH"]
+    assert found == ":".join(outside)
+
+
 class NoImages:
     """Images of a sandbox that has built none."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from wink_workspace.environment import leave_out_programs
 from wink_workspace.errors import UsageError
 from wink_workspace.wording import counted, sized
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
     from wink_workspace.sandbox import Finding
 
-__all__ = ["for_place", "for_project", "for_workspace", "init", "settings_findings", "trust"]
+__all__ = [
+    "for_place",
+    "for_project",
+    "for_workspace",
+    "init",
+    "outside",
+    "settings_findings",
+    "source_of",
+    "trust",
+]
 
 
 def for_place(
@@ -48,13 +58,22 @@ def for_workspace(
     context: CommandContext, name: str, given: Settings, *, asks: bool = False
 ) -> CommandContext:
     """*context* with the settings for the source of the workspace *name*; see ``for_project``."""
+    return for_project(context, source_of(context, name), given, asks=asks)
+
+
+def source_of(context: CommandContext, name: str) -> Path:
+    """The directory that is the source of the workspace *name*."""
     workspace, _ = split_name(name)
-    source = context.storage.folder(workspace).info().source
-    return for_project(context, Path(source), given, asks=asks)
+    return Path(context.storage.folder(workspace).info().source)
 
 
 def for_project(
-    context: CommandContext, source: Path, given: Settings | None = None, *, asks: bool = False
+    context: CommandContext,
+    source: Path,
+    given: Settings | None = None,
+    *,
+    asks: bool = False,
+    needs_all: bool = False,
 ) -> CommandContext:
     """*context* with the settings for the project in *source*.
 
@@ -65,12 +84,14 @@ def for_project(
         source: The project's directory.
         given: What flags set.
         asks: Whether a user at a terminal is asked to confirm what widens a setting.
+        needs_all: Whether settings that stay unconfirmed are an error.
 
     Raises:
         UsageError: If a file of settings cannot be used.
     """
     from wink_workspace.project import load_settings
 
+    context = outside(context, source)
     loaded = load_settings(source, context.environment, given)
     if asks and loaded.denied and context.can_ask and not context.environment.is_ci:
         assert loaded.file is not None  # noqa: S101 - it has the requests
@@ -80,11 +101,23 @@ def for_project(
         if ask_yes_no("Apply these settings, now and later?"):
             _confirm(context, loaded)
             loaded = load_settings(source, context.environment, given)
+    if needs_all and loaded.denied:
+        raise UsageError(
+            f"the settings of {source} are not confirmed: {'; '.join(map(str, loaded.denied))}",
+            hint=f"Confirm them with `wink-workspace trust {shlex.quote(str(source))}`, in a"
+            " script with its option --yes.",
+        )
     if summary := loaded.summary():
         context.err.print(printable(summary), markup=False)
     file = loaded.file
     confirmed = None if file is None or file.asked.recipe is None else file.digests
     return replace(context, settings=loaded.settings, source=source, confirmed=confirmed)
+
+
+def outside(context: CommandContext, source: Path) -> CommandContext:
+    """*context*, after which this process finds no program of the project in *source*."""
+    leave_out_programs(source)
+    return replace(context, environment=context.environment.outside(source))
 
 
 def settings_findings(context: CommandContext, source: Path) -> Iterator[Finding]:

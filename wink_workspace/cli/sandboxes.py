@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -33,7 +32,7 @@ from wink_workspace.wording import counted, sized
 
 from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
 from .display import print_table, printable
-from .project import for_project, for_workspace, settings_findings
+from .project import for_project, for_workspace, outside, settings_findings, source_of
 from .sandbox_options import ImageOption, RunnerOption, running_config
 
 if TYPE_CHECKING:
@@ -170,16 +169,15 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
     not exist, and 126 if it cannot be run. In a temporary workspace all changes are discarded.
     """
+    source = _directory(options.workspace)
+    project = source or source_of(context, options.workspace)
+    context = outside(context, project)
     # It starts while this process loads the rest. Files of settings rarely name another sandbox.
     engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
-    source = _directory(options.workspace)
-    if source is None:
-        context = for_workspace(context, options.workspace, given, asks=not options.stdin)
-    else:
-        context = for_project(context, source, given, asks=not options.stdin)
+    context = for_project(context, project, given, asks=not options.stdin)
     config = running_config(context, options.sandbox, image=options.image)
     if source is None:
         context.prepare_sandbox(options.workspace, config)
@@ -499,13 +497,13 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
     An image that matches its recipe is not built again, nor a step of a project's image whose
     inputs are unchanged. All steps run in sandboxes that can only read package registries.
     """
-    images = default_images(context)
     if options.names and (options.has_recipe or options.agent or options.source is not None):
         raise UsageError(
             "these are images of ours and options for a project",
             hint="Leave out the names; --base is the image to start from.",
         )
-    recipe, confirmed = (None, None) if options.names else _recipe(context, options)
+    recipe, context = (None, context) if options.names else _recipe(context, options)
+    images = default_images(context)
     names = options.names or (images.usual_names if recipe is None else ())
     wanted = {name: images.reference(name) for name in names}
     if options.base is not None and len(wanted) > 1:
@@ -525,7 +523,11 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
         with context.spinner(f"building the image of {source}"):
             built.append(
                 images.build_project(
-                    recipe, source, rebuild=options.rebuild, confirmed=confirmed, progress=show
+                    recipe,
+                    source,
+                    rebuild=options.rebuild,
+                    confirmed=context.confirmed,
+                    progress=show,
                 )
             )
     if options.json:
@@ -537,21 +539,21 @@ def build_images(context: CommandContext, options: BuildOptions) -> None:
 
 def _recipe(
     context: CommandContext, options: BuildOptions
-) -> tuple[ImageRecipe | None, Mapping[str, str] | None]:
+) -> tuple[ImageRecipe | None, CommandContext]:
     """What to build for a project: as the options say, else its settings; ``None`` for nothing.
 
-    With it the files that the user confirmed; ``None`` if they are named by options.
+    With it *context* for the project, with the files that the user confirmed.
     """
     from wink_workspace.project import PROJECT_FILE
 
-    if options.has_recipe:
-        return options.recipe, None
     source = options.source or Path()
+    if options.has_recipe:
+        return options.recipe, outside(context, source)
     if options.source is None and not options.agent and not (source / PROJECT_FILE).exists():
-        return None, None
-    context = for_project(context, source.resolve(), asks=not options.json)
+        return None, context
+    context = for_project(context, source.resolve(), asks=not options.json, needs_all=True)
     recipe = context.settings_for().recipe or options.recipe
-    return recipe.with_agents(options.agent or ()), context.confirmed
+    return recipe.with_agents(options.agent or ()), context
 
 
 def list_images(context: CommandContext, json: JsonOption = False) -> None:

@@ -50,6 +50,7 @@ def paged(console: Console, environment: Environment, *, is_wanted: bool) -> Gen
         shell=True,
         stdin=subprocess.PIPE,
         env={"LESS": _LESS, **variables},
+        cwd="/",
     )
     assert pager.stdin is not None  # noqa: S101 - it is a pipe
     file = TextIOWrapper(pager.stdin, encoding="utf-8", errors="replace")
@@ -114,7 +115,7 @@ def edit(text: bytes, environment: Environment, *, suffix: str = ".diff") -> byt
         path.write_bytes(text)
         try:
             command = [*shlex.split(editor), str(path)]
-            program = subprocess.Popen(command, env=dict(variables))  # noqa: S603 - as the pager
+            program = subprocess.Popen(command, env=dict(variables), cwd="/")  # noqa: S603 - as the pager
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"the editor {editor!r} cannot be started: {error}", hint="Set EDITOR."

@@ -8,12 +8,13 @@ without watches. Numbers of watches are not used again [inotify(7)], so an old e
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, Protocol, cast
 
-from inotify_simple import INotify  # pyright: ignore[reportMissingTypeStubs] - has none
+import inotify_simple  # pyright: ignore[reportMissingTypeStubs] - has none
 
 __all__ = ["give_back", "take"]
 
@@ -32,6 +33,8 @@ class _Inotify(Protocol):
 
 
 _idle: list[_Inotify] = []
+# Otherwise it looks for the C library with programs, which it starts in the working directory.
+inotify_simple._libc = ctypes.CDLL(None, use_errno=True)  # noqa: SLF001 - it has no other way
 
 
 def take() -> _Inotify:
@@ -39,7 +42,7 @@ def take() -> _Inotify:
     try:
         return _idle.pop()
     except IndexError:
-        return cast("_Inotify", INotify(nonblocking=True))
+        return cast("_Inotify", inotify_simple.INotify(nonblocking=True))
 
 
 def give_back(instance: _Inotify, watches: Collection[int]) -> None:

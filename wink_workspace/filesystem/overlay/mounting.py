@@ -25,16 +25,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Self
 
-from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
-    INotify,
-    flags,
-)
+from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - has none
 
 from wink_workspace._descriptors import closed_with
 from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import MountError, UsageError
+from wink_workspace.filesystem.changes import instances
 
 __all__ = [
     "FILES",
@@ -459,23 +457,17 @@ def _reports(changed: Path, upper: Path) -> bool:
     """Whether inotify reports a write to *changed*, in a mount, for its directory in the layer."""
     changed.write_bytes(b"copied up")
     try:
-        queue = cast("_Inotify", INotify(nonblocking=True))
+        queue = instances.take()
     except OSError:
         return False
     try:
         queue.add_watch(str(upper), flags.MODIFY)
         changed.write_bytes(b"after")
-        return bool(queue.read(timeout=0))
+        return bool(os.read(queue.fileno(), 4_096))
+    except BlockingIOError:
+        return False
     finally:
         queue.close()
-
-
-class _Inotify(Protocol):
-    """The part of ``inotify_simple.INotify`` that is used, which has no types."""
-
-    def add_watch(self, path: str, mask: int) -> int: ...
-    def read(self, timeout: int) -> list[object]: ...
-    def close(self) -> None: ...
 
 
 def _forget() -> None:

@@ -461,6 +461,7 @@ def _limit_namespace(pid: int) -> None:
             check=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
+            cwd="/",
             timeout=_LIMIT_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError) as error:

@@ -301,7 +301,7 @@ class RunnerContainer:
             *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}/{directory}", *variables),
             *(self.live.name, *argv),
         ]
-        with subprocess.Popen(command) as process:  # noqa: S603 - no shell
+        with subprocess.Popen(command, cwd="/") as process:  # noqa: S603 - no shell
             try:
                 while True:
                     with suppress(subprocess.TimeoutExpired):
