@@ -28,6 +28,44 @@ def detected(
 
 
 @pytest.mark.parametrize(
+    ("files", "packages", "command", "variable"),
+    [
+        (["Cargo.toml"], ["cargo-web", "rustc-web"], "cargo fetch", "CARGO_HOME"),
+        (["package.json", "go.mod"], ["golang-go"], "go mod download", "GOMODCACHE"),
+        (
+            ["pom.xml"],
+            ["maven", "default-jdk-headless"],
+            "mvn --batch-mode --quiet dependency:go-offline",
+            "MAVEN_OPTS",
+        ),
+        *(
+            (
+                [name],
+                ["gradle", "default-jdk-headless"],
+                "gradle --no-daemon --quiet dependencies",
+                "GRADLE_USER_HOME",
+            )
+            for name in ("build.gradle", "build.gradle.kts")
+        ),
+    ],
+)
+def test_set_up_fetches_dependencies_to_where_commands_find_them(
+    project: ProjectRig, files: list[str], packages: list[str], command: str, variable: str
+) -> None:
+    _, table = detected(project, *files)
+    assert table["image"]["packages"] == packages
+    place = table["environment"][variable]
+    assert "/opt/project/" in place
+    assert table["image"]["set-up"] == [f"{variable}={place} {command}"]
+
+
+def test_packages_for_the_macros_of_a_configure_script_are_added(project: ProjectRig) -> None:
+    project.file("configure.ac", "AC_PROG_YACC\nAM_PROG_LEX\n")
+    _, table = detected(project)
+    assert {"bison", "flex", "autoconf"} <= set(table["image"]["packages"])
+
+
+@pytest.mark.parametrize(
     ("files", "image"),
     [
         (["pyproject.toml"], {"base": "python"}),
@@ -43,8 +81,8 @@ def detected(
         (["uv.lock", "requirements.txt"], {"base": "python", "lock": "uv.lock"}),
         (["package.json"], {"base": "node"}),
         (["package.json", "package-lock.json"], {"base": "node", "lock": "package-lock.json"}),
-        (["Cargo.toml"], {"base": "build", "packages": ["cargo", "rustc"]}),
-        (["go.mod"], {"base": "build", "packages": ["golang-go"]}),
+        (["package.json", "pnpm-lock.yaml"], {"base": "node", "lock": "pnpm-lock.yaml"}),
+        (["package.json", "yarn.lock"], {"base": "node", "lock": "yarn.lock"}),
         (["Makefile"], {"base": "build"}),
         (["CMakeLists.txt"], {"base": "build", "packages": ["cmake"]}),
         (["Containerfile"], {"containerfile": "Containerfile"}),
@@ -52,8 +90,8 @@ def detected(
         (["pyproject.toml", "Makefile"], {"base": "python", "packages": ["gcc", "make"]}),
         (["pyproject.toml", "package.json"], {"base": "python", "packages": ["nodejs", "npm"]}),
         (
-            ["package.json", "Cargo.toml"],
-            {"base": "node", "packages": ["cargo", "rustc"]},
+            ["configure.ac"],
+            {"base": "build", "packages": ["autoconf", "automake", "libtool"]},
         ),
         (["README.md"], {"base": "python"}),
     ],

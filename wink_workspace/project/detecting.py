@@ -19,6 +19,7 @@ from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import FileKind, parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.sandbox import DEFAULT_SANDBOX, ImageRecipe
+from wink_workspace.sandbox.image_recipe import NODE_LOCKS
 
 from .toml_file import TomlFile
 
@@ -116,14 +117,9 @@ def detect(source: Path) -> Detected:
         files = _Files(tree)
         _python(files, detected)
         _node(files, detected)
-        for name, base, packages in _OTHERS:
+        for name, other in _OTHERS.items():
             if files.has(name):
-                detected.need(base, packages)
-                detected.packages += [
-                    each for each in packages
-                    if each not in (*_IN_BUILD, *detected.packages)
-                ]  # fmt: skip
-                detected.found.append(f"{name}: {', '.join(packages)}")
+                _other(files, name, other, detected)
         _devcontainer(files, detected)
         for name in ("Containerfile", "Dockerfile"):
             if files.has(name) and detected.containerfile is None:
@@ -139,13 +135,60 @@ def detect(source: Path) -> Detected:
 
 
 _IN_BUILD: Final = ("gcc", "make")
-_OTHERS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
-    ("Cargo.toml", "build", ("cargo", "rustc")),
-    ("go.mod", "build", ("golang-go",)),
-    ("CMakeLists.txt", "build", ("gcc", "make", "cmake")),
-    ("meson.build", "build", ("gcc", "meson", "ninja-build")),
-    ("Makefile", "build", ("gcc", "make")),
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """What a file of another language needs: Debian packages, and a command that fetches the rest.
+
+    ``variables`` lead that command and those of the sandbox to what it fetched.
+    """
+
+    packages: tuple[str, ...]
+    fetch: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+_JAVA: Final = "default-jdk-headless"
+_GRADLE: Final = _Other(
+    ("gradle", _JAVA),
+    "gradle --no-daemon --quiet dependencies",
+    {"GRADLE_USER_HOME": "/opt/project/gradle"},
 )
+_OTHERS: Final[Mapping[str, _Other]] = {
+    "Cargo.toml": _Other(
+        ("cargo-web", "rustc-web"), "cargo fetch", {"CARGO_HOME": "/opt/project/cargo"}
+    ),
+    "go.mod": _Other(("golang-go",), "go mod download", {"GOMODCACHE": "/opt/project/go"}),
+    "pom.xml": _Other(
+        ("maven", _JAVA),
+        "mvn --batch-mode --quiet dependency:go-offline",
+        {"MAVEN_OPTS": "-Dmaven.repo.local=/opt/project/maven"},
+    ),
+    "build.gradle": _GRADLE,
+    "build.gradle.kts": _GRADLE,
+    "configure.ac": _Other(("gcc", "make", "autoconf", "automake", "libtool")),
+    "CMakeLists.txt": _Other(("gcc", "make", "cmake")),
+    "meson.build": _Other(("gcc", "meson", "ninja-build")),
+    "Makefile": _Other(("gcc", "make")),
+}
+_OF_AUTOCONF: Final = {"PROG_YACC": "bison", "PROG_LEX": "flex", "GNU_GETTEXT": "gettext"}
+"""Macros of a configure.ac, and the Debian packages that these need."""
+
+
+def _other(files: _Files, name: str, other: _Other, detected: Detected) -> None:
+    text = files.text(name) if name == "configure.ac" else ""
+    packages = (
+        *other.packages,
+        *(package for macro, package in _OF_AUTOCONF.items() if macro in text),
+    )
+    detected.need("build", packages)
+    detected.packages += [each for each in packages if each not in (*_IN_BUILD, *detected.packages)]
+    if other.fetch:
+        where = " ".join(f"{key}={value}" for key, value in other.variables.items())
+        detected.set_up.append(f"{where} {other.fetch}")
+        detected.environment.update(other.variables)
+    detected.found.append(f"{name}: {', '.join(packages)}")
 
 
 class _Files:
@@ -246,9 +289,10 @@ def _node(files: _Files, detected: Detected) -> None:
         return
     detected.need("node", ("nodejs", "npm"))
     detected.found.append("package.json: a Node project")
-    if files.has("package-lock.json") and detected.lock is None:
-        detected.lock = "package-lock.json"
-        detected.found.append("package-lock.json: the Node packages")
+    lock = next(filter(files.has, NODE_LOCKS), None)
+    if lock is not None and detected.lock is None:
+        detected.lock = lock
+        detected.found.append(f"{lock}: the Node packages")
     elif _HAS_NODE_PACKAGES.search(files.text("package.json")):
         detected.found.append(
             "there is no package-lock.json, so no Node packages are in the image; to make one:"

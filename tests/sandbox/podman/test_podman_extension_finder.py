@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wink_workspace.sandbox import podman
+from wink_workspace.sandbox.podman.images import recipe_folder
 
 PROGRAM = """\
 import sys
@@ -40,7 +40,7 @@ def test_compiled_modules_and_metadata_are_found_and_python_files_are_those_of_t
     (top / built).touch()
 
     def found() -> list[str]:
-        folder = str(Path(podman.__file__).parent)
+        folder = str(recipe_folder("project"))
         program = PROGRAM.format(finder=folder, source=str(source), top=str(top))
         command = [sys.executable, "-I", "-c", program]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

@@ -14,7 +14,7 @@ from typing import Final
 
 from .programs import Programs, Progress
 
-__all__ = ["BUILD_OPTIONS", "FETCH_PACKAGES", "SUITE", "root_filesystem"]
+__all__ = ["BUILD_OPTIONS", "SUITE", "root_filesystem"]
 
 SUITE: Final = "bookworm"
 """The release of Debian in our images."""
@@ -31,20 +31,6 @@ _CLEAN_HOOK: Final = (
     'cd "$1/etc" && rm -rf apt/sources.list* apt/apt.conf.d/99mmdebstrap hostname resolv.conf'
 )
 _NETWORK_OPTIONS: Final = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
-
-FETCH_PACKAGES: Final = """\
-# fetch Debian packages: NAMES
-cd /opt/project
-mkdir -p lists/partial archives/partial
-set -- --quiet --yes --option=Dir::State::lists=$PWD/lists --option=Dir::Cache=$PWD \\
-    --option=APT::Install-Recommends=false --option=APT::Cmd::Pattern-Only=true \\
-    --option=Debug::NoLocking=true
-apt-get "$@" update
-apt-get "$@" --download-only install NAMES
-mv archives/*.deb .
-rm -rf lists archives *.bin
-"""
-"""Leaves the files of the packages NAMES, and of all that they need, in ``/opt/project``."""
 
 BUILD_OPTIONS: Final = f"{SUITE} {_DPKG_OPTIONS} {_CLEAN_HOOK}"
 """What the content of a root filesystem depends on, in addition to its packages."""

@@ -34,7 +34,7 @@ from wink_workspace.sandbox.images import SandboxImage
 from wink_workspace.sandbox.ownership import host_owner
 
 from .config import IMAGE_VERSION
-from .debian import BUILD_OPTIONS, FETCH_PACKAGES, SUITE, root_filesystem
+from .debian import BUILD_OPTIONS, SUITE, root_filesystem
 from .programs import Programs, Progress
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "image_of",
     "recipe",
     "recipe_folder",
+    "step_script",
 ]
 
 RECIPES: Final = ("python", "minimal", "build", "node")
@@ -153,6 +154,15 @@ def recipe_folder(name: str) -> Path:
             hint="Run `pip install --force-reinstall wink-workspace`.",
         )
     return folder
+
+
+def step_script(name: str, **embedded: str) -> str:
+    """The shell script of a build step; *embedded* are files for the words that stand for them."""
+    folder = recipe_folder("project")
+    text = (folder / name).read_text(encoding="utf-8")
+    for word, file in embedded.items():
+        text = text.replace(word, (folder / file).read_text(encoding="utf-8"))
+    return text
 
 
 class ImageStore:
@@ -289,7 +299,7 @@ class ImageStore:
         Raises:
             SandboxUnavailableError: If apt fails, or the image has no apt.
         """
-        command = FETCH_PACKAGES.replace("NAMES", " ".join(sorted(packages)))
+        command = step_script("debian.sh").replace("NAMES", " ".join(sorted(packages)))
         return self.filled("debian", image, command, (identity,), {}, progress, again=again)
 
     def filled(

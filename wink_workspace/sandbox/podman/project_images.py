@@ -27,13 +27,12 @@ from typing import Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
-from wink_workspace.sandbox.image_recipe import AGENT_NAMES, ImageRecipe
+from wink_workspace.sandbox.image_recipe import AGENT_NAMES, NODE_LOCKS, ImageRecipe
 from wink_workspace.sandbox.images import SandboxImage
 from wink_workspace.sandbox.ownership import host_owner
 
 from .build_source import Filter, copy_source, package_lists, source_digest
 from .build_step import BuildStep, StepRunner, first_line
-from .containers import PROJECT_PATH
 from .image_names import LAYER, newest_image, project_name
 from .image_settings import VARIABLES
 from .images import (
@@ -45,6 +44,7 @@ from .images import (
     delete_tree,
     recipe,
     recipe_folder,
+    step_script,
 )
 from .programs import Progress
 from .source_files import SourceFiles
@@ -76,77 +76,12 @@ ARG BASE
 FROM ${BASE}
 COPY --chown=1000:1000 project /opt/project
 """
-_ENVIRONMENT: Final = """\
-# make a virtual environment
-[ -e /opt/project/bin/python ] || python3 -m venv --system-site-packages /opt/project
-if python3 -c 'import pytest' 2>/dev/null; then  # that of Debian, with the project's packages
-    printf '#!%s\\nimport pytest\\nraise SystemExit(pytest.console_main())\\n' \\
-        /opt/project/bin/python >/opt/project/bin/pytest
-    chmod 755 /opt/project/bin/pytest
-fi
-cd /opt/project/lib/python3*/site-packages
-cat >_wink_extensions.py <<'end'
-FINDERend
-echo 'import _wink_extensions' >_wink_extensions.pth
-""".replace("FINDER", Path(__file__).with_name("extension_finder.py").read_text(encoding="utf-8"))
-_INSTALL_PYTHON: Final = """\
-# install the Python requirements
-pip=/opt/project/bin/pip
-cat >"$TMPDIR/requirements.py" <<'end'
-SCRIPTend
-set --
-for file in FILES; do
-    case $file in
-    *uv.lock)
-        $pip install --quiet --target="$TMPDIR/uv" uv
-        options=$(/opt/project/bin/python "$TMPDIR/requirements.py" options \
-            "$(dirname "$file")/pyproject.toml")
-        # shellcheck disable=SC2086 # the words are options
-        "$TMPDIR/uv/bin/uv" export --quiet --frozen --no-default-groups $options \
-            --directory="$(dirname "$file")" --no-emit-workspace --output-file="$TMPDIR/locked.txt"
-        $pip install --quiet --no-deps --requirement="$TMPDIR/locked.txt"
-        ;;
-    *.toml)
-        /opt/project/bin/python "$TMPDIR/requirements.py" lines "$file" >>"$TMPDIR/listed.txt"
-        set -- "$@" --requirement="$TMPDIR/listed.txt"
-        ;;
-    *) set -- "$@" --requirement="$file" ;;
-    esac
-done
-# All that they ask for, and not what Debian's packages have already.
-[ $# = 0 ] || $pip install --quiet --upgrade --upgrade-strategy=eager "$@"
-""".replace("SCRIPT", Path(__file__).with_name("project_requirements.py").read_text("utf-8"))
-_INSTALL_NODE: Final = """\
-# install the Node packages, with their own scripts
-mkdir -p /opt/project/node
-cp -R FOLDER/. /opt/project/node/
-cd /opt/project/node
-"""
-_NODE_CLIENTS: Final[Mapping[str, str]] = {
-    "package-lock.json": "npm ci --no-audit --no-fund --loglevel=error\n",
-    "pnpm-lock.yaml": (
-        "npm exec --yes pnpm@9 -- install --frozen-lockfile --shamefully-hoist"
-        " --package-import-method=copy\n"
-    ),
-    "yarn.lock": """\
-# The lock has the addresses of the registry.
-sed -i -E "s#https://registry\\.(yarnpkg\\.com|npmjs\\.org)/#${npm_config_registry%/}/#" yarn.lock
-npm exec --yes yarn@1 -- install --frozen-lockfile --no-progress
-""",
-}
-"""What installs the packages of a lock file of Node, by its name."""
 _AGENT_PROGRAMS: Final = {
     "claude-code": "node_modules/@anthropic-ai/claude-code-linux-*/claude",
     "codex": "node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
     "opencode": "node_modules/opencode-linux-*/bin/opencode",
 }
 """The program of each agent in what npm installs; the recipe ``agents/NAME`` has the lock."""
-_FETCH_AGENT: Final = f"""\
-# fetch the agent program NAME
-cp -R . {PROJECT_PATH}/
-cd {PROJECT_PATH}
-npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-"""
 _OF_PROJECT: Final = re.compile(r"^\s*(-e|--editable|\.|file:)", re.MULTILINE)
 """A requirement for which pip needs the files of the project itself."""
 _PYTHON_FILES: Final = ("pyproject.toml", "setup.py")
@@ -300,20 +235,27 @@ class _Build:
     def _steps(self, texts: Mapping[str, str]) -> list[_Step]:
         """The steps; *texts* are those of the files that the recipe names."""
         wanted, steps, lock = self._wanted, list[_Step](), self._wanted.lock
-        client = None if lock is None else _NODE_CLIENTS.get(PurePosixPath(lock).name)
-        python = (*wanted.requirements, *([lock] if lock and not client else []))
+        path = PurePosixPath(lock or "")
+        is_node = path.name in NODE_LOCKS
+        python = (*wanted.requirements, *([lock] if lock and not is_node else []))
         lists = package_lists(wanted.files)
         if python or (wanted.set_up and any(map(self._files.has, _PYTHON_FILES))):
-            steps.append(_Step(_ENVIRONMENT, with_source=False))
+            steps.append(
+                _Step(
+                    step_script("environment.sh", FINDER="extension_finder.py"), with_source=False
+                )
+            )
         if python:
-            command = _INSTALL_PYTHON.replace("FILES", shlex.join(python))
+            command = step_script("python.sh", SCRIPT="requirements.py")
+            command = command.replace("FILES", shlex.join(python))
             is_all = any(
                 _OF_PROJECT.search(texts[path]) for path in python if path.endswith(".txt")
             )
             steps.append(_Step(command, accepts=None if is_all else lists))
-        if lock and client:
-            folder = shlex.quote(str(PurePosixPath(lock).parent))
-            steps.append(_Step(_INSTALL_NODE.replace("FOLDER", folder) + client, accepts=lists))
+        if is_node:
+            command = step_script("node.sh").replace("LOCK", path.name)
+            command = command.replace("FOLDER", shlex.quote(str(path.parent)))
+            steps.append(_Step(command, accepts=lists))
         return [*steps, *map(_Step, wanted.set_up)]
 
     def _run(self, below: str, steps: Sequence[_Step], digests: Sequence[str]) -> Path | None:
@@ -397,7 +339,7 @@ class _Build:
             for file in ("package.json", "package-lock.json")
         }
         image = self._store.built(wanted, rebuild=False, progress=self._progress)
-        command = _FETCH_AGENT.replace("NAME", name)
+        command = step_script("agent.sh").replace("NAME", name)
         kept = self._store.filled(
             "agent", image.reference, command, (), texts, self._progress, again=self._rebuild
         )
