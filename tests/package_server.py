@@ -35,7 +35,7 @@ class PackageServer:
 
             do_POST = do_GET  # noqa: N815 - the name that http.server wants
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -24,9 +24,7 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {  # where the package has a
     "containers-common": {"debian": "golang-github-containers-common"},
     "libseccomp": {"debian": "libseccomp2"},
     "newuidmap": {"debian": "uidmap", "fedora": "shadow-utils", "arch": "shadow"},
-    "npm": {"fedora": "nodejs-npm"},
     "nsenter": {"debian": "util-linux", "fedora": "util-linux", "arch": "util-linux"},
-    "pip": {"debian": "python3-pip", "fedora": "python3-pip", "arch": "python-pip"},
 }
 
 

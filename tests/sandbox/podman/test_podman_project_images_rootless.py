@@ -20,12 +20,12 @@ from wink_workspace.sandbox.podman.image_catalog import PodmanImages
 
 folder = Path(sys.argv[1])
 images = PodmanImages(Environment.from_os())
-images.build("minimal")
+images.build("python")
 source = folder / "source"
 source.mkdir()
 (source / "hello").write_text("good day\\n")
 (source / "Containerfile").write_text(
-    "FROM " + images.reference("minimal") + "\\n"
+    "FROM " + images.reference("python") + "\\n"
     "COPY hello /hello\\n"
     "RUN id -u >/who; grep -c : /proc/net/dev >/interfaces; chown 7:7 /hello\\n"
 )

@@ -154,7 +154,7 @@ class ProjectImages:
 
     @property
     def steps(self) -> Path:
-        """The directory with the results of run steps."""
+        """The directory with the results of steps."""
         return self.store.cache / "steps"
 
     def _prune(self) -> None:
@@ -239,7 +239,9 @@ class _Build:
         is_node = path.name in NODE_LOCKS
         python = (*wanted.requirements, *([lock] if lock and not is_node else []))
         lists = package_lists(wanted.files)
-        if python or (wanted.set_up and any(map(self._files.has, _PYTHON_FILES))):
+        if python or (
+            wanted.set_up and any((self._source / name).is_file() for name in _PYTHON_FILES)
+        ):
             steps.append(
                 _Step(
                     step_script("environment.sh", FINDER="extension_finder.py"), with_source=False

@@ -1,8 +1,7 @@
 """The files of a project that its recipe names, as a build reads them on the host.
 
 Rule 1: only regular files below the source are read; no link is followed, and sizes are bounded.
-Rule 2: if the user confirmed the files of a project, a build reads these contents and no others,
-whatever happened to the source since then.
+Rule 2: if the user confirmed the files of a project, a build ends if one of them has changed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from wink_workspace.errors import FilesystemError, UsageError, WinkError
-from wink_workspace.filesystem import FileKind, parse_path
+from wink_workspace.errors import FilesystemError, UsageError
+from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 
 __all__ = ["SourceFiles"]
@@ -32,15 +31,6 @@ class SourceFiles:
     def __init__(self, source: Path, confirmed: Mapping[str, str] | None = None) -> None:
         self._source = source
         self._confirmed = confirmed
-
-    def has(self, path: str) -> bool:
-        """Whether there is a regular file; for a link, ``text`` says that it is not followed."""
-        try:
-            with DiskTree(self._source) as tree:
-                entry = tree.entry(parse_path(path))
-        except WinkError:
-            return False
-        return entry is not None and entry.kind in (FileKind.FILE, FileKind.SYMLINK)
 
     def text(self, path: str) -> str:
         """The text of a file.
