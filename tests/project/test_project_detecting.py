@@ -30,7 +30,12 @@ def detected(
 @pytest.mark.parametrize(
     ("files", "packages", "command", "variable"),
     [
-        (["Cargo.toml"], ["cargo-web", "rustc-web"], "cargo fetch", "CARGO_HOME"),
+        (
+            ["Cargo.toml"],
+            ["cargo-web", "rustc-web"],
+            "sh -c 'mkdir -p $CARGO_HOME && cp ~/.cargo/config.toml $CARGO_HOME && cargo fetch'",
+            "CARGO_HOME",
+        ),
         (["package.json", "go.mod"], ["golang-go"], "go mod download", "GOMODCACHE"),
         (
             ["pom.xml"],

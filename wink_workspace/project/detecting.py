@@ -157,7 +157,10 @@ _GRADLE: Final = _Other(
 )
 _OTHERS: Final[Mapping[str, _Other]] = {
     "Cargo.toml": _Other(
-        ("cargo-web", "rustc-web"), "cargo fetch", {"CARGO_HOME": "/opt/project/cargo"}
+        ("cargo-web", "rustc-web"),
+        # Its settings name the proxy, and what it fetches is kept under that name.
+        "sh -c 'mkdir -p $CARGO_HOME && cp ~/.cargo/config.toml $CARGO_HOME && cargo fetch'",
+        {"CARGO_HOME": "/opt/project/cargo"},
     ),
     "go.mod": _Other(("golang-go",), "go mod download", {"GOMODCACHE": "/opt/project/go"}),
     "pom.xml": _Other(

@@ -61,7 +61,8 @@ rm -rf "$TMPDIR"
 exit $code"""
 """Downloads and builds need more room than ``/tmp`` has, which is memory."""
 _VARIABLES: Final = {
-    **dict.fromkeys(("HOME", "TMPDIR"), _SCRATCH),
+    **dict.fromkeys(("TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"), _SCRATCH),
+    "npm_config_cache": f"{_SCRATCH}/npm",
     "PIP_NO_CACHE_DIR": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PREFIX": PROJECT_PATH,
