@@ -208,7 +208,7 @@ def test_an_edit_that_makes_no_sense_is_refused_with_a_hint(
 
 @pytest.mark.parametrize(
     "data",
-    [b"a\0b", b"\xff\xfea", b"caf\xe9\n", "\0".encode("utf-16"), b"\xfe\xff\xd8\x00\x00\x41"],
+    [b"a\0b", b"\xff\xfea", b"caf\xe9\1\n", "a\0".encode("utf-16"), b"\xfe\xff\xd8\x00\x00\x41"],
 )
 def test_a_file_that_is_not_text_is_refused(data: bytes) -> None:
     with pytest.raises(BinaryFileError, match="not text"):

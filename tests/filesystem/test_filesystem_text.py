@@ -127,9 +127,9 @@ def test_byte_order_mark_selects_the_encoding_and_is_not_shown(encoding: str) ->
     assert window((mark + "é\r\nb\n").encode(encoding)).lines == ("é", "b")
 
 
-def test_text_that_ends_inside_a_character_is_refused_as_binary() -> None:
-    with pytest.raises(BinaryFileError, match=r"a\.txt"):
-        window("é".encode()[:1])
+def test_text_that_ends_inside_a_character_is_shown_with_u_fffd_in_its_place() -> None:
+    read = window("éèê\n".encode() + "é".encode()[:1])
+    assert (read.lines, read.n_not_utf_8) == (("éèê", "\ufffd"), 1)
 
 
 @given(

@@ -320,37 +320,28 @@ def test_apply_patch_reports_ignored_context_and_inexact_matches(
 LATIN_1 = "caf\xe9\nx = 1\nna\xefve\n".encode("latin-1")
 
 
-def test_a_file_that_is_not_utf_8_is_read_and_patched_with_u_fffd_for_invalid_bytes(
+def test_a_patch_with_u_fffd_for_bytes_that_a_search_showed_so_keeps_these_bytes(
     agent: SmallWorkspace,
 ) -> None:
     agent.filesystem.write_bytes("a.txt", LATIN_1)
-    answer = call_ok(agent, "read_file", file_path="a.txt")
-    assert (
-        "     1\tcaf\ufffd\n     2\tx = 1\n     3\tna\ufffdve\n(2 bytes that are not UTF-8"
-        in answer
-    )
-    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,2 @@\n caf\ufffd\n-x = 1\n-na\ufffdve\n+x = 2\n"
-    answer = call_ok(agent, "apply_patch", patch=patch)
-    assert "matched although bytes that are not UTF-8 differ (patch lines 4, 6)" in answer
-    assert agent.filesystem.read_bytes("a.txt") == b"caf\xe9\nx = 2\n"
+    assert "caf\xe9\n" in call_ok(agent, "read_file", file_path="a.txt")
+    assert "\tcaf\ufffd" in call_ok(agent, "grep", pattern="caf")
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,2 @@\n-caf\ufffd\n+un caf\ufffd\n-x = 1\n na\ufffdve\n"
+    call_ok(agent, "apply_patch", patch=patch)
+    assert agent.filesystem.read_bytes("a.txt") == b"un caf\xe9\nna\xefve\n"
 
 
-def test_a_patch_that_adds_u_fffd_is_refused_with_the_right_form(
+def test_a_patch_that_replaces_a_byte_by_u_fffd_is_refused_with_its_place(
     agent: SmallWorkspace,
 ) -> None:
     agent.filesystem.write_bytes("a.txt", LATIN_1)
     call_ok(agent, "read_file", file_path="a.txt")
-    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-caf\ufffd\n+un caf\ufffd\n"
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-caf\ufffd\n+un caf\ufffd\ufffd\n"
     answer = call_refused(agent, "apply_patch", patch=patch)
-    assert "a.txt (patch line 5): it adds U+FFFD" in answer
-    assert "GIT binary patch" in answer
+    assert "a.txt, line 1, column 7: U+FFFD stands for a byte" in answer
+    assert "(patch line 1)" in answer
     answer = call_refused(agent, "apply_patch", patch=patch.replace("\ufffd", "\udce9"))
     assert "for the byte E9, which is not UTF-8, send U+FFFD where that is accepted" in answer
-
-
-def test_a_file_with_many_invalid_bytes_is_not_read_as_text(agent: SmallWorkspace) -> None:
-    agent.filesystem.write_bytes("a.txt", b"\xe9\xe8\xea abc\n")
-    assert "much of it is not UTF-8" in call_refused(agent, "read_file", file_path="a.txt")
 
 
 def test_edit_file_reports_the_character_that_differs(agent: SmallWorkspace) -> None:

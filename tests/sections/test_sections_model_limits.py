@@ -49,7 +49,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filesystem
 def test_a_program_may_write_edit_and_patch_beyond_the_limits_of_its_tools(
     files: Filesystem,
 ) -> None:
-    large = "first\n" + "x" * (3 * MIB) + "\nlast\n"
+    large = "first\n" + "x" * (10 * MIB) + "\nlast\n"
     files.write_text("large", large)
     files.edit("large", "last", "end")
     files.apply_patch(PATCH.format("large"))
@@ -59,14 +59,14 @@ def test_a_program_may_write_edit_and_patch_beyond_the_limits_of_its_tools(
         sections=[VfsToolsSection(policies=())], filesystem=files, session=SESSIONS.get(files)
     ) as agent:
         for name, arguments in {
-            "write_file": {"file_path": "new", "content": "x" * (MIB + 1)},
+            "write_file": {"file_path": "new", "content": "x" * (8 * MIB + 1)},
             "edit_file": {"file_path": "large", "old_string": "end", "new_string": "x"},
             "apply_patch": {"patch": PATCH.replace("first", "1st").format("large")},
         }.items():
             outcome = agent.call(name, **arguments)
             assert not outcome.result.success
-            assert "at most 1048576 allowed" in outcome.text, name
-        assert agent.call("write_file", file_path="new", content="x" * MIB).result.success
+            assert "at most 8388608 allowed" in outcome.text, name
+        assert agent.call("write_file", file_path="new", content="x" * (8 * MIB)).result.success
 
 
 @pytest.mark.parametrize(("tool", "filesystem"), [(4, MIB), (MIB, 4)])

@@ -1,6 +1,6 @@
 r"""Replace a piece of text in a file and nothing else.
 
-Rule 1: bytes outside of the changed text stay as they are: byte order mark, encoding, line
+Rule 1: bytes outside of the changed text stay as they are (``text``): byte order mark, line
 ends, and whether there is a final newline.
 Rule 2: ``\n`` in the caller's text matches any line end of the file. If the text has a
 ``\r``, both are taken literally.
@@ -9,40 +9,46 @@ Rule 3: a text that occurs more than once is refused, unless all occurrences are
 
 from __future__ import annotations
 
-import codecs
 import difflib
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wink_workspace.errors import BinaryFileError, EditError
+from wink_workspace.errors import EditError
 
 from .lookalikes import named_difference, plain_text
 from .nearest import excerpt, nearest_index
+from .text import TextChange, TextContent, differing_parts
 
 __all__ = ["Replacement", "replace_text"]
 
 _MAX_LINES_NAMED = 10
 _MAX_DIFFERENCES = 3
 _MAX_CHARS = 200
-_ENCODINGS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The new content ``data``, the number of replacements, and the first changed line, from 1."""
+    """The new content ``data``, the number of replacements, and the first changed line, from 1.
+
+    ``before`` is the text of the old content, and ``after`` that of the new one.
+    """
 
     data: bytes
     n_replaced: int
     first_line: int
+    before: str
+    after: str
 
 
 def replace_text(
-    data: bytes, old: str, new: str, *, replace_all: bool = False, path: str = "the file"
+    data: bytes,
+    old: str,
+    new: str,
+    *,
+    replace_all: bool = False,
+    path: str = "the file",
+    encoding: str | None = None,
 ) -> Replacement:
     r"""Replace *old* by *new* in a text file's content.
 
@@ -52,17 +58,20 @@ def replace_text(
     final newline afterwards.
 
     Args:
-        data: The whole content, in UTF-8, or in UTF-16 with a byte order mark.
+        data: The whole content, in any encoding. U+FFFD in *old* matches a byte that is not UTF-8.
         old: The text to replace; not empty.
         new: The replacement; different from *old*.
         replace_all: Replace every occurrence (from the start, without overlap) instead of
             refusing more than one.
         path: The file's name, for messages.
+        encoding: The encoding, if it would be a guess.
 
     Raises:
         EditError: If *old* is empty, equal to *new*, missing (the nearest text is shown) or
-            not unique (the lines are named), or if *new* is not valid Unicode.
-        BinaryFileError: If the content is not text in one of these encodings.
+            not unique (the lines are named), or if *new* has a character that the encoding
+            cannot hold, or that is not ASCII while the encoding is a guess.
+        BinaryFileError: If the content is not text.
+        UsageError: If no encoding has this name.
     """
     if not old:
         raise EditError(
@@ -74,67 +83,26 @@ def replace_text(
             "the old and the new text are the same",
             hint="Give a different new text, or leave the file alone.",
         )
-    mark, encoding, text = _decode(data, path)
-    view = _View.of(text, literal="\r" in old or "\r" in new)
+    content = given = TextContent.of(data, path, encoding, quoted=old)
+    is_literal = "\r" in old or "\r" in new
+    text, codec, added_end = content.text, content.encoding.codec, ""
+    if text and not is_literal and not text.endswith(("\n", "\r")):  # the end of the line before
+        added_end = "\r\n" if text[: text.rfind("\n") + 1].endswith("\r\n") else "\n"
+        content = TextContent(data + added_end.encode(codec), path, content.encoding)
+    view = _View.of(content.shown, literal=is_literal)
     offsets = view.find(old, replace_all=replace_all)
     if not offsets:
         raise _missing(view, old, path)
     if len(offsets) > 1 and not replace_all:
         raise _not_unique(view, offsets, path)
-    core = _Core.of(old, new)
-    changed = _encode(view.replace(offsets, core), encoding)
-    return Replacement(mark + changed, len(offsets), view.line_number(offsets[0] + core.start))
-
-
-def _decode(data: bytes, path: str) -> tuple[bytes, str, str]:
-    mark, encoding = b"", "utf-8"
-    for known_mark, known_encoding in _ENCODINGS:
-        if data.startswith(known_mark):
-            mark, encoding = known_mark, known_encoding
-            break
-    try:
-        text = data[len(mark) :].decode(encoding)
-    except UnicodeDecodeError as error:
-        raise BinaryFileError(f"{path} is not text: it is not {encoding.upper()}") from error
-    if "\0" in text:
-        raise BinaryFileError(f"{path} is not text: it contains NUL characters")
-    return mark, encoding, text
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    try:
-        return text.encode(encoding)
-    except UnicodeEncodeError as error:
-        raise EditError(
-            "the new text contains a lone surrogate, which is not a character",
-            hint="Correct the escape sequence in the new text.",
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Core:
-    """The difference between an old and a new text, without their common start and end.
-
-    ``start`` counts from the start of the old text, ``n_old`` is the length in it.
-    """
-
-    start: int
-    n_old: int
-    new: str
-
-    @classmethod
-    def of(cls, old: str, new: str) -> _Core:
-        start = _n_same_at_start(old, new)
-        old, new = old[start:], new[start:]
-        n_end = _n_same_at_start(old[::-1], new[::-1])
-        return cls(start, len(old) - n_end, new[: len(new) - n_end])
-
-
-def _n_same_at_start(one: str, other: str) -> int:
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
+    parts = differing_parts(old, new)
+    changed = content.spliced(view.changes(offsets, parts))
+    after = TextContent(changed, path, content.encoding).shown
+    if added_end and after.endswith("\n"):
+        end = "\r\n" if after.endswith("\r\n") else "\n"
+        changed, after = changed.removesuffix(end.encode(codec)), after.removesuffix(end)
+    first_line = view.line_number(offsets[0] + parts[0][0])
+    return Replacement(changed, len(offsets), first_line, given.shown, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,29 +110,22 @@ class _View:
     r"""A text with uniform line ends, and the mapping of offsets to the actual text.
 
     ``seen`` has ``\n`` for each line end; ``crlf`` lists the offsets in it that are ``\r\n``
-    in ``actual``. If the last line had no line end, both have one and ``end_added`` is set.
-    In a literal view, both are the text itself.
+    in the actual text. In a literal view, it is the text itself.
     """
 
-    actual: str
     seen: str
     crlf: list[int]
-    end_added: bool
 
     @classmethod
     def of(cls, text: str, *, literal: bool) -> _View:
         if literal:
-            return cls(text, text, [], end_added=False)
-        end_added = bool(text) and not text.endswith("\n")
-        if end_added:
-            last = text.rfind("\n")
-            text += "\r\n" if last > 0 and text[last - 1] == "\r" else "\n"
+            return cls(text, [])
         crlf: list[int] = []
         at = text.find("\r\n")
         while at != -1:
             crlf.append(at - len(crlf))
             at = text.find("\r\n", at + 2)
-        return cls(text, text.replace("\r\n", "\n"), crlf, end_added)
+        return cls(text.replace("\r\n", "\n"), crlf)
 
     def line_number(self, offset: int) -> int:
         return 1 + self.seen.count("\n", 0, offset)
@@ -181,31 +142,24 @@ class _View:
             offsets += [overlapping] * (overlapping != -1)
         return offsets
 
-    def replace(self, offsets: list[int], core: _Core) -> str:
-        """The actual text with the core replaced at each offset."""
-        pieces: list[str] = []
-        done = 0
-        for offset in offsets:
-            start = offset + core.start
-            end = start + core.n_old
-            pieces += [self.actual[done : self._actual(start)], self._with_line_ends(core, start)]
-            done = self._actual(end)
-        result = "".join([*pieces, self.actual[done:]])
-        if self.end_added and result.endswith("\n"):
-            return result[: -2 if result.endswith("\r\n") else -1]
-        return result
+    def changes(self, offsets: list[int], parts: list[TextChange]) -> list[TextChange]:
+        """The changes of *parts* at each offset, in the actual text."""
+        spans = [(at + start, at + end, new) for at in offsets for start, end, new in parts]
+        return [
+            (self._actual(start), self._actual(end), self._with_line_ends(new, start, end))
+            for start, end, new in spans
+        ]
 
     def _actual(self, offset: int) -> int:
         return offset + bisect_left(self.crlf, offset)
 
-    def _with_line_ends(self, core: _Core, start: int) -> str:
-        """The new text of *core*, with the line ends that ``replace_text`` describes."""
-        if "\n" not in core.new or not self.crlf:
-            return core.new
-        end = start + core.n_old
+    def _with_line_ends(self, new: str, start: int, end: int) -> str:
+        """*new*, with the line ends that ``replace_text`` describes."""
+        if "\n" not in new or not self.crlf:
+            return new
         replaced = [n for n in range(start, end) if self.seen[n] == "\n"]
         ends = [self._line_end(at) for at in (*replaced, self.seen.find("\n", end))]
-        *lines, last = core.new.split("\n")
+        *lines, last = new.split("\n")
         with_ends = [line + ends[min(n, len(ends) - 1)] for n, line in enumerate(lines)]
         return "".join([*with_ends, last])
 

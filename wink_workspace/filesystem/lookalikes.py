@@ -3,8 +3,7 @@
 Rule 1: ``plain_line`` removes exactly the differences that a patch may have: trailing white
 space, the line end, Unicode punctuation with an ASCII equivalent, and no-break and other
 typographic spaces. Tabs, the number of spaces and indentation count.
-Rule 2: a byte that is not UTF-8 becomes U+FFFD, which is what a reader of the file was shown.
-Rule 3: a difference is described by the names of the characters on both sides.
+Rule 2: a difference is described by the names of the characters on both sides.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ _SPACES: Final[Mapping[int, str]] = dict.fromkeys(
 _PLAIN: Final = {**_PUNCTUATION, **_SPACES}
 _TRAILING: Final = " \t\r\n\x0b\x0c"
 _BOM: Final = b"\xef\xbb\xbf"
-_NOT_UTF_8: Final = "\ufffd"
 _MAX_NAMED: Final = 3
 _MAX_CHARS: Final = 40
-_ESCAPE: Final = re.compile("[\udc80-\udcff]")
 _WORD: Final = re.compile(r"\w+\Z")
 
 
@@ -47,7 +44,7 @@ def plain_line(line: bytes) -> bytes:
     line = line.removeprefix(_BOM)
     if not line.isascii():
         text = line.decode("utf-8", "surrogateescape").translate(_PLAIN)
-        line = _ESCAPE.sub(_NOT_UTF_8, text).encode()
+        line = text.encode("utf-8", "surrogateescape")
     return line.rstrip(_TRAILING.encode()) + b"\n"
 
 
@@ -65,8 +62,6 @@ def kinds_of_difference(sent: bytes, there: bytes) -> tuple[str, ...]:
     if one[len(stripped[0]) :] != other[len(stripped[1]) :]:
         kinds.append("trailing white space")
     one, other = one[: len(stripped[0])], other[: len(stripped[1])]
-    if stripped[0].translate(_PUNCTUATION) != stripped[1].translate(_PUNCTUATION):
-        kinds.append("bytes that are not UTF-8")
     if stripped[0] != stripped[1] and _has(stripped, _PUNCTUATION):
         kinds.append("Unicode punctuation")
     if one != stripped[0] or other != stripped[1]:

@@ -109,7 +109,8 @@ class TextWindow:
 
     ``lines`` have no line ends, and long ones are cut; ``first_line`` counts from 1. ``more``
     is set if further lines follow. ``n_cut_lines`` counts the lines that were cut, and
-    ``n_not_utf_8`` the bytes shown as U+FFFD.
+    ``n_not_utf_8`` the bytes shown as U+FFFD. ``encoding`` says how the file is encoded, such as
+    ``cp1252, guessed``; it is empty for plain UTF-8.
     """
 
     path: WorkspacePath
@@ -118,6 +119,7 @@ class TextWindow:
     more: bool
     n_cut_lines: int = 0
     n_not_utf_8: int = 0
+    encoding: str = ""
 
     @property
     def text(self) -> str:
@@ -127,17 +129,24 @@ class TextWindow:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a write: the bytes written or appended, and the size afterwards."""
+    """The result of a write: the bytes written or appended, and the size afterwards.
+
+    ``encoding`` as for ``TextWindow``, also if only CRLF line ends were kept.
+    """
 
     path: WorkspacePath
     written_bytes: int
     size_bytes: int
     created: bool
+    encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """The result of an edit: the number of replacements, the first changed line, and the diff."""
+    """The result of an edit: the number of replacements, the first changed line, and the diff.
+
+    The diff is in UTF-8, whatever the encoding of the file.
+    """
 
     path: WorkspacePath
     n_replaced: int

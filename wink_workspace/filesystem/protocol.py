@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from io import BytesIO
 from itertools import islice
 from types import TracebackType
 from typing import BinaryIO, get_args
@@ -71,7 +70,7 @@ from .search import (
     grep_files,
     literal_prefix,
 )
-from .text import TextPieces, read_window
+from .text import MOST_EXAMINED_BYTES, TextContent, encoded_text, read_window
 
 __all__ = ["Filesystem"]
 
@@ -226,16 +225,17 @@ class Filesystem(ABC):
         *,
         offset: int = 0,
         limit: int | None = None,
-        lenient: bool = False,
+        encoding: str | None = None,
     ) -> TextWindow:
         """*limit* lines (default ``limits.read_lines``) after the first *offset*.
 
         The rest of the file is not read. Lines are cut to ``limits.read_line_chars``. If more
-        than 16 Mi characters were read for them, the window ends early with ``more`` set. With
-        *lenient*, a byte that is not UTF-8 is shown as U+FFFD.
+        than 16 Mi characters were read for them, the window ends early with ``more`` set.
+        *encoding* is used if the file's would be a guess. A byte that no encoding explains is
+        shown as U+FFFD.
 
         Raises:
-            UsageError: If *offset* or *limit* is negative.
+            UsageError: If *offset* or *limit* is negative, or no encoding has this name.
             LimitExceededError: If *limit* is above ``limits.read_lines``.
             BinaryFileError: If the part that was read is not text.
         """
@@ -254,7 +254,7 @@ class Filesystem(ABC):
                 offset=offset,
                 limit=n_lines,
                 line_chars=self.limits.read_line_chars,
-                lenient=lenient,
+                encoding=encoding,
             )
 
     def glob(self, pattern: str, path: str | WorkspacePath = ".") -> GlobResult:
@@ -398,20 +398,38 @@ class Filesystem(ABC):
         *,
         mode: WriteMode = "overwrite",
         most_bytes: int | None = None,
+        encoding: str | None = None,
+        keep: bool = False,
     ) -> WriteResult:
-        """Write *text* as UTF-8, with its line ends unchanged; see ``write_bytes``.
+        """Write *text*, with its line ends unchanged; see ``write_bytes``.
+
+        Args:
+            path: The file.
+            text: The whole text, or the part to append.
+            mode: As for ``write_bytes``.
+            most_bytes: As for ``write_bytes``.
+            encoding: Its name; UTF-8 by default.
+            keep: Keep the byte order mark, the encoding and, if *text* has no carriage return,
+                the CRLF line ends of a text file that is overwritten.
 
         Raises:
-            UsageError: If *text* is not valid Unicode.
+            UsageError: If *text* is not valid Unicode, or no encoding has this name.
+            EditError: If the encoding does not take *text*.
         """
         try:
-            data = text.encode()
+            text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
                 f"the text for {path} is not valid Unicode at character {error.start}",
                 hint="Remove the lone surrogate, or write bytes.",
             ) from error
-        return self.write_bytes(path, data, mode=mode, most_bytes=most_bytes)
+        before = b""
+        if keep and mode == "overwrite":
+            with suppress(FilesystemError):  # the write reports it
+                before = self.read_bytes(path, limit=MOST_EXAMINED_BYTES)
+        data, shown = encoded_text(text, str(path), encoding, before)
+        result = self.write_bytes(path, data, mode=mode, most_bytes=most_bytes)
+        return replace(result, encoding=shown)
 
     def edit(
         self,
@@ -421,13 +439,16 @@ class Filesystem(ABC):
         *,
         replace_all: bool = False,
         most_bytes: int | None = None,
+        encoding: str | None = None,
     ) -> EditResult:
         """Replace *old*, which must occur exactly once unless *replace_all* is set.
 
-        Everything else stays: encoding, byte order mark, line ends, final newline.
+        Everything else stays: encoding, byte order mark, line ends, final newline. *encoding* is
+        used if the file's would be a guess, which takes only ASCII.
 
         Raises:
-            EditError: If *old* is missing or not unique; the message shows the nearest lines.
+            EditError: If *old* is missing or not unique; the message shows the nearest lines. Or
+                if the encoding does not take *new*.
             BinaryFileError: If the file is not text.
             LimitExceededError: If the file is or would be above *most_bytes* or
                 ``limits.write_bytes``.
@@ -443,24 +464,30 @@ class Filesystem(ABC):
         file = self._file(given)
         self._check_writable(file.path)
         data = self._content(file, most_bytes)
+        name = str(given)
         if replace_all:
-            self._check_growth(given, data, old, new, most_bytes)
-        edited = replace_text(data, old, new, replace_all=replace_all, path=str(given))
+            text = TextContent.of(data, name, encoding, quoted=old).shown
+            self._check_growth(given, text, old, new, most_bytes)
+        edited = replace_text(data, old, new, replace_all=replace_all, path=name, encoding=encoding)
         self._check_size(given, len(edited.data), most_bytes)
         self._write(file.path, edited.data, mode="overwrite")
-        before = FileState(FileKind.FILE, data, file.executable)
-        after = FileState(FileKind.FILE, edited.data, file.executable)
+        before = FileState(FileKind.FILE, edited.before.encode(), file.executable)
+        after = FileState(FileKind.FILE, edited.after.encode(), file.executable)
         diff = render_diff([FileChange(given, before, after)])
         return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
-    def apply_patch(self, patch: str, *, most_bytes: int | None = None) -> PatchResult:
+    def apply_patch(
+        self, patch: str, *, most_bytes: int | None = None, encoding: str | None = None
+    ) -> PatchResult:
         """Apply a unified diff or a ``*** Begin Patch`` text to all its files, or to none.
 
         Links in paths are not followed. As with git, missing directories are created, and
-        directories that the patch empties are deleted.
+        directories that the patch empties are deleted. Each file keeps its encoding; *encoding*
+        is that of new files and of those for which it would be a guess.
 
         Raises:
             PatchError: If it does not parse or does not apply.
+            UsageError: If no encoding has this name.
             LimitExceededError: If a file is or would be above *most_bytes* or
                 ``limits.write_bytes``.
             ReadOnlyError: If one of its paths is read-only.
@@ -469,7 +496,9 @@ class Filesystem(ABC):
         from .patch.planning import plan_patch
 
         self._check_writable()
-        plan = plan_patch(parse_patch(patch), lambda path: self._state(path, most_bytes))
+        plan = plan_patch(
+            parse_patch(patch), lambda path: self._state(path, most_bytes), encoding=encoding
+        )
         for change in plan.changes:
             self._check_change(change, most_bytes)
         with self._undo_on_error() as touched:
@@ -793,10 +822,9 @@ class Filesystem(ABC):
             )
 
     def _check_growth(
-        self, path: WorkspacePath, data: bytes, old: str, new: str, most_bytes: int | None
+        self, path: WorkspacePath, text: str, old: str, new: str, most_bytes: int | None
     ) -> None:
         """Refuse a result above the limit before it fills the memory."""
-        text = "".join(TextPieces(BytesIO(data), path))
         n_places = max(text.count(old), text.replace("\r\n", "\n").count(old))
         self._check_size(path, n_places * len(new), most_bytes)
 

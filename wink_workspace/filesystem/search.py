@@ -34,7 +34,7 @@ from wink_workspace.errors import (
 from .literals import required_literals
 from .model import FileKind, FileStat, FilesystemLimits, GrepMatch, GrepResult
 from .paths import WorkspacePath, parse_path
-from .text import TextPieces, line_blocks
+from .text import TextPieces, line_blocks, without_escapes
 
 if TYPE_CHECKING:
     import regex
@@ -464,7 +464,7 @@ def _cannot_match(
         search: Whether an expression matches anywhere in a text. ``None`` if it may match a line
             without matching a text with that line.
     """
-    if len(head) >= HEAD_BYTES or b"\0" in head:
+    if len(head) >= HEAD_BYTES or b"\0" in head or b"\x1b" in head:  # ISO-2022, perhaps
         return False
     may_match = not literals
     for literal in literals:
@@ -492,7 +492,7 @@ def _matches_in(
     first_line = 1
     for block in line_blocks(TextPieces(stream, path), _MAX_SEARCHED_LINE_CHARS):
         for number, text in expression.matching_lines(block, timer):
-            yield GrepMatch(path, first_line + number, text)
+            yield GrepMatch(path, first_line + number, without_escapes(text))
         first_line += block.count("\n") + 1
 
 

@@ -186,9 +186,7 @@ class _Operations:
 
     def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
         limit = min(params.limit or files.limits.read_lines, files.limits.read_lines)
-        window = files.read_text(
-            params.file_path, offset=params.offset - 1, limit=limit, lenient=True
-        )
+        window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
         if not window.lines and params.offset > 1:
             raise UsageError(
                 f"{shown(window.path)} has no line {params.offset}", hint="Use a smaller offset."
@@ -198,8 +196,8 @@ class _Operations:
 
     def write_file(self, params: WriteFileParams, files: Filesystem) -> ToolResult[WrittenFile]:
         _refuse_separator(params.file_path, files)
-        most_bytes = self._limits.write_bytes
-        result = files.write_text(params.file_path, params.content, most_bytes=most_bytes)
+        path, text, most = params.file_path, params.content, self._limits.write_bytes
+        result = files.write_text(path, text, most_bytes=most, encoding=params.encoding, keep=True)
         value = WrittenFile.of(result, params.content)
         return ToolResult.ok(value, f"{'Created' if value.created else 'Overwrote'} {value.path}")
 
@@ -210,6 +208,7 @@ class _Operations:
             params.new_string,
             replace_all=params.replace_all,
             most_bytes=self._limits.write_bytes,
+            encoding=params.encoding,
         )
         value = EditedFile.of(result, self._limits)
         replaced = counted(value.n_replaced, "occurrence")
@@ -220,7 +219,8 @@ class _Operations:
         )
 
     def apply_patch(self, params: ApplyPatchParams, files: Filesystem) -> ToolResult[AppliedPatch]:
-        patched = files.apply_patch(params.patch, most_bytes=self._limits.write_bytes)
+        most_bytes = self._limits.write_bytes
+        patched = files.apply_patch(params.patch, most_bytes=most_bytes, encoding=params.encoding)
         value = AppliedPatch.of(patched)
         return ToolResult.ok(value, f"Patched {counted(len(value.files), 'file')}")
 

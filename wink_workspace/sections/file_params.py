@@ -29,6 +29,7 @@ __all__ = [
 
 _MAX_PATH_CHARS: Final = 4_096
 """Keeps very long paths out of messages; the filesystem has its own limits."""
+_ENCODING: Final = {"description": "If not known."}
 
 
 def _path(description: str) -> dict[str, object]:
@@ -90,6 +91,7 @@ class WriteFileParams:
 
     file_path: str = field(metadata=_path("The file to write; missing directories are created."))
     content: str = field(metadata={"description": "The complete new content of the file."})
+    encoding: str = field(default="", metadata=_ENCODING)
 
     def __post_init__(self) -> None:
         self.file_use()
@@ -114,6 +116,7 @@ class EditFileParams:
     )
     new_string: str = field(metadata={"description": "The replacement; empty to delete the text."})
     replace_all: bool = field(default=False, metadata={"description": "Replace every occurrence."})
+    encoding: str = field(default="", metadata=_ENCODING)
 
     def __post_init__(self) -> None:
         self.file_use()
@@ -130,10 +133,10 @@ class ApplyPatchParams:
     patch: str = field(
         metadata={
             "description": "A unified diff (as from `git diff`), or the format that begins with "
-            "`*** Begin Patch`. In context lines and removed lines, U+FFFD matches a byte that is "
-            "not UTF-8."
+            "`*** Begin Patch`."
         }
     )
+    encoding: str = field(default="", metadata=_ENCODING)
 
     def __post_init__(self) -> None:
         self.file_use()

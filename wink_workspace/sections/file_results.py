@@ -69,7 +69,7 @@ class FileToolLimits:
 
     result_chars: int = 100_000
     diff_chars: int = 10_000
-    write_bytes: int = 1_048_576
+    write_bytes: int = 8_388_608
 
     def __post_init__(self) -> None:
         if min(self.result_chars, self.diff_chars, self.write_bytes) <= 0:
@@ -145,7 +145,8 @@ class DirectoryListing:
 class FileWindow:
     """Consecutive lines of the file ``path``, and whether ``more`` follow.
 
-    ``n_cut_lines`` of these were cut. ``n_not_utf_8`` bytes are shown as U+FFFD.
+    ``n_cut_lines`` of these were cut. ``n_not_utf_8`` bytes are shown as U+FFFD. ``encoding`` is
+    empty for plain UTF-8.
     """
 
     path: str
@@ -154,6 +155,7 @@ class FileWindow:
     more: bool = False
     n_cut_lines: int = 0
     n_not_utf_8: int = 0
+    encoding: str = ""
 
     @classmethod
     def of(cls, window: TextWindow, limits: FileToolLimits) -> FileWindow:
@@ -167,6 +169,7 @@ class FileWindow:
             more,
             window.n_cut_lines,
             window.n_not_utf_8,
+            window.encoding,
         )
 
     @property
@@ -192,37 +195,36 @@ class FileWindow:
             ],
             f"(more lines follow; continue with offset={self.last_line + 1})" if self.more else "",
             f"({counted(self.n_cut_lines, 'long line')} cut)" if self.n_cut_lines else "",
-            self._not_utf_8(),
-        )
-
-    def _not_utf_8(self) -> str:
-        if not self.n_not_utf_8:
-            return ""
-        verb = "is" if self.n_not_utf_8 == 1 else "are"
-        return (
-            f"({counted(self.n_not_utf_8, 'byte')} that {verb} not UTF-8, shown as U+FFFD; "
-            "in context lines and removed lines of a patch, U+FFFD matches such a byte)"
+            f"(encoding: {self.encoding})" if self.encoding else "",
+            f"(bytes that are not UTF-8, shown as U+FFFD: {self.n_not_utf_8:,}; edits keep them)"
+            if self.n_not_utf_8
+            else "",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written; ``path`` is as the model named it."""
+    """A file that was written; ``path`` is as the model named it.
+
+    ``encoding`` describes the encoding and the kept line ends; it is empty for plain UTF-8.
+    """
 
     path: str
     created: bool
     size_bytes: int
     n_lines: int
+    encoding: str = ""
 
     @classmethod
     def of(cls, result: WriteResult, content: str) -> WrittenFile:
         """The file after *content* was written."""
         n_lines = content.count("\n") + (not content.endswith("\n") and content != "")
-        return cls(shown(result.path), result.created, result.size_bytes, n_lines)
+        return cls(shown(result.path), result.created, result.size_bytes, n_lines, result.encoding)
 
     def render(self) -> str:
-        """The size."""
-        return f"{counted(self.size_bytes, 'byte')}, {counted(self.n_lines, 'line')}"
+        """The size, and how the text is encoded."""
+        size = f"{counted(self.size_bytes, 'byte')}, {counted(self.n_lines, 'line')}"
+        return f"{size} (encoding: {self.encoding})" if self.encoding else size
 
 
 @dataclass(frozen=True, slots=True)

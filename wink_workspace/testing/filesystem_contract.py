@@ -375,7 +375,7 @@ class FilesystemContract(_Suite):
             filesystem.read_bytes("file.txt", **bounds)
 
     @pytest.mark.behaviour(47)
-    @pytest.mark.parametrize("data", [b"text\0text", b"caf\xe9 text", b"\x89PNG\r\n\x1a\n text"])
+    @pytest.mark.parametrize("data", [b"text\0text", b"\xe9\1 text", b"\x89PNG\r\n\x1a\n text"])
     def test_text_operations_on_binary_files_raise_an_error_with_a_hint(
         self, new_filesystem: FilesystemFactory, data: bytes
     ) -> None:
@@ -406,6 +406,10 @@ class FilesystemContract(_Suite):
         assert filesystem.read_bytes("file.txt") == b"caf\xc3\xa9\r\nx\n"
         with pytest.raises(UsageError, match="character 1"):
             filesystem.write_text("file.txt", "a\ud800")
+        filesystem.write_text("file.txt", "caf\u00e9\n", encoding="utf-16")
+        filesystem.write_text("file.txt", "th\u00e9\n", keep=True)
+        assert filesystem.read_bytes("file.txt") == "th\u00e9\n".encode("utf-16")
+        assert filesystem.read_text("file.txt").lines == ("th\u00e9",)
 
     @pytest.mark.behaviour(45)
     def test_create_on_an_existing_path_is_refused(self, filesystem: Filesystem) -> None:
@@ -461,7 +465,8 @@ class FilesystemContract(_Suite):
 
     @pytest.mark.behaviour(50)
     @pytest.mark.parametrize(
-        "data", [b"one\ntwo", b"one\r\ntwo\r\n", b"\xef\xbb\xbfone\ntwo\n", "é one".encode()]
+        "data",
+        [b"one\ntwo", b"one\r\ntwo\r\n", b"\xef\xbb\xbfone\ntwo\n", "é one".encode(), b"\xe9 one"],
     )
     def test_edit_changes_nothing_but_the_text(
         self, new_filesystem: FilesystemFactory, data: bytes
@@ -885,10 +890,13 @@ class FilesystemContract(_Suite):
     def test_grep_skips_binary_files_and_counts_them(
         self, new_filesystem: FilesystemFactory
     ) -> None:
-        files = new_filesystem({"a": b"x\0x", "b": b"x\n\xff", "c": b"x"})
+        files = new_filesystem({"a": b"x\0x", "b": b"x\xff\n", "c": b"x"})
         found = files.grep("x")
-        assert [str(match.path) for match in found.matches] == ["c"]
-        assert (found.n_files, found.n_binary) == (1, 2)
+        assert [(str(match.path), match.text) for match in found.matches] == [
+            ("b", "x\ufffd"),
+            ("c", "x"),
+        ]
+        assert (found.n_files, found.n_binary) == (2, 1)
 
     @pytest.mark.behaviour(49)
     @pytest.mark.parametrize(

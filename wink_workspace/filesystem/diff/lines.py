@@ -58,12 +58,12 @@ class LineComparer:
         """``changed_spans`` of the lines of two texts."""
         return self.changed_spans(BytesIO(old).readlines(), BytesIO(new).readlines())
 
-    def changed_spans(self, old: Sequence[bytes], new: Sequence[bytes]) -> list[Span]:
+    def changed_spans(self, old: Sequence[object], new: Sequence[object]) -> list[Span]:
         """The differing lines in order; there are equal lines between any two spans."""
         part = _trimmed(old, new, Span(0, len(old), 0, len(new)))
         if max(part.old_end - part.old_start, part.new_end - part.new_start) <= 1:
             return _whole(part)
-        numbers: dict[bytes, int] = {}
+        numbers: dict[object, int] = {}
         a = [numbers.setdefault(line, len(numbers)) for line in old]
         b = [numbers.setdefault(line, len(numbers)) for line in new]
         edits = self._shortest(a, b, part)

@@ -17,14 +17,16 @@ is a link.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from wink_workspace.errors import PatchError
+from wink_workspace.errors import BinaryFileError, EditError, PatchError
 from wink_workspace.filesystem.git_binary import apply_delta, blob_id
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState, PatchedFile
 from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.filesystem.text import TextContent
 
 from .parsing import without_prefix
 from .parts import BinaryChange, FilePatch
@@ -35,11 +37,6 @@ from .views import Effort
 __all__ = ["PatchPlan", "plan_patch"]
 
 _MAX_PROBLEMS_SHOWN = 50
-_REPLACEMENT = "\ufffd".encode()
-_LOST_BYTES = (
-    "it adds U+FFFD, which stands for a byte that could not be shown; the file is not UTF-8;"
-    " send the change as a 'GIT binary patch' (`git diff --binary`), or make it with a command"
-)
 _NO_TARGET = (
     "a link cannot have this target: it is empty, has a NUL byte, or ends with a line break;"
     " give a path, and add the line '\\ No newline at end of file' after it"
@@ -70,7 +67,10 @@ class PatchPlan:
 
 
 def plan_patch(
-    patches: Sequence[FilePatch], read: Callable[[WorkspacePath], FileState | None]
+    patches: Sequence[FilePatch],
+    read: Callable[[WorkspacePath], FileState | None],
+    *,
+    encoding: str | None = None,
 ) -> PatchPlan:
     """The changes that *patches* make to the files that *read* returns.
 
@@ -79,12 +79,14 @@ def plan_patch(
         read: Returns the state of a path, or ``None``; it does not follow links. It is called
             once for each path and each of its parents, and never below something that is not
             a directory.
+        encoding: The encoding of new files, and of those for which it would be a guess.
 
     Raises:
         PatchError: If the patch does not apply, with every problem in every file; or if it is
             too large or takes too long.
+        UsageError: If no encoding has this name.
     """
-    planner = _Planner(patches, read)
+    planner = _Planner(patches, read, encoding)
     for patch in planner.patches:
         planner.add(patch)
     planner.check_nesting()
@@ -109,8 +111,12 @@ class _Planner:
     """The states of the files before the patch and after the sections added so far."""
 
     def __init__(
-        self, patches: Sequence[FilePatch], read: Callable[[WorkspacePath], FileState | None]
+        self,
+        patches: Sequence[FilePatch],
+        read: Callable[[WorkspacePath], FileState | None],
+        encoding: str | None,
     ) -> None:
+        self._encoding = encoding
         self.problems: list[str] = []
         self.files: list[PatchedFile] = []
         self._read = read
@@ -296,7 +302,7 @@ class _Planner:
         if patch.binary is not None:
             placed = self._new_binary(patch, patch.binary, base.data)
         elif patch.hunks:
-            placed = self._new_text(patch, base.data)
+            placed = self._new_text(patch, base)
         if placed is None:
             return None
         if patch.action == "delete" and placed.data and not patch.any_content:
@@ -308,17 +314,37 @@ class _Planner:
             return None
         return placed
 
-    def _new_text(self, patch: FilePatch, data: bytes) -> Placed | None:
-        if (line := _line_with_lost_bytes(patch, data)) is not None:
-            self.problems.append(f"{patch.path} (patch line {line}): {_LOST_BYTES}")
-            return None
+    def _new_text(self, patch: FilePatch, base: FileState) -> Placed | None:
+        """The text with the hunks. They are placed in UTF-8, and change the bytes of the file."""
+        data, content = base.data, self._text_content(patch, base)
+        if content is not None and not content.is_utf_8:
+            data = content.shown.encode()
         placed = place_hunks(data, patch.hunks, self._effort)
-        if isinstance(placed, Placed):
+        if not isinstance(placed, Placed):
+            self.problems += [
+                f"{patch.path}, hunk {each.number} (patch line {each.hunk.line}): {each.problem}"
+                for each in placed
+            ]
+            return None
+        if content is None:
             return placed
-        self.problems += [
-            f"{patch.path}, hunk {each.number} (patch line {each.hunk.line}): {each.problem}"
-            for each in placed
-        ]
+        try:
+            new = content.rewritten(placed.data.decode())
+        except EditError as error:
+            self.problems.append(f"{error.message} (patch line {patch.line}). {error.hint}")
+            return None
+        return placed if content.is_utf_8 and patch.source else replace(placed, data=new)
+
+    def _text_content(self, patch: FilePatch, base: FileState) -> TextContent | None:
+        """The text of the file; ``None`` if the hunks are placed in its bytes."""
+        is_link = FileKind.SYMLINK in (base.kind, patch.new_mode and patch.new_mode.kind)
+        lines = [line for hunk in patch.hunks for line in hunk.body]
+        name = self._encoding if patch.source or self._encoding else "utf-8"
+        with suppress(UnicodeDecodeError, BinaryFileError):
+            b"".join(lines).decode()  # fails for a diff with bytes of the file
+            quoted = b"".join(line for line in lines if line[:1] != b"+").decode()
+            content = TextContent.of(base.data, str(patch.path), name, quoted=quoted)
+            return None if is_link else content
         return None
 
     def _new_binary(self, patch: FilePatch, change: BinaryChange, data: bytes) -> Placed | None:
@@ -350,25 +376,6 @@ def _with_bare_names(patch: FilePatch) -> FilePatch:
         for path in (patch.source, patch.target)
     )
     return replace(patch, source=source, target=target, prefix_in_doubt=False)
-
-
-def _line_with_lost_bytes(patch: FilePatch, data: bytes) -> int | None:
-    """The line of the patch that adds U+FFFD to a file that has bytes that are not UTF-8."""
-    if _REPLACEMENT in data:
-        return None
-    for hunk in patch.hunks:
-        for n, line in enumerate(hunk.body):
-            if line.startswith(b"+") and _REPLACEMENT in line:
-                return None if _is_utf_8(data) else hunk.body_line + n
-    return None
-
-
-def _is_utf_8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _has_id(data: bytes, name: str) -> bool:
