@@ -148,6 +148,12 @@ def test_gc_and_log_report_what_was_forgotten_and_why(
     assert f"entries up to 4, of {when:%Y-%m-%d %H:%M:%S} and before: 4 older than" in lines[-1]
     assert len(shell("log", which, "-n", 1)[0].splitlines()) == 1
     assert json.loads(shell("log", which, "--json")[0])[-1]["kind"] == "forgotten"
+    oldest = json.loads(shell("log", which, "--json")[0])[-2]["number"]
+    lost = "changes are not known any more: retention deleted the entry before it"
+    assert lost in shell("log", which, "--stat")[0]
+    assert lost in shell("show", which, oldest)[1]
+    assert lost in shell("report", which)[0]
+    assert "a.txt" in shell("show", which, oldest + 1)[0]
     printed, _ = shell("gc", which, "--keep-bytes", 1, "--json")
     done = json.loads(printed)
     assert done["n_entries_forgotten"] == 2

@@ -225,7 +225,7 @@ def _problems_of_span(span: str) -> list[str]:
         return []
     if "::" in span:
         return []  # `file.py::Name` has its own check
-    if re.fullmatch(r"[\w-]+(/[\w.-]+)+|[\w-]+\.(?!\w+\()(py|rs|toml|yml|json|txt)", span):
+    if re.fullmatch(r"[\w-]+(/[\w.-]+)+|[\w-]+\.(?!\w+\()(gradle|py|rs|toml|yml|json|txt)", span):
         return []  # a path
     if re.fullmatch(r"[A-Z_]+=\w+", span):
         return []  # an environment variable with its value

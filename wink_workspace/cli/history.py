@@ -134,6 +134,8 @@ def _stat(reader: WorkspaceReader, entry: LogEntry) -> tuple[str, ...]:
     """The changed paths of an entry with their line counts; an import has none."""
     if entry.parent is None:
         return ()
+    if lost := reader.lost_changes(entry):
+        return (lost,)
     changed = reader.review_of(entry)
     return tuple(
         f"{path} | {_counts(lines)}"
@@ -175,7 +177,7 @@ def show(
         changed = None if found.parent is None else reader.review_of(found)
         if json:
             text, not_shown = ("", ()) if changed is None else diff_text(changed, full=full)
-            shown = {"diff": text, "not_shown": not_shown}
+            shown = {"diff": text, "not_shown": not_shown, "lost": reader.lost_changes(found)}
             print_json({**entry_fields(found), "record": record.data, **shown})
             return
         not_shown = ()
@@ -183,6 +185,8 @@ def show(
             _print_entry(out, found, record)
             if changed is not None:
                 not_shown = print_diff(out, partial(changed.write_to, full=full))
+        if lost := reader.lost_changes(found):
+            context.err.print(lost, markup=False)
         warn_of_left_out(context.err, not_shown)
 
 

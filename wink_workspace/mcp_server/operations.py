@@ -204,6 +204,8 @@ def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
     else:
         diff = workspace.review_of(workspace.entry(params.entry))
     text, n_more = diff.head(MOST_DIFF_CHARS)
+    if not text and params.entry is not None:
+        text = workspace.lost_changes(workspace.entry(params.entry))
     return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more, marked, left_out))
 
 

@@ -191,7 +191,7 @@ def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
     return {
         **_entry_fields(entry),
         "record": workspace.record(entry).data,
-        "diff": diff,
+        "diff": diff or workspace.lost_changes(entry),
     }
 
 

@@ -159,7 +159,8 @@ class ReportedHistory:
             output=self.text(str(data.get("text") or data.get("reason") or "")),
             error=self.text(str(data.get("error") or "")),
             diff=self.text(*diff),
-            notes=tuple(
+            notes=tuple(filter(None, (self._history.lost_changes(entry),)))
+            + tuple(
                 self.line(str(note))
                 for name in ("notes", "outside_effects")
                 for note in cast("list[object]", data.get(name) or ())

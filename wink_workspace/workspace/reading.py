@@ -115,6 +115,8 @@ class ReadableHistory:
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
         """What one entry changed in files, with contents; for the first entry, all files.
 
+        Empty if that is not known any more, see ``lost_changes``.
+
         Raises:
             LimitExceededError: If a content is above 64 MiB; ``review_of`` has no such limit.
         """
@@ -122,9 +124,21 @@ class ReadableHistory:
         return self._with_contents(changed)
 
     def review_of(self, entry: LogEntry) -> Diff:
-        """The changes of an entry as a diff; contents are read while this is open."""
+        """The changes of an entry as a diff; contents are read while this is open.
+
+        Empty if they are not known any more, see ``lost_changes``.
+        """
         store = self._ledger.store
         return tree_diff(store, diff(store, self._root_before(entry), entry.files))
+
+    def lost_changes(self, entry: LogEntry) -> str:
+        """Why the changes of the oldest entry that is kept are not known; empty if they are."""
+        if entry.parent is not None:
+            try:
+                self._branch.before(entry)
+            except EntryMissingError:
+                return "Its changes are not known any more: retention deleted the entry before it."
+        return ""
 
     def blame(
         self, path: str, *, at: LogEntry | int | str | None = None, limit: int | None = None
@@ -384,7 +398,9 @@ class ReadableHistory:
         return self.head.files
 
     def _root_before(self, entry: LogEntry) -> str:
-        return EMPTY_TREE_ID if entry.parent is None else self._branch.before(entry).files
+        if entry.parent is None:
+            return EMPTY_TREE_ID
+        return entry.files if self.lost_changes(entry) else self._branch.before(entry).files
 
     def _with_contents(self, changes: Iterable[TreeChange]) -> tuple[FileChange, ...]:
         return tuple(file_changes(self._ledger.store, changes, limit_bytes=_LARGEST_READ_BYTES))
