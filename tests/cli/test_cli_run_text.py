@@ -46,7 +46,7 @@ def test_a_lone_surrogate_ends_no_run_and_reaches_no_request_record_or_screen(
     shown += user("run", "--repo", user.source, "--resume", "--message", "Go \udcff on", "--yes")
     assert len(server.requests) == len(TURNS) + 1
     asked = json.dumps(server.requests[-1], ensure_ascii=False)
-    for text in ("Fix \ufffd.", "I \ufffd think.", "caf\ufffd", "Done \ufffd.", "Go \ufffd on"):
+    for text in ("Fix \ufffd.", "I \ufffd think.", "caf\xe9", "Done \ufffd.", "Go \ufffd on"):
         assert text in asked
     assert "lone surrogates" in asked, "an argument is refused, and not changed"
     folder = user.storage.folder(user.workspaces[0])

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.errors import UsageError
-from wink_workspace.ledger import CopyPaths, ShallowCopy, open_user_head
+from wink_workspace.ledger import CopyPaths, ShallowCopy, open_user_head, outside_repositories
 
 VARIABLES = {
     "PATH": os.environ["PATH"],
@@ -91,8 +91,9 @@ def copied(
     *,
     depth: int = 50,
     hides: Callable[[tuple[str, ...]], bool] = lambda _: False,
+    trusted: Collection[Path] = (),
 ) -> Copied:
-    head = open_user_head(source)
+    head = open_user_head(source, trusted)
     assert head is not None
     into.mkdir()
     paths = CopyPaths(str(into / "objects"), "/workspace", 1_000, ".wink-output")
@@ -233,7 +234,9 @@ def test_every_kind_of_repository_is_read(source: Path, tmp_path: Path, kind: st
             git(tmp_path, "clone", "-q", "--shared", str(source), str(read))
         case _:
             git(source, "gc", "-q", "--aggressive", "--prune=now")
-    found = copied(read, tmp_path / "copy")
+    trusted = outside_repositories(read)
+    assert bool(trusted) is (kind in ("worktree", "alternates"))
+    found = copied(read, tmp_path / "copy", trusted=trusted)
     assert found.git("log", "--format=%H") == git(read, "log", "--format=%H")
     assert found.done.n_commits == n_shown
     assert found.git("status", "--porcelain") == ""
@@ -277,9 +280,9 @@ def test_repository_that_cannot_be_read_is_an_error_with_its_reason(tmp_path: Pa
     for name in ("sha256", "broken"):
         (tmp_path / name).mkdir()
     git(tmp_path / "sha256", "init", "-q", "--object-format=sha256")
-    (tmp_path / "broken/.git").write_text("gitdir: /nowhere\n")
-    for name in ("sha256", "broken"):
-        with pytest.raises(UsageError, match="cannot be read"):
+    (tmp_path / "broken/.git").write_text("gitdir: ../nowhere\n")
+    for name, reason in (("sha256", "is not the top of"), ("broken", "leads to another directory")):
+        with pytest.raises(UsageError, match=reason):
             open_user_head(tmp_path / name)
 
 

@@ -106,8 +106,10 @@ def test_failed_call_that_changed_every_path_leaves_no_trace(
     furnish(tmp_path / "source")
     with made(tmp_path, config=WorkspaceConfig(force_scan=force_scan)) as workspace:
         root = folder(tmp_path).files
-        assert_same(picture(tmp_path / "source"), picture(root))
         before = picture(root)
+        imported = picture(tmp_path / "source")
+        del imported[b"module/.git"]  # it names a repository that is not imported
+        assert_same(imported, before)
         with calls(workspace, doing(lambda: wreck(root), fails=True)) as call:
             for _ in range(2):
                 assert not call("act").result.success
@@ -305,11 +307,11 @@ def test_a_repository_is_copied_unchanged_and_restored(tmp_path: Path, kind: str
         root = folder(tmp_path).files
         before = picture(root)
         in_source = picture(source)
-        assert_same(before, {p: at for p, at in in_source.items() if p.split(b"/")[0] != b".git"})
-        assert b"sub/module/.git" in before
+        imported = {p: at for p, at in in_source.items() if p.split(b"/")[0] != b".git"}
+        del imported[b"sub/module/.git"]  # it names a repository that is not imported
+        assert_same(before, imported)
 
         def damage() -> None:
-            (root / "sub/module/.git").write_text("gitdir: /nowhere\n")
             (root / "sub/module/m.txt").unlink()
             for name in ("a.txt", "new", "x.log", ".gitmodules"):
                 (root / name).write_text("spoilt\n")

@@ -5,7 +5,7 @@ The proposal of derived paths comes from three facts of the imported tree: names
 derived. Derived and excluded directories are not entered, so their size does not matter here.
 
 A ``.git`` of a submodule is a file that names a repository which is not imported. Such a file is
-excluded: git in a sandbox would fail on it.
+derived, and not copied: git in a sandbox would fail on it.
 
 With the statuses of an earlier import, a directory that did not change is compared with them, and
 not listed. This holds only for directories in which all names are recorded; the others are listed
@@ -113,7 +113,6 @@ class SourceWalk:
             self._patterns += self._ignored_names()
         self._derived = path_patterns(tuple(self._patterns))
         self._public = path_patterns(PUBLIC_NAMES if config.propose_derived else ())
-        self._pointers: list[str] = []
         self._content: list[str] = list(PUBLIC_NAMES if config.propose_derived else ())
         self.first_rules = self._rules()
         self._tops: list[WorkspacePath] = []
@@ -188,7 +187,7 @@ class SourceWalk:
     def _rules(self) -> PathRules:
         """The rules as far as they are known."""
         return PathRules(
-            excluded=(*self._config.exclude, *self._pointers),
+            excluded=self._config.exclude,
             derived=tuple(dict.fromkeys(self._patterns)),
             content=tuple(self._content) if self._patterns else (),
             on_rollback=self._config.on_rollback,
@@ -207,7 +206,7 @@ class SourceWalk:
         """The names that are excluded or derived."""
         hidden = self._excluded.matching(directory, names)
         if directory and _GIT in names and self._leads_out(directory):
-            self._pointers.append(anchored((*directory, _GIT)))
+            self._patterns.append(anchored((*directory, _GIT)))
             hidden = {*hidden, _GIT}
         derived = self._derived.matching(directory, names) - hidden
         if derived:
