@@ -704,6 +704,43 @@ def test_a_changed_content_behind_an_unchanged_status_is_found_by_its_hash(
     assert machine.store.verify(contents=True) == ()
 
 
+def damaged_objects(base: Base, how: str) -> None:
+    """Replace the pack of its objects; ledgers keep the former one, which is a link."""
+    (pack,) = (base.objects / "objects" / "pack").glob("*.pack")
+    content = bytearray(pack.read_bytes())
+    pack.unlink()
+    if how == "cut":
+        pack.write_bytes(content[: len(content) // 2])
+    elif how == "changed":
+        content[len(content) // 2] ^= 1
+        pack.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut", "missing"])
+def test_a_source_whose_base_lost_objects_is_imported_again(machine: Machine, how: str) -> None:
+    base = machine.imported().base
+    base.release()
+    damaged_objects(base, how)
+    again = machine.imported()
+    assert_same(machine.original(), machine.checked_out(again.tree))
+    assert machine.store.verify(contents=True) == ()
+    machine.store.collect(lambda: {again.base.name})
+    assert machine.bases == [base.name]
+
+
+def test_a_changed_byte_of_an_object_is_found_by_its_hash_and_the_base_is_made_again(
+    machine: Machine,
+) -> None:
+    base = machine.imported().base
+    base.release()
+    damaged_objects(base, "changed")
+    assert machine.store.verify() == ()
+    assert machine.store.verify(contents=True) == (base.name,)
+    again = machine.imported()
+    assert_same(machine.original(), machine.checked_out(again.tree))
+    assert machine.store.verify(contents=True) == ()
+
+
 @pytest.mark.parametrize("how", ["missing", "changed", "touched", "mode", "index", "added"])
 def test_verifying_finds_every_damage(machine: Machine, how: str) -> None:
     base = machine.imported().base

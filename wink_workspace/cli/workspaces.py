@@ -684,7 +684,10 @@ def gc(
         ),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file of the bases and compare its hash.")
+        bool,
+        typer.Option(
+            "--verify", help="Read all files and objects of the bases, and compare hashes."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:

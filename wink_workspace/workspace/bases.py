@@ -22,7 +22,8 @@ Rule 3: a base that a process uses is not deleted. The process has its lock unti
 ``Base``. From then on the ``base`` file of a branch must name it.
 Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
 and made again from the ledger under the same name. Each use checks some statuses; the first use
-after a restart of the machine, and ``verify``, check all.
+after a restart of the machine, and ``verify``, check all. So is a base with a pack of objects that
+is missing or cut; ``verify`` reads every object on demand.
 Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
 sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
 other times in its own layer.
@@ -102,6 +103,7 @@ _FORMAT: Final = 1
 _REMEMBERED_FORMAT: Final = 4
 _NEW, _OLD = "new-", "old-"
 _SAMPLE: Final = 64
+_CHECKSUM_BYTES: Final = 20
 _MAX_CHANGED_FILES: Final = 1_000
 _MAX_CHANGED_BYTES: Final = 64 * 1_048_576
 _MAX_COMPARED: Final = 8
@@ -191,6 +193,33 @@ class Base:
             return build_directories(_TreeHashes(), directories) != self.tree
         except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
+
+    def has_cut_objects(self) -> bool:
+        """Whether a pack of its objects is missing, cut, or not the one of its index."""
+        try:
+            for index in (self.objects / "objects/pack").glob("*.idx"):
+                with index.open("rb") as rows, index.with_suffix(".pack").open("rb") as pack:
+                    rows.seek(-2 * _CHECKSUM_BYTES, os.SEEK_END)
+                    pack.seek(-_CHECKSUM_BYTES, os.SEEK_END)
+                    if rows.read(_CHECKSUM_BYTES) != pack.read():
+                        return True
+        except OSError:
+            return True
+        return False
+
+    def has_damaged_objects(self) -> bool:
+        """Whether an object of its tree cannot be read, or has another hash; reads all of them."""
+        if not self.has_objects:
+            return False
+        try:
+            with Ledger(self.objects) as ledger:
+                for _, entry in walk(ledger.store, self.tree):
+                    if entry.kind is not FileKind.DIRECTORY:
+                        for _ in ledger.store.chunks(entry.id):
+                            pass
+        except LedgerError:
+            return True
+        return False
 
     @property
     def is_in_place(self) -> bool:
@@ -467,6 +496,8 @@ class BaseStore:
         is_checked = about.get("boot") == boot
         if not about or (base.has_changed_sample() if is_checked else base.has_changed()):
             return False
+        if base.has_cut_objects():
+            return False
         if not is_checked:
             _note_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
@@ -481,7 +512,7 @@ class BaseStore:
         A damaged base loses its name, so that it is made again when it is needed.
 
         Args:
-            contents: Read every file, too, and compare its hash.
+            contents: Read every file and every object, too, and compare its hash.
         """
         damaged: list[str] = []
         for path in self._all():
@@ -489,7 +520,10 @@ class BaseStore:
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            if base.has_changed() or (contents and base.has_other_contents()):
+            is_damaged = base.has_changed() or base.has_cut_objects()
+            if contents and not is_damaged:
+                is_damaged = base.has_other_contents() or base.has_damaged_objects()
+            if is_damaged:
                 damaged.append(path.name)
                 with self._claimed():
                     if base.is_in_place:  # otherwise another process has retired it
