@@ -54,6 +54,7 @@ def test_url_names_a_workspace_a_branch_an_entry_and_a_path(
     assert WinkFileSystem._strip_protocol(stripped) == stripped
     if named:
         assert WinkFileSystem._get_kwargs_from_urls(f"wink://{stripped}") == named
+        # The path in the workspace, which no public method returns
         assert f"/{WinkFileSystem(**named)._workspace_path(stripped)}".removesuffix("/") == path
 
 
@@ -66,6 +67,7 @@ def test_url_of_a_path_names_the_same_path_again(options: dict[str, object], pat
     url = fs.unstrip_protocol(path)
     again = WinkFileSystem(**WinkFileSystem._get_kwargs_from_urls(url))
     assert again == fs
+    # The path in the workspace, which no public method returns
     assert again._workspace_path(url) == path.removeprefix("/")
 
 

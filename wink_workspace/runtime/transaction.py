@@ -194,7 +194,10 @@ class SessionTransactions:
         """Whether this thread is inside a call, or is a part of one (rule 5)."""
         if not self._stack:
             return False
-        thread, started_in = threading.get_ident(), _started_in.get()
+        thread = threading.get_ident()
+        if self._stack[-1].owner[0] == thread:
+            return True  # asked a dozen times in each call
+        started_in = _started_in.get()
         return any(each.owner[0] == thread or each in started_in for each in tuple(self._stack))
 
     def around(self) -> Transaction | None:
