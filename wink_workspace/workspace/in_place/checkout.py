@@ -136,8 +136,16 @@ class Checkout:
     def _make(self, steps: Sequence[TreeChange]) -> None:
         made = set[WorkspacePath]()
         files = list[tuple[WorkspacePath, str]]()
+        # Where the system folds case, a new name may be that of what is deleted first
+        gone = {
+            str(step.path).casefold()
+            for step in steps
+            if step.before is not None and not _can_become(step.before, step.after)
+        }
         for step in steps:
             if step.after is None or not (step.before is None or step.before.kind is FileKind.FILE):
+                continue
+            if any(str(each).casefold() in gone for each in (*step.path.ancestors(), step.path)):
                 continue
             if step.after.kind is FileKind.FILE:
                 if step.before is None or step.before.id != step.after.id:
