@@ -43,7 +43,7 @@ def rebuild_indexes(packs: Packs) -> int:
     A pack that is damaged itself is logged, and stays as it is.
     """
     n_rebuilt = 0
-    for pack in packs.directory.glob("*.pack"):
+    for pack in packs.directory.glob("pack-*.pack"):
         try:
             if not _is_whole(pack.with_suffix(".idx"), pack):
                 unfinished = pack.with_name(f"{TEMPORARY}{secrets.token_hex(8)}.idx")

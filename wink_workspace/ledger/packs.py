@@ -108,6 +108,11 @@ def encode_object(kind: ObjectKind, content: bytes) -> PackedObject:
     return PackedObject(object_id, entry, len(content))
 
 
+def _invalid(index: Path) -> Path:
+    """The name of a pack without an index that is about to be deleted."""
+    return index.with_name(f"{TEMPORARY}{index.stem}.pack")
+
+
 class Packs:
     """The packs of a repository.
 
@@ -174,15 +179,21 @@ class Packs:
                         os.utime(path, (right, right))
 
     def invalidate(self, index: Path) -> None:
-        """Delete the index of a pack, so that its objects cannot be found any more."""
+        """Delete the index of a pack, so that its objects cannot be found any more.
+
+        The pack gets the name of an unfinished one: its index must not be rebuilt.
+        """
         with ledger_failures(f"index {index.name} cannot be deleted"):
             index.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                index.with_suffix(".pack").rename(_invalid(index))
 
     def delete(self, index: Path) -> None:
         """Delete a pack, the index first; its objects must be elsewhere or unreachable."""
         with ledger_failures(f"pack {index.stem} cannot be deleted"):
             for suffix in (".idx", ".rev", ".bitmap", ".mtimes", ".pack"):
                 index.with_suffix(suffix).unlink(missing_ok=True)
+            _invalid(index).unlink(missing_ok=True)
 
     def delete_leftovers(self, before: float) -> None:
         """Delete unfinished files of dead writers, except packs without an index.
