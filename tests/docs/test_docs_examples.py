@@ -125,7 +125,7 @@ def test_the_commands_of_a_workspace_on_disk_work_one_after_the_other(
 ) -> None:
     (home / "project").mkdir()
     (home / "project" / "app.py").write_text("print('hello')\n")
-    run_shell(shell_of("README.md", "## On disk"), home, capsys)
+    run_shell(shell_of("docs/guide.md", "## On disk"), home, capsys)
     assert (home / "project" / "NEW.md").read_text() == "Hi"
 
 
@@ -166,7 +166,7 @@ def test_the_commands_on_bundles_work(
 
 
 RUN_BY_TESTS = {
-    ("README.md", "wink-workspace new ~/project"),
+    ("docs/guide.md", "wink-workspace new ~/project"),
     ("docs/derived-paths.md", "wink-workspace new ."),
     ("docs/howto/fix-a-bug.md", "mkdir shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
@@ -182,10 +182,10 @@ RUN_BY_TESTS = {
 NOT_RUN = {
     "it is the development of this project itself": {
         ("CONTRIBUTING.md", "make test"),
-        ("README.md", "make demo"),
     },
     "it asks a model of a provider": {
-        ("README.md", "pip install '.[models]'"),
+        ("README.md", "wink-workspace new project"),
+        ("docs/guide.md", "pip install '.[models]'"),
         ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
         ("docs/howto/agent-programs.md", "wink-workspace image build"),
         ("docs/howto/agent-programs.md", "wink-workspace run --workspace"),
@@ -197,20 +197,23 @@ NOT_RUN = {
         ("docs/ui.md", "wink-workspace run"),
     },
     "it is a program of others, or a server that runs until Ctrl-C": {
-        ("README.md", "claude mcp add"),
+        ("docs/guide.md", "claude mcp add"),
         ("docs/mcp.md", "wink-workspace mcp"),
         ("docs/scale.md", "export RAY_USAGE_STATS_ENABLED"),
         ("docs/ui.md", "pip install"),
     },
     "tests of images and containers run these commands on other projects": {
-        ("README.md", "cd ~/project"),
+        ("docs/guide.md", "cd ~/project"),
         ("docs/git.md", "wink-workspace new"),
         ("docs/howto/project.md", "cd ~/project"),
         ("docs/howto/project.md", "wink-workspace image build --requirements"),
         ("docs/images.md", "cd click-"),
         ("docs/images.md", "wink-workspace image prune"),
     },
-    "make release runs it in clean environments": {("docs/index.md", "pip install")},
+    "make release runs it in clean environments": {
+        ("README.md", "pip install"),
+        ("docs/index.md", "pip install"),
+    },
 }
 """The other blocks, by the reason; their commands and options are checked by name."""
 
