@@ -206,6 +206,7 @@ NOT_RUN = {
         ("docs/guide.md", "cd ~/project"),
         ("docs/git.md", "wink-workspace new"),
         ("docs/howto/project.md", "cd ~/project"),
+        ("docs/howto/project.md", "wink-workspace image build --base"),
         ("docs/howto/project.md", "wink-workspace image build --requirements"),
         ("docs/images.md", "cd click-"),
         ("docs/images.md", "wink-workspace image prune"),

@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from loopback import package_registries
+from shell_pages import ROOT
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
@@ -30,6 +32,9 @@ from wink_workspace.sandbox.podman.images import ImageStore
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+DEBIAN_PYTEST = ("pytest==7.2.1", "pluggy==1.0.0", "iniconfig", "packaging")
+"""The pytest of our images, and what it needs."""
+PAGE = "docs/howto/project.md"
 PYTHON = (3, 11)
 """The version in our images, with which this machine's is compared."""
 
@@ -120,6 +125,15 @@ class User:
         with package_registries():
             self.types("image", "build")
 
+    def types_page(self, heading: str) -> str:
+        """Run the block after *heading* of the page on real projects; returns what it prints."""
+        page = (ROOT / PAGE).read_text(encoding="utf-8")
+        block = page[page.index(heading) :].partition("```sh\n")[2].partition("```")[0]
+        lines = block.replace("\\\n", " ").splitlines()
+        commands = [shlex.split(line, comments=True)[1:] for line in lines if line.strip()]
+        with package_registries():
+            return "".join(self.types(*each, code=None) for each in commands)
+
     def passed(self, *more: str) -> set[tuple[str, str]]:
         """The tests of a Python project that pass in the sandbox."""
         show = f"{' '.join(PYTEST)} --junitxml=/tmp/r.xml {' '.join(more)} >&2; cat /tmp/r.xml"
@@ -167,6 +181,23 @@ def unpack(name: str, source: Path, folder: Path) -> None:
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     shutil.copytree(folder / archive.name.removesuffix(".tar.gz"), source, dirs_exist_ok=True)
+
+
+def unpack_debian(name: str, source: Path, folder: Path) -> None:
+    """Put the source package of Debian, with its patches, into *source*."""
+    (folder / "lists/partial").mkdir(parents=True)
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    archive = f"deb-src [signed-by={keys}] http://deb.debian.org/debian bookworm main\n"
+    (folder / "sources.list").write_text(archive)
+    options = [f"Dir::Etc::sourcelist={folder}/sources.list", "Dir::Etc::sourceparts=/dev/null"]
+    options += [f"Dir::State::lists={folder}/lists", f"Dir::Cache={folder}"]
+    apt = ["apt-get", "-q", *(word for each in options for word in ("-o", each))]
+    apt += ["-o", "APT::Sandbox::User=root"]
+    with package_registries():
+        for words in (["update"], ["source", name]):
+            subprocess.run([*apt, *words], cwd=folder, check=True, capture_output=True, timeout=600)
+    (found,) = folder.glob(f"{name}-*/")
+    shutil.copytree(found, source, dirs_exist_ok=True)
 
 
 def passed_in(report: str, names: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -228,15 +259,47 @@ def test_a_project_with_dependencies_passes_the_same_tests_as_on_this_machine(
     others = [each for each in listed.split("\n") if each and not each.lower().startswith(itself)]
     venv = Path(tempfile.mkdtemp())  # pytest shortens names with longer paths
     request.addfinalizer(lambda: shutil.rmtree(venv))
+    make_venv(venv, user.source, others)
+    assert len(passed) > least
+    assert passed == passed_here(user, f"{venv}/bin/python", tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(sys.version_info[:2] != PYTHON, reason="compares with the image's Python")
+def test_httpx_passes_the_same_tests_as_on_this_machine_with_the_command_of_the_page(
+    user: User, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Those that resolve a name fail in both places."""
+    unpack("httpx==0.28.1", user.source, tmp_path)
+    user.types_page("of httpx")
+    passed = user.passed()
+    listed = user.types("exec", ".", "--", "pip", "freeze", "--local", "--exclude-editable")
+    venv = Path(tempfile.mkdtemp())  # pytest shortens names with longer paths
+    request.addfinalizer(lambda: shutil.rmtree(venv))
+    make_venv(venv, user.source, [*listed.split(), *DEBIAN_PYTEST])
+    assert len(passed) > 1_400
+    assert passed == passed_here(user, f"{venv}/bin/python", tmp_path)
+
+
+def make_venv(venv: Path, source: Path, packages: Iterable[str]) -> None:
+    """A virtual environment of this machine with *packages* and an editable project."""
     with package_registries():
         for command in (
             [sys.executable, "-m", "venv", str(venv)],
-            [f"{venv}/bin/pip", "install", "-q", "--no-deps", *others],
-            [f"{venv}/bin/pip", "install", "-q", "--no-deps", "-e", str(user.source)],
+            [f"{venv}/bin/pip", "install", "-q", "--no-deps", *packages],
+            [f"{venv}/bin/pip", "install", "-q", "--no-deps", "-e", str(source)],
         ):
             subprocess.run(command, check=True, capture_output=True, timeout=600)
-    assert len(passed) > least
-    assert passed == passed_here(user, f"{venv}/bin/python", tmp_path)
+
+
+@pytest.mark.soak
+def test_jq_passes_all_of_its_tests_with_the_commands_of_the_page(
+    user: User, tmp_path: Path
+) -> None:
+    unpack_debian("jq", user.source, tmp_path)
+    printed = user.types_page("For jq")
+    passed = set(re.findall(r"^PASS: tests/(\w+)$", printed, re.MULTILINE))
+    assert passed == {"jqtest", "mantest", "onigtest", "shtest"}
 
 
 def passed_lines(printed: str) -> set[str]:
