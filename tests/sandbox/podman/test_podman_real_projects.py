@@ -347,6 +347,49 @@ def test_projects_in_other_languages_pass_the_same_tests_as_on_this_machine(
     assert passed == passed_lines(done.stdout)
 
 
+IS_ODD = """\
+const test = require("node:test"), assert = require("node:assert");
+const odd = require("NAME");
+test("odd", () => assert.ok(odd(3)));
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["3.8.7", "4.9.1"])
+def test_a_lock_file_of_a_newer_yarn_is_installed(user: User, version: str) -> None:
+    about: dict[str, object] = {
+        "name": "p",
+        "version": "1.0.0",
+        "dependencies": {"is-odd": "3.0.1"},
+    }
+    about["scripts"] = {"test": "node --test"}
+    write(user.source, {"package.json": json.dumps(about), "yarn.lock": ""})
+    write(user.source, {"test.js": IS_ODD.replace("NAME", "is-odd")})
+    yarn = ("exec", "--yes", f"--package=@yarnpkg/cli-dist@{version}", "--", "yarn", "install")
+    npm(user.source, *yarn, "--mode=update-lockfile")
+    (user.source / "package.json").write_text(json.dumps(about))  # without `packageManager`
+    user.prepares()
+    assert "ok 1 - odd" in user.types("exec", ".", "--", "npm", "test")
+
+
+@pytest.mark.soak
+def test_workspaces_of_npm_are_links_to_the_files_of_the_workspace(user: User) -> None:
+    files: dict[str, dict[str, object]] = {
+        "package.json": {"workspaces": ["packages/*"]},
+        "packages/a/package.json": {"name": "a", "dependencies": {"is-odd": "3.0.1"}},
+        "packages/b/package.json": {"name": "@p/b", "dependencies": {"a": "*"}},
+    }
+    write(
+        user.source, {name: json.dumps({"version": "1.0.0"} | each) for name, each in files.items()}
+    )
+    write(user.source, {"packages/a/index.js": 'module.exports = require("is-odd");\n'})
+    write(user.source, {"packages/b/index.js": 'module.exports = require("a");\n'})
+    write(user.source, {"test.js": IS_ODD.replace("NAME", "@p/b")})
+    npm(user.source, "install", "--package-lock-only")
+    user.prepares()
+    assert "ok 1 - odd" in user.types("exec", ".", "--", "node", "--test")
+
+
 DEBIAN = {"go": ("golang-go",), "cargo": ("cargo",)}
 """The packages with the programs that this machine need not have, by program."""
 
@@ -381,5 +424,5 @@ def npm(folder: Path, *arguments: str) -> None:
     """Run npm on this machine with the registry that it is configured for."""
     with package_registries():
         subprocess.run(
-            ["npm", *arguments, "--no-audit", "--no-fund"], cwd=folder, check=True, timeout=600
+            ["npm", "--no-audit", "--no-fund", *arguments], cwd=folder, check=True, timeout=600
         )
