@@ -1,4 +1,4 @@
-"""The time of a call in a copy and in place, in turns in one run; docs/design/020 shows results.
+"""The time of a call in a copy and in place, in turns in one run; see benchmarks/results.md.
 
     python benchmarks/paired_in_place.py [DIRECTORY ...]
 

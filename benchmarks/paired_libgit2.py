@@ -3,7 +3,7 @@
 Run by ``make bench-libgit2``; name directories to choose filesystems (a tmpfs and the disk of the
 temporary directory, if left out). The two sides take turns on the same repository, each with
 content of its own, and the table gives medians. With ``durable`` both sides sync what they wrote
-before they move the ref. docs/design/005 shows a run; nothing is asserted.
+before they move the ref. benchmarks/results.md shows a run; nothing is asserted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``run TASK`` against aimock, an independent mock server that is checked against the providers.
 
-``docs/design/030-an-independent-mock-server.md`` says why there are two mock servers.
+The other mock server of the tests sends what we assume of the providers, so it can share our errors.
 ``scripts/setup`` installs a pinned version with the Node.js that it needs. All traffic is on
 loopback.
 """

@@ -10,7 +10,6 @@ from docs_pages import PAGES, ROOT, Page
 FOREIGN_FILES = {
     "conftest.py": "any pytest suite's",
     "noxfile.py": "nox's",
-    "serde.py": "the layout's that design/004 replaced",
     "setup.py": "setuptools'",
     "sitecustomize.py": "Python's",
 }

@@ -21,13 +21,8 @@ FOREIGN = frozenset(
     for names in {
         "entry points": ["wink_workspace.sandboxes"],
         "Python": ["Path.write_text"],
-        "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR", "path_is_ignored"],
-        "HTTP": ["Host", "Last-Event-ID", "Origin"],
-        "Starlette and the MCP library": [
-            *("AuthenticationMiddleware", "BearerAuthBackend", "CORSMiddleware"),
-            *("RequestBodyLimitMiddleware", "RequireAuthMiddleware", "TransportSecuritySettings"),
-            "TrustedHostMiddleware",
-        ],
+        "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR"],
+        "HTTP": ["Host", "Origin"],
         "databases": ["synchronous_commit"],
         "trailers of commits": ["Wink-…"],
         "type variables": ["Params", "Result", "Type"],
@@ -41,10 +36,7 @@ FOREIGN = frozenset(
                 "make_accessible",
             ),
         ],
-        "the kernel": [
-            *("RENAME_EXCHANGE", "io_uring", "kill(-1)", "unshare(CLONE_NEWUSER)"),
-            "openat2(RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH)",
-        ],
+        "the kernel": ["io_uring"],
         "files of other tools": ["Containerfile", "Gemfile", "Jenkinsfile", "Justfile", "Makefile"],
         "the tools that the benchmarks compare with": [
             *("FilesystemBackend", "HostFilesystem", "InMemorySaver", "LocalShellBackend"),

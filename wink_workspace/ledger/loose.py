@@ -1,7 +1,7 @@
 """Loose objects: one compressed file each, written and read without libgit2.
 
 libgit2 is slower above 16 KiB, does not report a full disk, and never returns from reading a
-truncated object (docs/design/005 has the measurement). The format is git's (gitformat-loose): zlib
+truncated object (benchmarks/results.md has figures). The format is git's (gitformat-loose): zlib
 over the kind, the size and the content, in a file named by the SHA-1 of these.
 
 Rule 1: an object appears under its name complete or not at all.

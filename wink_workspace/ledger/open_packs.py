@@ -2,7 +2,7 @@
 
 A loose object needs a new file, and a call writes about nine objects. On ext4 a new file takes up
 to ten times as long in the minutes after many files nearby were deleted, and packing loose objects
-deletes them (docs/design/056 has the measurement). So each writer appends its objects to a file::
+deletes them (benchmarks/results.md has figures). So each writer appends its objects to a file::
 
     wink/open/<name>.pack   a pack without its number of objects and its checksum
     wink/open/<name>.rows   id, offset, length and CRC of each object; locked by the writer

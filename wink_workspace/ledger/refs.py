@@ -2,7 +2,7 @@
 
 The protocol is git's: the process that creates ``<ref>.lock`` may write, and renames it over the
 ref. Unlike libgit2, this module reuses files for the lock. A new file for each commit takes up to
-1.5 ms on ext4 (docs/design/005 has the measurement): ext4 flushes a file that replaces another at
+1.5 ms on ext4 (benchmarks/results.md has figures): ext4 flushes a file that replaces another at
 once, and frees the other's block. So a branch has two *spare* files that take turns. The one that
 is not the ref is overwritten and linked as the lock. No block is allocated or freed, and an update
 takes 0.1 ms. After a loss of power it may hold an earlier value, but is never empty: a new file is

@@ -206,7 +206,7 @@ def _make_web_server(
         max_request_body_size=options.body_bytes,
         session_idle_timeout=options.session_idle_s,
         max_sessions=options.max_sessions,
-        # RequestGuard checks hosts and origins; docs/design/045 names the difference
+        # RequestGuard checks hosts and origins; docs/design/023 says why
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     guard = RequestGuard(protocol, options.rules, ids)

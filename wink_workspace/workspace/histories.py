@@ -2,7 +2,7 @@
 
 ``CopyHistory`` serves a copy, which belongs to the workspace alone and is restored as a whole.
 ``InPlaceHistory`` serves the user's own directory, where only the effects of a call are undone.
-Why there are two: docs/design/020.
+Why there are two: docs/design/006.
 """
 
 from __future__ import annotations

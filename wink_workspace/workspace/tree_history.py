@@ -80,7 +80,7 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
 """The modes that a restore can set; a symlink always has 0777."""
 
 _MANY_FILES: Final = 64
-"""From this number on, files are written as one pack; docs/design/054 has the measurement."""
+"""From this number on, files are written as one pack; benchmarks/results.md has the measurement."""
 
 
 class DiscardRecorder(Protocol):
