@@ -20,8 +20,8 @@ Rule 1: the application behind the guard sees a request only after all of its bo
 Rule 2: the content of a request is never logged, and tokens are compared in constant time.
 
 Starlette's ``TrustedHostMiddleware`` decides whether a ``Host`` or an ``Origin`` names one of our
-hosts; its answer, plain text with status 400, is replaced. docs/design/023 explains for each other
-check what the middleware of Starlette and of the MCP library does not do; tests check it.
+hosts; its answer, plain text with status 400, is replaced. docs/design/023 says why the other
+middleware of Starlette and of the MCP library is not used; tests show what it does not do.
 """
 
 from __future__ import annotations
