@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from patch_trees import (
     Tree,
@@ -54,6 +54,7 @@ def test_git_apply_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree])
 
 
 @given(pair=tree_pairs())
+@example(pair=(tree({"a": "\n" * 4}), tree({"a": "\n" * 5})))
 @settings(BOUNDED, max_examples=100)
 def test_our_own_planner_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree]) -> None:
     before, after = pair

@@ -34,7 +34,8 @@ lines (context and removed lines) follow each other. The rules, in this order:
 
 Refused even if there is a match:
 
-6. Already applied. The new lines (context and added lines) are where the hunk would insert them;
+6. Already applied. The new lines (context and added lines) are where the hunk would insert them,
+   unless all of them are equal and the hunk matches at the stated line;
    or there is no exact match and the new lines are in the file; or the new lines are in the scope
    and the match is not; or the new lines are as near to the stated line as the match.
 7. Ends of the file. A hunk that only inserts, states line numbers and has no context after
@@ -464,6 +465,8 @@ class _Attempt:
         shape = position.shape
         if not shape.only_inserts or self.view.n == 0:
             return None
+        if shape.states_line and position.at == shape.stated and len(set(shape.new)) == 1:
+            return None  # equal lines are always there; the stated line is the only evidence
         n_top, n_bottom = position.ignored
         new = shape.new[n_top : len(shape.new) - n_bottom]
         from_start = position.at + n_top
