@@ -9,11 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from overlay_files import close_shown
 from workspace_rig import assert_fsck_clean, calls, doing
-from workspace_support import GIT, created, state, tree_of, write
+from workspace_support import GIT, created, make_tree, state, tree_of, write
 
 from wink_workspace.errors import (
     BundleError,
@@ -25,7 +26,9 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import BundleLimits, Ledger, read_bundle, write_bundle
 from wink_workspace.workspace import (
+    ImportConfig,
     Workspace,
+    WorkspaceConfig,
     WorkspaceFolder,
     WorkspaceReader,
     WorkspaceStorage,
@@ -174,6 +177,49 @@ def test_the_source_is_chosen_by_the_one_who_imports(exported: Path, tmp_path: P
     assert (target / "b.txt").read_text() == "b"
     assert (target / ".env").exists()
     assert not (exported / "source" / "b.txt").exists()
+
+
+@pytest.mark.parametrize("mode", ["copy", "auto"])
+def test_a_bundle_does_not_choose_which_paths_of_the_source_are_recorded(
+    tmp_path: Path, mode: Literal["copy", "auto"]
+) -> None:
+    all_recorded = WorkspaceConfig(imported=ImportConfig(propose_derived=False))
+    with created(tmp_path, {"a.txt": "1"}, config=all_recorded) as workspace:
+        write(workspace, **{"b.txt": "2"})
+        export_workspace(workspace, tmp_path / "f")
+    mine = make_tree(tmp_path / "mine", {"a.txt": "1", ".env": "MINE", "node_modules/x": "x"})
+    storage = WorkspaceStorage(tmp_path / "s")
+    info = import_workspace(tmp_path / "f", storage=storage, source=mine, mode=mode)
+    with Workspace.open(info.id, storage=storage) as workspace:
+        (mine / "a.txt").write_text("3")
+        workspace.sync()
+        assert workspace.files.read_text("a.txt").text == "3"
+        assert not workspace.files.exists(".env")
+        workspace.apply()
+    assert tree_of(mine).keys() == {"a.txt", "b.txt", ".env", "node_modules", "node_modules/x"}
+    assert (mine / ".env").read_text() == "MINE"
+
+
+def test_a_bundle_that_records_what_the_source_does_not_is_imported_only_without_it(
+    tmp_path: Path,
+) -> None:
+    all_recorded = WorkspaceConfig(imported=ImportConfig(propose_derived=False))
+    files = {"a.txt": "1", "d/.env": "THEIRS"}
+    with created(tmp_path, files, config=all_recorded) as workspace:
+        write(workspace, **{"a.txt": "2"})
+        export_workspace(workspace, tmp_path / "f")
+    mine = make_tree(tmp_path / "mine", {"a.txt": "1"})
+    storage = WorkspaceStorage(tmp_path / "s")
+    with pytest.raises(BundleError, match=r"records d/\.env, which a workspace of .*mine does not"):
+        import_workspace(tmp_path / "f", storage=storage, source=mine)
+    assert list(storage.all()) == []
+    info = import_workspace(tmp_path / "f", storage=storage)
+    with Workspace.open(info.id, storage=storage) as workspace:
+        assert workspace.commit_edits() is None
+        with workspace.call("edit") as call:
+            call.files.write_text("d/.env", "changed")
+        workspace.undo()
+        assert workspace.files.read_text("d/.env").text == "THEIRS"
 
 
 def test_an_open_workspace_is_exported_with_its_newest_edits(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def import_bundle(context: CommandContext, options: ImportOptions) -> None:
             source=options.source,
             mode=options.mode.value,
             limits=limits,
+            config=context.config(context.settings_for(options.source)),
         )
     if options.json:
         print_json({**asdict(info), "created_at": info.created_at.isoformat()})

@@ -9,6 +9,9 @@ Rule 2: an imported workspace appears when its whole history has been checked; b
 folder is one that ``WorkspaceStorage.sweep`` deletes.
 Rule 3: a bundle does not choose the source. It may come from anywhere, and ``apply`` would write
 to the directory that it names.
+Rule 4: a bundle does not choose the path rules, or ``sync`` would record the source's ``.env``.
+They are those of a new workspace of the source, and a history that records other paths is refused.
+Only a node takes them from the bundle that its own run sent.
 """
 
 from __future__ import annotations
@@ -18,21 +21,26 @@ import os
 import secrets
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, Literal, cast
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, SessionError, UsageError, WinkError
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
     MAIN_BRANCH,
     Bundle,
     BundleLimits,
     BundleSize,
     Ledger,
     SessionStore,
+    diff,
     read_bundle,
     write_bundle,
 )
@@ -41,7 +49,9 @@ from wink_workspace.session import Session
 
 from .config import WorkspaceConfig
 from .forking import IMPORTED_BRANCH, check_out, forks_of, require_branch
-from .path_rules import PathRules
+from .importing import open_source
+from .path_rules import ImportConfig, PathRules, Unrecorded, anchored
+from .source_survey import survey
 from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 from .workspace import Workspace
 
@@ -103,6 +113,7 @@ def import_workspace(
     source: str | os.PathLike[str] | None = None,
     mode: WorkspaceMode | Literal["auto"] = "auto",
     limits: BundleLimits | None = None,
+    config: WorkspaceConfig | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> WorkspaceInfo:
     """Make a new workspace of a bundle, with all of its history; open it by the id of the result.
@@ -113,13 +124,16 @@ def import_workspace(
         source: The directory that ``apply`` writes to. Without one, nothing can be applied.
         mode: ``overlay``, ``copy`` or ``auto``, as for ``Workspace.create``.
         limits: What the bundle may have.
+        config: Its ``imported`` says which paths of the source are not recorded.
         clock: The time.
 
     Raises:
         BundleError: If it is damaged, newer, not allowed, or cannot be read to its end; nothing is
             left then.
         UsageError: If *file* cannot be opened, or *source* is not a directory.
-        MountError: If the system does not support the overlay that was asked for.
+        SourceTooLargeError: If *source* exceeds a limit of *config*.
+        MountError: If the system does not support the overlay that was asked for, or *source*
+            cannot be read.
         FilesystemError: If the workspace cannot be written; nothing is left then.
         LedgerError: If the history cannot be written; nothing is left then.
     """
@@ -137,6 +151,7 @@ def import_workspace(
             storage,
             source=target,
             mode=mode,
+            rules=_rules_of(target, (config or WorkspaceConfig()).imported),
             limits=limits or BundleLimits(),
             clock=clock,
         )
@@ -148,10 +163,11 @@ def new_workspace(
     *,
     source: Path | None = None,
     mode: WorkspaceMode | None = None,
+    rules: PathRules | None = None,
     limits: BundleLimits,
     clock: Clock,
 ) -> WorkspaceInfo:
-    """As ``import_workspace``, from an open file; raises as that."""
+    """As ``import_workspace``, from an open file; the bundle is trusted if *rules* are omitted."""
     mode = mode or storage.default_mode()
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
@@ -163,13 +179,14 @@ def new_workspace(
                 raise BundleError(
                     f"the bundle cannot be read: {error.strerror or error}"
                 ) from error
-            rules = _rules_in(bundle)
+            own_rules = _rules_in(bundle)  # also checked where they are not used
             _adopt(ledger, bundle)
+            own_rules = own_rules if rules is None else _checked_rules(ledger, rules, source)
             head = ledger.branch().head
             if mode == "copy" and head is not None:
                 check_out(ledger.store, head, folder, is_new=True)
         target = source or folder.path / _NO_SOURCE
-        return WorkspaceInfo(folder.path.name, str(target), clock.now(), mode, rules=rules)
+        return WorkspaceInfo(folder.path.name, str(target), clock.now(), mode, rules=own_rules)
 
     return storage.add(fill)
 
@@ -211,6 +228,14 @@ def manifest_of(info: WorkspaceInfo) -> dict[str, object]:
     }
 
 
+def _rules_of(source: Path | None, config: ImportConfig) -> PathRules:
+    """The rules of a new workspace of *source*; without one, of an empty directory."""
+    with TemporaryDirectory() as empty:
+        directory = source or Path(empty)
+        with open_source(directory) as tree:
+            return survey(directory, tree, config).rules
+
+
 def _rules_in(bundle: Bundle) -> PathRules:
     try:
         return PathRules.of_json(cast("dict[str, Any]", bundle.about["rules"]))
@@ -235,6 +260,29 @@ def _adopt(ledger: Ledger, bundle: Bundle) -> None:
                 f"the session of the branch {name} cannot be read: {error}"
             ) from error
     ledger.discarded()
+
+
+def _checked_rules(ledger: Ledger, rules: PathRules, source: Path | None) -> PathRules:
+    """*rules*, which hide nothing that the history records: without a source, that is content.
+
+    Raises:
+        BundleError: If the rules of *source* hide such a path.
+    """
+    unrecorded, found = Unrecorded(rules), set[Parts]()
+    roots = [each.files for each in ledger.discarded()]
+    for name in (MAIN_BRANCH, *forks_of(ledger)):
+        roots += [entry.files for entry in ledger.branch(name).log()]
+    for before, after in pairwise((EMPTY_TREE_ID, *roots)):
+        for change in diff(ledger.store, before, after):
+            if change.after is not None and (top := unrecorded.top(change.path.parts)):
+                found.add(top)
+    if found and source is not None:
+        raise BundleError(
+            f"the bundle records {WorkspacePath(min(found))}, which a"
+            f" workspace of {source} does not record",
+            hint="Import it without a source, and take its changes as a patch.",
+        )
+    return replace(rules, content=(*rules.content, *map(anchored, sorted(found))))
 
 
 def _checked_source(
