@@ -447,6 +447,22 @@ def test_checkpoint_is_what_later_rollbacks_restore(tmp_path: Path) -> None:
         assert not workspace.files.exists("keys")
 
 
+def test_rollback_restores_the_derived_files_as_the_last_committed_call_left_them(
+    tmp_path: Path, form: str
+) -> None:
+    with made(tmp_path, PROJECT, mode=form) as workspace:
+        for name in (".env", "packages/.env.local"):
+            with workspace.call("edit") as call:
+                call.files.write_text(name, "TOKEN=own")
+        with pytest.raises(ZeroDivisionError), workspace.call("fail") as call:
+            call.files.write_text(".env", "rolled back")
+            call.files.delete("packages", recursive=True)
+            1 / 0  # noqa: B018 - the call fails
+        assert workspace.files.read_text(".env").text == "TOKEN=own"
+        assert workspace.files.read_text("packages/.env.local").text == "TOKEN=own"
+    assert not history_has(tmp_path, b"TOKEN=own")
+
+
 def test_secrets_in_a_rolled_back_directory_do_not_enter_the_history(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT) as workspace, pytest.raises(RuntimeError):
         with workspace.call("scaffold") as call:

@@ -2,7 +2,7 @@
 
 The history does not record these paths (``path_rules``), so a rollback cannot restore them from
 there. A *checkpoint* is a copy of derived paths, beside the files: at the import or, later, where
-``Workspace.checkpoint`` was called.
+``Workspace.checkpoint`` was called. A committed call adds the small derived files that it changed.
 
 Rule 1: a rollback looks at every derived path whose status changed since the call began, by the
 clock of the filesystem. What the checkpoint has is restored from it; the rest is deleted. What an
@@ -405,6 +405,39 @@ class DerivedPaths:
         _replace_checkpoint(self._checkpoint, self._tree, tops)
         return tuple(tops)
 
+    def keep_committed(self, times: CallTimes) -> None:
+        """Let the checkpoint have the small files, outside of derived directories, of a call.
+
+        Each file replaces the one in the checkpoint by a rename.
+
+        Raises:
+            FilesystemError: If one cannot be copied.
+        """
+        files = [
+            top
+            for top in self.tops()
+            if (entry := self._entry(top)) is not None
+            and entry.kind is FileKind.FILE
+            and times.include(entry.changed_ns)
+            and not self.unrecorded.is_excluded(top.parts)
+        ]
+        cheap = _cheap(self._tree, files)
+        if not cheap:
+            return
+        if not self._checkpoint.is_dir():
+            _replace_checkpoint(self._checkpoint, self._tree, cheap)
+            return
+        new = _copied_to_new(self._checkpoint, self._tree, cheap)
+        with translate_os_error(new), DiskTree(new) as copies, DiskTree(self._checkpoint) as kept:
+            for path in cheap:
+                if path.parent.parts:
+                    kept.put_directory(path.parent)
+                if _is_directory(kept, path):
+                    kept.remove(path)
+                with copies.opened(path.parent) as source, kept.opened(path.parent) as target:
+                    os.rename(path.name, path.name, src_dir_fd=source, dst_dir_fd=target)
+        delete_tree(new)
+
     def copy_to(self, checkpoint: Path) -> tuple[WorkspacePath, ...]:
         """Copy what is cheap into the checkpoint of a new branch; the paths left behind."""
         tops = [top for top in self.tops() if not self.unrecorded.is_excluded(top.parts)]
@@ -587,14 +620,20 @@ def _cheap(tree: DiskTree, tops: Sequence[WorkspacePath]) -> list[WorkspacePath]
     return sorted(found)
 
 
-def _replace_checkpoint(checkpoint: Path, tree: DiskTree, tops: Sequence[WorkspacePath]) -> None:
-    new, old = _new(checkpoint), _old(checkpoint)
+def _copied_to_new(checkpoint: Path, tree: DiskTree, tops: Sequence[WorkspacePath]) -> Path:
+    """A directory beside *checkpoint* with copies of *tops*."""
+    new = _new(checkpoint)
     delete_tree(new)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     new.mkdir(mode=0o700)
     give_to_sandbox(new)
     with DiskTree(new) as target:
         copy_derived(tree, target, tops)
+    return new
+
+
+def _replace_checkpoint(checkpoint: Path, tree: DiskTree, tops: Sequence[WorkspacePath]) -> None:
+    new, old = _copied_to_new(checkpoint, tree, tops), _old(checkpoint)
     passed(KillPoint.CHECKPOINT_COPIED)
     if checkpoint.is_dir():
         checkpoint.rename(old)

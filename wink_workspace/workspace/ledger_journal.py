@@ -108,7 +108,19 @@ class LedgerJournal:
         """Append the call with its files and STATE."""
         del saved
         self._append(event)
+        self._keep_derived()
         self.finish_pending()
+
+    def _keep_derived(self) -> None:
+        """Let later rollbacks restore the derived files as this call leaves them."""
+        if self._derived is None or not self._derived.changes.may_be_recent:
+            return
+        times = self._writer.pending_times()
+        try:
+            if times is not None:
+                self._derived.keep_committed(times)
+        except (FilesystemError, OSError) as error:  # the call is committed
+            _log.warning("A later rollback does not know the derived files of a call: %s", error)
 
     def commit_move(self, draft: Draft) -> LogEntry:
         """Append *draft* with the session's STATE; the new entry."""
