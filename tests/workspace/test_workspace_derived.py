@@ -172,6 +172,23 @@ def test_what_git_tracks_is_content_whatever_its_name(tmp_path: Path) -> None:
     assert recorded(tmp_path) == {"dist/app.js", "dist/new.js", "certs/test.pem", ".gitignore"}
 
 
+def test_what_a_submodule_or_a_nested_repository_tracks_is_content(tmp_path: Path) -> None:
+    source, library = tmp_path / "source", tmp_path / "library"
+    for repository in (library, source / "nested"):
+        (repository / "certs").mkdir(parents=True)
+        (repository / "certs/test.pem").write_bytes(b"1")
+        git(repository, "init", "-q")
+        git(repository, "add", ".")
+        git(repository, "commit", "-qm", "1")
+        (repository / "certs/own.pem").write_bytes(b"2")
+    git(source, "init", "-q")
+    git(source, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "sub")
+    (source / "sub/certs/own.pem").write_bytes(b"3")
+    made(tmp_path).close()
+    found = {name for name in recorded(tmp_path) if name.endswith(".pem")}
+    assert found == {"nested/certs/test.pem", "sub/certs/test.pem"}
+
+
 def test_without_a_proposal_only_the_given_paths_are_derived(tmp_path: Path) -> None:
     options = {"propose_derived": False, "derived": ("/src/gen",)}
     files = {**PROJECT, "src/gen/x.py": b"1"}
@@ -454,10 +471,10 @@ def test_rollback_restores_the_derived_files_as_the_last_committed_call_left_the
         for name in (".env", "packages/.env.local"):
             with workspace.call("edit") as call:
                 call.files.write_text(name, "TOKEN=own")
-        with pytest.raises(ZeroDivisionError), workspace.call("fail") as call:
+        with pytest.raises(RuntimeError), workspace.call("fail") as call:
             call.files.write_text(".env", "rolled back")
             call.files.delete("packages", recursive=True)
-            1 / 0  # noqa: B018 - the call fails
+            raise RuntimeError("no")
         assert workspace.files.read_text(".env").text == "TOKEN=own"
         assert workspace.files.read_text("packages/.env.local").text == "TOKEN=own"
     assert not history_has(tmp_path, b"TOKEN=own")

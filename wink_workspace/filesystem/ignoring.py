@@ -238,7 +238,7 @@ class IgnoreRules:
     def ignores(self, parts: Parts, *, is_directory: bool = False) -> bool:
         """Whether git ignores this path, provided that it is not tracked."""
         whole = (*self._above, *parts)
-        for n in range(max(len(self._above), self._top(whole[:-1])) + 1, len(whole)):
+        for n in range(max(len(self._above), self.top(whole[:-1])) + 1, len(whole)):
             if self._ignores_directory(whole[:n]):
                 return True
         return self._ignores_directory(whole) if is_directory else self._matched(whole, False)
@@ -253,19 +253,19 @@ class IgnoreRules:
             self._directories[whole] = self._matched(whole, True)
         return self._directories[whole]
 
-    def _top(self, directory: Parts) -> int:
+    def top(self, directory: Parts) -> int:
         """The number of parts of the path of the innermost repository that contains *directory*."""
         if len(directory) <= len(self._above):
             return 0
         if directory not in self._tops:
             is_top = self._is_repository(directory)
-            self._tops[directory] = len(directory) if is_top else self._top(directory[:-1])
+            self._tops[directory] = len(directory) if is_top else self.top(directory[:-1])
         return self._tops[directory]
 
     def _matched(self, whole: Parts, is_directory: bool) -> bool:
         """Whether the last matching rule ignores the path; the innermost ignore file decides."""
         names = [name.encode("utf-8", "surrogateescape") for name in whole]
-        top = self._top(whole[:-1])
+        top = self.top(whole[:-1])
         for n in range(len(whole) - 1, top - 1, -1):
             verdict = self._verdict(self._rules(whole[:n]), names[n:], is_directory)
             if verdict is not None:

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -139,28 +139,35 @@ def open_source_filter(
 class GitView:
     """What git says of the paths of a source: which it ignores and which it tracks."""
 
-    def __init__(self, source: _Source, top: Path | None, above: Parts) -> None:
+    def __init__(self, source: _Source, top: Path, above: Parts) -> None:
         self._rules = source.rules(source.read)
         self._top = top
-        self._above = "".join(f"{name}/" for name in above)
+        self._above = above
+        self._tracked: dict[Parts, list[str] | None] = {}
 
     def ignores(self, parts: Parts, *, is_directory: bool) -> bool:
         """Whether the ignore rules of the source match."""
         return self._rules.ignores(parts, is_directory=is_directory)
 
-    @cached_property
-    def _tracked(self) -> list[str] | None:
-        return [] if self._top is None else tracked_names(_private_directory(self._top) / "index")
+    def _tracked_in(self, repository: Parts) -> list[str] | None:
+        """What a repository tracks, by its path below the top; a nested one must lie in the top."""
+        if repository not in self._tracked:
+            directory = _private_directory(self._top.joinpath(*repository))
+            is_inside = not repository or directory.resolve().is_relative_to(self._top)
+            self._tracked[repository] = tracked_names(directory / "index") if is_inside else []
+        return self._tracked[repository]
 
     def tracks(self, parts: Parts) -> bool:
-        """Whether git tracks this path, or something below it.
+        """Whether git tracks this path, or something below it, in the repository that holds it.
 
         If the index cannot be read, what the rules do not ignore counts as tracked.
         """
-        tracked = self._tracked
+        whole = (*self._above, *parts)
+        n = self._rules.top(whole[:-1])
+        tracked = self._tracked_in(whole[:n])
         if tracked is None:
             return not self.ignores(parts, is_directory=True)
-        name = self._above + "/".join(parts)
+        name = "/".join(whole[n:])
         at = bisect_left(tracked, name)
         if at < len(tracked) and tracked[at] == name:
             return True
@@ -177,7 +184,7 @@ def open_git_view(source: Path) -> Generator[GitView]:
         top = source.resolve()
         for _ in above:
             top = top.parent
-        yield GitView(there, top if _has_git(top) else None, above)
+        yield GitView(there, top, above)
 
 
 class _PresentOrWantedRules:
