@@ -685,17 +685,27 @@ def test_a_damaged_base_is_not_used_and_is_made_again(
     assert machine.bases == [again.name]
 
 
+def changed_behind_its_status(base: Base) -> None:
+    """Change one file as a fault of the disk would: its status stays that of the index."""
+    damaged(base, "changed")
+    index = FileIndex.load(base.path / "index")
+    assert index is not None
+    index.put((), {"a.txt": status_of((base.files / "a.txt").lstat())}, sys.maxsize)
+    index.save(base.path / "index")
+
+
+def restarted(base: Base) -> None:
+    """Make the last check of a base one of an earlier boot."""
+    note = base.path / "complete"
+    note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
+
+
 def test_a_changed_content_behind_an_unchanged_status_is_found_by_its_hash(
     machine: Machine,
 ) -> None:
     base = machine.imported().base
     base.release()
-    damaged(base, "changed")
-    index = FileIndex.load(base.path / "index")
-    assert index is not None
-    status = status_of((base.files / "a.txt").lstat())
-    index.put((), {"a.txt": status}, sys.maxsize)  # as a fault of the disk would leave it
-    index.save(base.path / "index")
+    changed_behind_its_status(base)
     assert machine.store.verify() == ()
     assert machine.store.verify(contents=True) == (base.name,)
     assert machine.store.find(base.tree) is None
@@ -800,6 +810,33 @@ def test_the_first_use_after_a_restart_checks_every_file(machine: Machine) -> No
     (base.files / "many" / "7").write_text("y")
     note.write_text(note.read_text().replace('"boot": "', '"boot": "an earlier one '))
     assert machine.store.find(base.tree) is None
+
+
+def test_a_changed_byte_behind_an_unchanged_status_is_never_served_after_a_restart(
+    machine: Machine,
+) -> None:
+    base = machine.imported().base
+    base.release()
+    changed_behind_its_status(base)
+    restarted(base)
+    with Ledger(machine.ledger) as ledger:
+        again = machine.store.build(ledger.store, base.tree)
+    assert_same(machine.original(), picture(again.files))
+
+
+def test_the_first_use_after_a_restart_reads_every_file_once(
+    machine: Machine, reads: list[str]
+) -> None:
+    base = machine.imported().base
+    base.release()
+    reads.clear()
+    restarted(base)
+    for _ in range(3):
+        found = machine.store.find(base.tree)
+        assert found is not None
+        found.release()
+    n_files = sum(entry[0] == "file" for entry in machine.original().values())
+    assert len(reads) == n_files > 1
 
 
 def test_two_processes_may_be_the_first_to_use_a_base_after_a_restart(

@@ -29,6 +29,8 @@ from workspace_rig import assert_same, calls, doing, folder, made, picture, reop
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.changes import FileIndex
+from wink_workspace.filesystem.changes.stored import status_of
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.ledger import Ledger, Retention, TreeEntry, build
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
@@ -583,6 +585,25 @@ def test_an_opening_that_fails_keeps_the_edits_in_the_layer(
     with fault(tmp_path), pytest.raises((FilesystemError, LedgerError)):
         reopened(tmp_path)
     with reopened(tmp_path) as workspace:
+        assert workspace.files.read_text("edit").text == "by hand"
+
+
+def test_a_file_of_the_base_that_the_disk_changed_is_not_served_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    overlay(tmp_path).close()
+    (folder(tmp_path).upper / "files" / "edit").write_text("by hand\n")
+    base = tmp_path / "state" / "bases" / folder(tmp_path).base.read_text().strip()
+    about = json.loads((base / "complete").read_text())
+    (base / "complete").write_text(json.dumps({**about, "boot": "an earlier start"}))
+    file = base / "root/files/d7/3.txt"
+    file.write_text("CONTENT\n")
+    index = FileIndex.load(base / "index")
+    assert index is not None
+    index.put(("d7",), {"3.txt": status_of(file.lstat())}, sys.maxsize)
+    index.save(base / "index")
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_text("d7/3.txt").text == "content"
         assert workspace.files.read_text("edit").text == "by hand"
 
 

@@ -21,9 +21,9 @@ names. ``collect`` deletes those, unless the process that makes them is alive.
 Rule 3: a base that a process uses is not deleted. The process has its lock until it releases the
 ``Base``. From then on the ``base`` file of a branch must name it.
 Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
-and made again from the ledger under the same name. Each use checks some statuses; the first use
-after a restart of the machine, and ``verify``, check all. So is a base with a pack of objects that
-is missing or cut; ``verify`` reads every object on demand.
+and made again from the ledger under the same name. Each use checks some statuses; ``verify`` checks
+all, and the first use after a restart of the machine also reads all files and compares hashes. So
+is a base with a pack of objects that is missing or cut; ``verify`` reads every object on demand.
 Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
 sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
 other times in its own layer.
@@ -491,7 +491,7 @@ class BaseStore:
     # Damage
 
     def _is_sound(self, base: Base) -> bool:
-        """Whether it seems undamaged; all of it is checked once after each start of the machine."""
+        """Whether it seems undamaged; all files are read once after each start of the machine."""
         about, boot = _about(base.path), _boot_id()
         is_checked = about.get("boot") == boot
         if not about or (base.has_changed_sample() if is_checked else base.has_changed()):
@@ -499,6 +499,10 @@ class BaseStore:
         if base.has_cut_objects():
             return False
         if not is_checked:
+            # A status says nothing of the bytes: a loss of power or a bad disk changes them alone
+            _log.info("reading the files of %s for the first time since this boot", base.path)
+            if base.has_other_contents():
+                return False
             _note_about(base.path, about | {"boot": boot})
         if self._durable and not about.get("is_synced"):
             with translate_os_error(base.path):
