@@ -33,11 +33,11 @@ from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, walk
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, entry_at, walk
 from wink_workspace.sandbox.ownership import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage, last_seen
 from wink_workspace.workspace import bases as bases_module
-from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase
+from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase, collect_bases
 from wink_workspace.workspace.checkout import write_files
 from wink_workspace.workspace.importing import begin_history, open_source
 from wink_workspace.workspace.overlay_branches import _is_near
@@ -749,6 +749,30 @@ def test_a_changed_byte_of_an_object_is_found_by_its_hash_and_the_base_is_made_a
     again = machine.imported()
     assert_same(machine.original(), machine.checked_out(again.tree))
     assert machine.store.verify(contents=True) == ()
+
+
+def test_verifying_contents_names_the_damaged_file_of_a_base(machine: Machine) -> None:
+    base = machine.imported().base
+    base.release()
+    changed_behind_its_status(base)
+    state = base.path.parent.parent
+    assert collect_bases(state, checks_contents=True).damaged_paths == {base.name: ("a.txt",)}
+
+
+def test_verifying_contents_names_the_files_of_a_damaged_object(machine: Machine) -> None:
+    machine.source.joinpath("large").write_bytes(random.Random(1).randbytes(100_000))
+    base = machine.imported().base
+    base.release()
+    with Ledger(base.objects) as ledger:
+        entry = entry_at(ledger.store, base.tree, WorkspacePath(("large",)))
+    assert entry is not None
+    stored = base.objects / "objects" / entry.id[:2] / entry.id[2:]
+    content = bytearray(stored.read_bytes())
+    content[len(content) // 2] ^= 1
+    stored.unlink()
+    stored.write_bytes(content)
+    state = base.path.parent.parent
+    assert collect_bases(state, checks_contents=True).damaged_paths == {base.name: ("large",)}
 
 
 @pytest.mark.parametrize("how", ["missing", "changed", "touched", "mode", "index", "added"])

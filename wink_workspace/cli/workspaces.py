@@ -739,6 +739,8 @@ def gc(
         out.print(f"{counted(bases.n_deleted, 'base')} deleted that no workspace uses")
     for name in bases.damaged:
         out.print(f"the base {name} was damaged; it is made again when it is needed")
+        for path in bases.damaged_paths.get(name, ()):
+            out.print(printable(f"  damaged: {path}"), markup=False)
     if bases.disk_bytes:
         out.print(f"{bases.disk_bytes:,} bytes in bases, which workspaces share")
     if not done.ran:

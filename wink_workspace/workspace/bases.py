@@ -221,6 +221,31 @@ class Base:
             return True
         return False
 
+    def damaged_paths(self) -> tuple[str, ...]:
+        """The files whose content, or object, is not that of its tree; reads all of them.
+
+        None, if it has no objects. Those below a directory whose object is damaged are left out.
+        """
+        found: list[str] = []
+        if self.has_objects:
+            with (
+                suppress(LedgerError),
+                Ledger(self.objects) as ledger,
+                DiskTree(self.files) as files,
+            ):
+                for path, entry in walk(ledger.store, self.tree):
+                    if entry.kind is FileKind.DIRECTORY:
+                        continue
+                    try:
+                        for _ in ledger.store.chunks(entry.id):
+                            pass
+                        is_whole = content_of(files, files.entry(path)) == entry
+                    except (FilesystemError, LedgerError):
+                        is_whole = False
+                    if not is_whole:
+                        found.append(str(path))
+        return tuple(found)
+
     @property
     def is_in_place(self) -> bool:
         """Whether it still has its name; another process may have retired it."""
@@ -510,13 +535,16 @@ class BaseStore:
             _note_about(base.path, about | {"boot": boot, "is_synced": True})
         return True
 
-    def verify(self, *, contents: bool = False) -> tuple[str, ...]:
+    def verify(
+        self, *, contents: bool = False, on_damaged: Callable[[Base], None] = lambda _base: None
+    ) -> tuple[str, ...]:
         """Check the status of every file of every base; the names of the damaged ones.
 
         A damaged base loses its name, so that it is made again when it is needed.
 
         Args:
             contents: Read every file and every object, too, and compare its hash.
+            on_damaged: Called with each damaged base before it loses its name.
         """
         damaged: list[str] = []
         for path in self._all():
@@ -529,6 +557,7 @@ class BaseStore:
                 is_damaged = base.has_other_contents() or base.has_damaged_objects()
             if is_damaged:
                 damaged.append(path.name)
+                on_damaged(base)
                 with self._claimed():
                     if base.is_in_place:  # otherwise another process has retired it
                         self._retire(path)
@@ -889,11 +918,13 @@ class CollectedBases:
     """What a collection of bases did.
 
     ``damaged`` are the names of the damaged bases, which are made again when they are needed.
+    ``damaged_paths`` are their damaged files, by these names, if the contents were checked.
     ``disk_bytes`` is the size of the bases that are kept.
     """
 
     n_deleted: int
     damaged: tuple[str, ...]
+    damaged_paths: Mapping[str, tuple[str, ...]]
     disk_bytes: int
 
 
@@ -903,9 +934,16 @@ def collect_bases(
     """Delete the bases that no branch uses, and check the others; see ``BaseStore.verify``."""
     bases = BaseStore(state_dir)
     damaged: tuple[str, ...] = ()
+    paths: dict[str, tuple[str, ...]] = {}
+
+    def name_paths(base: Base) -> None:
+        if checks_contents:
+            paths[base.name] = base.damaged_paths()
+
     if checks_statuses or checks_contents:
-        damaged = bases.verify(contents=checks_contents)
-    return CollectedBases(bases.collect(bases.named_by_branches), damaged, bases.disk_bytes())
+        damaged = bases.verify(contents=checks_contents, on_damaged=name_paths)
+    n_deleted = bases.collect(bases.named_by_branches)
+    return CollectedBases(n_deleted, damaged, paths, bases.disk_bytes())
 
 
 # Locks and notes
