@@ -11,20 +11,23 @@ turned off in each; where they run there is loopback only (see ``loopback``).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from loopback import package_registries
 from model_server import KEY, Call
 
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman.images import ImageStore
-from wink_workspace.sandbox.podman.project_images import ProjectImages
+from wink_workspace.sandbox.podman.images import recipe_folder
+from wink_workspace.sandbox.podman.project_images import AGENT_PROGRAMS
 
 TIMEOUT_S = 120.0
 
@@ -251,11 +254,20 @@ class AgentRun:
 
 
 def _downloaded(name: str) -> Path:
-    environment = Environment.from_os()
-    fetcher = ProjectImages(environment, ImageStore(environment)).fetcher
-    with package_registries():
-        fetched = fetcher.agent(name, print)
-    return fetched.folder / fetched.program
+    """The program in what npm installs from the lock that images have, too; once for each lock."""
+    lock = recipe_folder(f"agents/{name}")
+    digest = hashlib.sha256((lock / "package-lock.json").read_bytes()).hexdigest()[:16]
+    folder = Environment.from_os().cache_dir / "tests" / f"{name}-{digest}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent) as made, package_registries():
+            for file in ("package.json", "package-lock.json"):
+                shutil.copy(lock / file, made)
+            subprocess.run(
+                ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=made, check=True
+            )
+            Path(made).rename(folder)
+    return next(folder.glob(AGENT_PROGRAMS[name]))
 
 
 def _tokens(servers: Mapping[str, Server | HttpServer]) -> dict[str, str]:

@@ -49,7 +49,7 @@ from .images import (
 from .programs import Progress
 from .source_files import SourceFiles
 
-__all__ = ["ProjectImages", "check_containerfile"]
+__all__ = ["AGENT_PROGRAMS", "ProjectImages", "check_containerfile"]
 
 _VERSION: Final = "2"
 """Part of every digest; it changes with the steps below."""
@@ -76,7 +76,7 @@ ARG BASE
 FROM ${BASE}
 COPY --chown=1000:1000 project /opt/project
 """
-_AGENT_PROGRAMS: Final = {
+AGENT_PROGRAMS: Final = {
     "claude-code": "node_modules/@anthropic-ai/claude-code-linux-*/claude",
     "codex": "node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
     "opencode": "node_modules/opencode-linux-*/bin/opencode",
@@ -345,7 +345,7 @@ class _Build:
         kept = self._store.filled(
             "agent", image.reference, command, (), texts, self._progress, again=self._rebuild
         )
-        found = [path.relative_to(kept).as_posix() for path in kept.glob(_AGENT_PROGRAMS[name])]
+        found = [path.relative_to(kept).as_posix() for path in kept.glob(AGENT_PROGRAMS[name])]
         if not found:
             raise SandboxUnavailableError(
                 f"npm has no program of {name} for this machine",
