@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, Model
 from pydantic_ai import exceptions
 from support import Note, Text
 
-from wink_workspace.adapters import ModelRequest, UserMessage
+from wink_workspace.adapters import ModelRequest, ToolMessage, UserMessage
 from wink_workspace.adapters.model import (
     ModelAdapter,
     ModelEvent,
@@ -20,6 +21,7 @@ from wink_workspace.adapters.model import (
     RetryLimits,
     TextDelta,
 )
+from wink_workspace.adapters.model.conversation import model_messages
 from wink_workspace.adapters.model.failures import classify_error
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
 from wink_workspace.environment import Environment
@@ -31,6 +33,7 @@ from wink_workspace.prompt import (
     Tool,
     ToolContext,
     ToolExample,
+    ToolImage,
     ToolResult,
 )
 from wink_workspace.session import PromptExecuted, Session, ToolInvoked
@@ -48,6 +51,24 @@ def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None, f"noted {params.text}")
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What was seen."""
+
+    image: ToolImage
+
+    def render(self) -> str:
+        return ""
+
+
+IMAGE = ToolImage("image/png", bytes(range(256)))
+
+
+def look(params: Text, *, context: ToolContext) -> ToolResult[Looked]:
+    return ToolResult.ok(Looked(IMAGE), f"an image of {params.text}")
+
+
+LOOK = Tool[Text, Looked](name="note", description="Look at it", handler=look)
 NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
 
 
@@ -142,6 +163,41 @@ def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
     assert described == 'Note it.\n\nExamples:\n- Note what to buy: {"text": "milk"}'
     instructions = json.dumps({key: part for key, part in request.items() if key != "tools"})
     assert json.dumps('- Note what to buy: `note` with `{"text": "milk"}`.')[1:-1] in instructions
+
+
+@each_api
+def test_an_image_of_a_result_reaches_the_model_in_the_providers_form(
+    new_run: AdapterRuns, model: str
+) -> None:
+    run = new_run(model, calling("a"), Turn("I see it."))
+    assert run.evaluate(prompt_with(LOOK)) == "I see it."
+    request = json.dumps(run.server.requests[1])
+    assert request.count(base64.b64encode(IMAGE.data).decode()) == 1
+    assert "image/png" in request
+    assert "an image of a" in request
+
+
+@each_api
+def test_an_image_that_the_provider_refuses_is_left_out_and_the_run_goes_on(
+    new_run: AdapterRuns, model: str
+) -> None:
+    refused = HttpFailure(400, "invalid_request_error", "Could not process image")
+    run = new_run(model, calling("a"), refused, calling("b"), Turn("Done."))
+    assert run.evaluate(prompt_with(LOOK)) == "Done."
+    encoded = base64.b64encode(IMAGE.data).decode()
+    assert [encoded in json.dumps(each) for each in run.server.requests] == [
+        *(False, True, False, False)
+    ]
+    assert "The image is not shown." in json.dumps(run.server.requests[2])
+    assert run.waits_s == []
+
+
+def test_a_request_has_the_newest_images_that_fit_into_it() -> None:
+    image = ToolImage("image/png", bytes(3_900_000))
+    messages = [ToolMessage(str(n), "look", f"image {n}", True, image) for n in range(5)]
+    (request,) = model_messages(messages)
+    shown = [isinstance(part.content, list) for part in request.parts[1:]]
+    assert shown == [False, False, True, True, True]
 
 
 @each_api

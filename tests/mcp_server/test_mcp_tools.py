@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -119,6 +120,23 @@ def test_b970_results_are_text_as_a_model_reads_it(harness: Harness) -> None:
             for result in (read, diff):
                 assert result.structured_content is None
                 assert len(result.content) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("structured", [False, True])
+def test_an_image_is_image_content_once(harness: Harness, structured: bool) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+    (harness.source / "logo.png").write_bytes(data)
+
+    async def test() -> None:
+        async with harness.client(structured=structured) as client:
+            read = await client.call_tool("read_file", {"file_path": "logo.png"})
+            text, image = read.content
+            assert text.text == "logo.png, an image of type image/png, 264 bytes"
+            assert (image.type, image.mime_type) == ("image", "image/png")
+            assert base64.b64decode(image.data) == data
+            assert (read.structured_content or {}).get("image") is None
 
     run(test)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support import SmallWorkspace, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
 from wink_workspace.filesystem.disk import DiskFilesystem
+from wink_workspace.prompt import ToolImage
 from wink_workspace.sections import FileToolLimits, VfsToolsSection
 
 FILES = {
@@ -550,3 +552,41 @@ def test_files_on_disk_are_searched_in_the_same_order_as_those_in_memory(tmp_pat
         assert disk.grep("x").matches == memory.grep("x").matches
         assert disk.glob("**/*.py") == memory.glob("**/*.py")
         assert str(disk.grep("x").matches[1].path) == "zoo.py"
+
+
+# Images, and other files that are not text
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "media_type"),
+    [
+        (PIXEL, "image/png"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "image/jpeg"),
+        (b"GIF89a\x01\0\x01\0", "image/gif"),
+        (b"RIFF\n\x20\0\0WEBPVP8 ", "image/webp"),
+    ],
+)
+def test_an_image_is_read_whole_whatever_its_name(
+    agent: SmallWorkspace, start: bytes, media_type: str
+) -> None:
+    data = start + bytes(range(256)) * 300
+    agent.filesystem.write_bytes("picture.txt", data)
+    outcome = agent.call("read_file", file_path="picture.txt")
+    assert ToolImage.of(outcome.result.value) == ToolImage(media_type, data)
+    assert outcome.text == f"picture.txt, an image of type {media_type}, {len(data):,} bytes"
+
+
+def test_an_image_above_the_limit_of_providers_is_refused(agent: SmallWorkspace) -> None:
+    agent.filesystem.write_bytes("big.png", PIXEL.ljust(3_932_161, b"\0"))
+    refusal = call_refused(agent, "read_file", file_path="big.png")
+    assert "3,932,161 bytes, and at most 3,932,160 are read" in refusal
+
+
+def test_a_pdf_is_refused_with_how_to_get_its_text(agent: SmallWorkspace) -> None:
+    agent.filesystem.write_bytes("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0stream")
+    assert "PDF" in (refusal := call_refused(agent, "read_file", file_path="paper.pdf"))
+    assert "pdftotext" in refusal

@@ -17,7 +17,7 @@ from wink_workspace.adapters import (
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import PromptEvaluationError, UsageError
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
+from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolImage, ToolResult
 from wink_workspace.runtime import ToolCall
 from wink_workspace.sections import VfsToolsSection
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
@@ -86,6 +86,21 @@ def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Pa
         assert "made.txt" in again.text, "the second answer of an id goes to its second call"
         assert isinstance(note, UserMessage)
         assert run.usage == TokenUsage(7, 2)
+
+
+def test_a_conversation_has_the_images_that_calls_read_even_if_they_changed(tmp_path: Path) -> None:
+    workspace, storage = workspace_in(tmp_path)
+    image = ToolImage("image/png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
+        workspace.files.write_bytes("a.png", image.data)
+        read = ToolCall.of("read_file", {"file_path": "a.png"}, id="a")
+        play(workspace, run, ModelTurn("One.", (read,)))
+        workspace.files.write_bytes("a.png", b"")
+    with Workspace.open(workspace.info.id, storage=storage) as again:
+        answer = run.conversation(again)[1]
+        assert isinstance(answer, ToolMessage)
+        assert answer.image == image
 
 
 def test_calls_of_the_last_turn_without_an_answer_stay_open(tmp_path: Path) -> None:

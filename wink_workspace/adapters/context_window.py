@@ -27,6 +27,7 @@ __all__ = ["ContextLimits", "ContextWindow"]
 
 _BYTES_OF_TOKEN: Final = 4
 _BYTES_OF_MESSAGE: Final = 40  # what a provider adds: roles, ids, separators
+_BYTES_OF_IMAGE: Final = 6_400  # about 1,600 tokens
 _MOST_CORRECTION: Final = 4.0
 _MAX_ARGUMENT_CHARS: Final = 200
 
@@ -123,7 +124,7 @@ class ContextWindow:
             message = self._shown[place]
             if isinstance(message, ToolMessage) and self._sizes[place] > limits.small_bytes:
                 summary = _summary(message, self._calls.get(place))
-                self._shown[place] = replace(message, text=summary)
+                self._shown[place] = replace(message, text=summary, image=None)
                 self._sizes[place] = _size(self._shown[place])
 
     def _first_kept(self) -> int:
@@ -159,4 +160,6 @@ def _size(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         calls = ((call.name, str(call.arguments)) for call in message.tool_calls)
         texts = (message.text, *(text for call in calls for text in call))
-    return _BYTES_OF_MESSAGE + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    has_image = isinstance(message, ToolMessage) and message.image is not None
+    size = _BYTES_OF_MESSAGE + (_BYTES_OF_IMAGE if has_image else 0)
+    return size + sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -32,7 +32,13 @@ from wink_workspace.errors import (
     UsageError,
     VisibilityExpansionRequired,
 )
-from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
+from wink_workspace.prompt import (
+    Prompt,
+    RenderedPrompt,
+    SectionVisibility,
+    SetVisibility,
+    ToolImage,
+)
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session
 from wink_workspace.wording import counted
@@ -416,9 +422,11 @@ class _Evaluation(Generic[OutputT]):
             outcome = self._execute(call)
         except VisibilityExpansionRequired as request:
             text, success = self._open_sections(request)
+            image = None
         else:
             text, success = outcome.text, outcome.result.success
-        self._append(ToolMessage(call.id, call.name, text, success))
+            image = ToolImage.of(outcome.result.value)
+        self._append(ToolMessage(call.id, call.name, text, success, image))
 
     def _execute(self, call: ToolCall) -> CallOutcome:
         with self.traces.tool_call(call, self._rendered.tool(call.name)) as traced:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from wink_workspace import serde
 from wink_workspace.clock import Deadline, TokenUsage
+from wink_workspace.prompt import ToolImage
 from wink_workspace.runtime import ToolCall
 from wink_workspace.serde import JsonValue
 
@@ -56,12 +57,13 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The answer to one call."""
+    """The answer to one call; *image* is for models that take images."""
 
     call_id: str
     tool: str
     text: str
     success: bool
+    image: ToolImage | None = None
     __post_init__ = _make_encodable
 
 

@@ -16,6 +16,7 @@ Rule 4: text that UTF-8 cannot encode, such as undecodable file names, is sent w
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -25,6 +26,7 @@ from typing import Any, Final, cast
 from mcp_types import (
     CallToolResult,
     GetPromptResult,
+    ImageContent,
     PromptArgument,
     PromptMessage,
     TextContent,
@@ -34,7 +36,7 @@ from mcp_types import Prompt as McpPrompt
 from mcp_types import Tool as McpTool
 
 from wink_workspace import serde
-from wink_workspace.prompt import Prompt, Tool
+from wink_workspace.prompt import Prompt, Tool, ToolImage
 from wink_workspace.runtime import MOST_TEXT_CHARS
 from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
@@ -114,17 +116,25 @@ def _without(schema: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 def call_result(tool: Tool[Any, Any] | None, answer: Answer, *, structured: bool) -> CallToolResult:
     """The result of a call: the text for the model; if *structured*, its value as JSON, too."""
     content = None
+    image = ToolImage.of(answer.value)
     if structured and tool is not None and answer.success:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
             # Escaped here as well: the library cannot serialize a key that UTF-8 cannot encode
             value = printable(serde.dump(answer.value))
+            if image is not None:
+                value["image"] = None  # it is sent once
             content = {"result": value} if wrapped else value
     return CallToolResult(
-        content=[TextContent(text=answer.text)],
+        content=[TextContent(text=answer.text), *map(_image_content, [image] if image else [])],
         structured_content=content,
         is_error=not answer.success,
     )
+
+
+def _image_content(image: ToolImage) -> ImageContent:
+    data = base64.b64encode(image.data).decode("ascii")
+    return ImageContent(data=data, mime_type=image.media_type)
 
 
 def printable(value: Any) -> Any:

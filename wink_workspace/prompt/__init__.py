@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         ToolsSection,
     )
     from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
-    from .tool_result import ToolRenderableResult, ToolResult
+    from .tool_result import ToolImage, ToolRenderableResult, ToolResult
     from .visibility import SectionVisibility
 
 __all__ = [
@@ -112,6 +112,7 @@ __all__ = [
     "ToolDescriptor",
     "ToolExample",
     "ToolHandler",
+    "ToolImage",
     "ToolOverride",
     "ToolPolicy",
     "ToolRenderableResult",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Generic, Never, Protocol, TypeVar, runtime_checkable
 from weakref import WeakSet
 
@@ -12,7 +12,7 @@ from wink_workspace import serde
 
 from ._generics import strictly_frozen
 
-__all__ = ["ToolRenderableResult", "ToolResult"]
+__all__ = ["ToolImage", "ToolRenderableResult", "ToolResult"]
 
 _log = logging.getLogger(__name__)
 _warned_types: WeakSet[type] = WeakSet()
@@ -28,6 +28,23 @@ class ToolRenderableResult(Protocol):
     def render(self) -> str:
         """The text that the model sees; the same text every time."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolImage:
+    """The whole image file ``data``, for a model or client that takes images.
+
+    A result has one if its value has it as the attribute ``image``. Its text must say what it is.
+    """
+
+    media_type: str
+    data: bytes = field(repr=False)
+
+    @staticmethod
+    def of(value: object) -> ToolImage | None:
+        """The image of a result with this *value*, if it has one."""
+        image = getattr(value, "image", None)
+        return image if isinstance(image, ToolImage) else None
 
 
 @strictly_frozen

@@ -10,12 +10,14 @@ Rule 3: texts of results do not name tools, because a section may rename them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from wink_workspace.errors import (
+    BinaryFileError,
     FileMissingError,
     FilesystemError,
     PathExistsError,
@@ -35,6 +37,7 @@ from wink_workspace.prompt import (
     ToolContext,
     ToolExample,
     ToolHandler,
+    ToolImage,
     ToolResult,
 )
 from wink_workspace.wording import counted
@@ -72,6 +75,15 @@ __all__ = ["file_tools"]
 P = TypeVar("P")
 R = TypeVar("R")
 
+_MOST_IMAGE_BYTES: Final = 3_932_160  # 5 MiB as base64, the most that providers take
+_HEAD_BYTES: Final = 16
+_KINDS: Final = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    "application/pdf": re.compile(rb"%PDF-"),
+}
 _MAX_NAMES_COMPARED: Final = 2_000
 _MAX_NAMES_SUGGESTED: Final = 3
 _MOST_FOUND_LINES: Final = 50_000
@@ -186,7 +198,14 @@ class _Operations:
 
     def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
         limit = min(params.limit or files.limits.read_lines, files.limits.read_lines)
-        window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
+        try:
+            window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
+        except BinaryFileError:
+            image = _image(params, files)
+            if image is None:
+                raise
+            shown_image = FileWindow(shown(parse_path(params.file_path)), 1, (), image=image)
+            return ToolResult.ok(shown_image, shown_image.summary())
         if not window.lines and params.offset > 1:
             raise UsageError(
                 f"{shown(window.path)} has no line {params.offset}", hint="Use a smaller offset."
@@ -259,6 +278,25 @@ class _Operations:
         files.move(source, destination)
         value = MovedPath(shown(source), shown(destination), kind)
         return ToolResult.ok(value, f"Moved {value.source} to {value.destination}")
+
+
+def _image(params: ReadFileParams, files: Filesystem) -> ToolImage | None:
+    """The image in a file that is not text; ``None`` for other content."""
+    head = files.read_bytes(params.file_path, limit=_HEAD_BYTES)
+    kind = next((kind for kind, starts in _KINDS.items() if starts.match(head)), "")
+    path = shown(parse_path(params.file_path))
+    if kind == "application/pdf":
+        hint = "Convert it with a command such as `pdftotext`, if you can run commands."
+        raise BinaryFileError(f"{path} is a PDF file, and only text and images are read", hint=hint)
+    if not kind:
+        return None
+    size = files.stat(params.file_path).size_bytes
+    if size > _MOST_IMAGE_BYTES:
+        raise BinaryFileError(
+            f"{path} is an image of {size:,} bytes, and at most {_MOST_IMAGE_BYTES:,} are read",
+            hint="Read a smaller copy of it.",
+        )
+    return ToolImage(kind, files.read_bytes(params.file_path))
 
 
 def _refuse_separator(path: str, files: Filesystem) -> None:

@@ -30,6 +30,7 @@ from wink_workspace.filesystem import (
     WriteResult,
 )
 from wink_workspace.filesystem.path_names import DERIVED_NAMES
+from wink_workspace.prompt import ToolImage
 from wink_workspace.wording import counted
 
 __all__ = [
@@ -146,7 +147,7 @@ class FileWindow:
     """Consecutive lines of the file ``path``, and whether ``more`` follow.
 
     ``n_cut_lines`` of these were cut. ``n_not_utf_8`` bytes are shown as U+FFFD. ``encoding`` is
-    empty for plain UTF-8.
+    empty for plain UTF-8. An ``image`` has no lines.
     """
 
     path: str
@@ -156,6 +157,7 @@ class FileWindow:
     n_cut_lines: int = 0
     n_not_utf_8: int = 0
     encoding: str = ""
+    image: ToolImage | None = None
 
     @classmethod
     def of(cls, window: TextWindow, limits: FileToolLimits) -> FileWindow:
@@ -179,6 +181,9 @@ class FileWindow:
 
     def summary(self) -> str:
         """Which part of which file it is."""
+        if self.image is not None:
+            size = counted(len(self.image.data), "byte")
+            return f"{self.path}, an image of type {self.image.media_type}, {size}"
         if self.first_line == 1 and not self.more:
             return f"{self.path}, all {counted(len(self.lines), 'line')}"
         end = "" if self.more else ", the last"
@@ -186,6 +191,8 @@ class FileWindow:
 
     def render(self) -> str:
         """Each line after its number and a tab, as ``cat -n`` does."""
+        if self.image is not None:
+            return ""
         if not self.lines:
             return "(empty file)"
         return _lines(

@@ -26,8 +26,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
+from wink_workspace import serde
 from wink_workspace.adapters import (
     AssistantMessage,
     Message,
@@ -36,8 +37,9 @@ from wink_workspace.adapters import (
     UserMessage,
 )
 from wink_workspace.clock import TokenUsage
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import ParseError, UsageError
 from wink_workspace.ledger import EntryKind
+from wink_workspace.prompt import ToolImage
 from wink_workspace.runtime import ToolCall
 from wink_workspace.session import Outcome, ToolInvoked
 
@@ -405,7 +407,12 @@ class RecordedRun:
 def _answer(call: ToolCall, event: ToolInvoked | None) -> ToolMessage:
     if event is None:  # retention removed it; later calls were answered, so this one was, too
         return ToolMessage(call.id, call.name, "(The answer is no longer kept.)", success=True)
-    return ToolMessage(call.id, call.name, event.text, event.success)
+    value = event.value
+    image = ToolImage.of(value)
+    if isinstance(value, dict):  # as JSON, from the ledger
+        with suppress(ParseError):
+            image = serde.parse(ToolImage, cast("dict[str, object]", value).get("image"))
+    return ToolMessage(call.id, call.name, event.text, event.success, image)
 
 
 def _was_interrupted(event: ToolInvoked) -> bool:

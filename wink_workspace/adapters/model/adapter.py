@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import TypeVar
 
 from wink_workspace.adapters.core import ProviderAdapter
-from wink_workspace.adapters.messages import ModelRequest, ModelTurn
+from wink_workspace.adapters.messages import ModelRequest, ModelTurn, ToolMessage
 from wink_workspace.clock import SYSTEM_CLOCK, Deadline, WaitingClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MissingExtraError, PromptEvaluationError
@@ -100,6 +100,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
             raise MissingExtraError.of("a model", "models", error.name) from error
         self._model = resolve_model(model, environment)
         self.provider_name = self._model.system
+        self._images = bool(self._model.profile.get("supports_image_input", True))
         self._connection = Connection(self._model)
         self._end = weakref.finalize(self, self._connection.close)
 
@@ -133,6 +134,10 @@ class ModelAdapter(ProviderAdapter[OutputT]):
             if not isinstance(outcome, Failure):
                 self._check_finished(outcome)
                 return turn_of(outcome)
+            if self._images and not outcome.is_transient and _has_image(request):
+                _log.warning("No more images are sent: %s", outcome.reason)
+                self._images = False  # one that the provider refuses would end each later request
+                continue
             attempt += 1
             self._wait(outcome, attempt, request.deadline)
 
@@ -201,7 +206,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
 
         streaming = model_request_stream(
             self._model,
-            model_messages(request.messages),
+            model_messages(request.messages, images=self._images),
             model_settings=self._settings,  # type: ignore[arg-type] - the caller's mapping
             model_request_parameters=request_parameters(request, self._model),
             instrument=False,  # ``Traces`` makes the spans
@@ -262,3 +267,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
                 phase="response",
                 hint="Raise max_tokens in the settings, or request less at once.",
             )
+
+
+def _has_image(request: ModelRequest) -> bool:
+    return any(isinstance(each, ToolMessage) and each.image for each in request.messages)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pydantic_ai.messages import (
+    BinaryContent,
     InstructionPart,
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -34,12 +36,18 @@ from wink_workspace.runtime import ToolCall
 
 __all__ = ["dump_response", "load_response", "model_messages", "request_parameters", "turn_of"]
 
+_MOST_IMAGE_BYTES = 12_582_912
+"""Providers take requests of about 20 MiB, in base64."""
 _FIRST_MESSAGE = "Do what the instructions say."
 """Providers require a user message first; the content is in the instructions."""
 
 
-def model_messages(messages: Sequence[Message]) -> list[ModelMessage]:
-    """Return the conversation: alternating requests and responses, a request first."""
+def model_messages(messages: Sequence[Message], *, images: bool = True) -> list[ModelMessage]:
+    """Return the conversation: alternating requests and responses, a request first.
+
+    With *images*, it has the newest ones of results, as many as fit into a request.
+    """
+    messages = _without_old_images(messages, _MOST_IMAGE_BYTES if images else 0)
     converted: list[ModelMessage] = []
     parts: list[ModelRequestPart] = [UserPromptPart(content=_FIRST_MESSAGE)]
     for message in messages:
@@ -51,12 +59,26 @@ def model_messages(messages: Sequence[Message]) -> list[ModelMessage]:
     return [*converted, PydanticRequest(parts=parts)]
 
 
+def _without_old_images(messages: Sequence[Message], left_bytes: int) -> Sequence[Message]:
+    kept = list(messages)
+    for place, message in reversed(list(enumerate(messages))):
+        if isinstance(message, ToolMessage) and message.image is not None:
+            left_bytes -= len(message.image.data)
+            if left_bytes < 0:
+                text = f"{message.text}\n(The image is not shown.)"
+                kept[place] = replace(message, image=None, text=text)
+    return kept
+
+
 def _part(message: UserMessage | ToolMessage) -> ModelRequestPart:
     if isinstance(message, UserMessage):
         return UserPromptPart(content=message.text)
+    image = message.image
     return ToolReturnPart(
         tool_name=message.tool,
-        content=message.text,
+        content=message.text
+        if image is None
+        else [message.text, BinaryContent(image.data, media_type=image.media_type)],
         tool_call_id=message.call_id,
         outcome="success" if message.success else "failed",
     )
