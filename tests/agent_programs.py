@@ -25,6 +25,7 @@ from typing import Any
 from loopback import package_registries
 from model_server import KEY, Call
 
+from wink_workspace.agents import AgentProgram as Installed
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman.images import recipe_folder
 from wink_workspace.sandbox.podman.project_images import AGENT_PROGRAMS
@@ -103,7 +104,6 @@ class ClaudeCode:
             variables={
                 "ANTHROPIC_BASE_URL": provider_url,
                 "ANTHROPIC_API_KEY": KEY,
-                "ENABLE_TOOL_SEARCH": "false",  # send the model each tool at once
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "DISABLE_TELEMETRY": "1",
                 "DISABLE_ERROR_REPORTING": "1",
@@ -163,6 +163,7 @@ class Codex:
                 "approval_policy": "never",
                 "sandbox_mode": "read-only",
                 "check_for_update_on_startup": False,
+                "tool_output_token_limit": 40_000,
             },
             "model_providers.scripted": {
                 "name": "scripted",
@@ -212,7 +213,64 @@ class Codex:
         ]
 
 
-AgentProgram = type[ClaudeCode] | type[Codex]
+class Opencode:
+    """``opencode-ai``, with a provider whose requests are those of Claude Code."""
+
+    name = "opencode"
+    tools = ClaudeCode.tools
+    results = ClaudeCode.results
+
+    @staticmethod
+    def binary() -> Path:
+        return _downloaded("opencode")
+
+    @staticmethod
+    def call(server: str, tool: str, **arguments: Any) -> Call:
+        """A call of the tool of an MCP server, as the program expects it from a model."""
+        return Call(f"{server}_{tool}", arguments)
+
+    @staticmethod
+    def invocation(
+        task: str,
+        *,
+        provider_url: str,
+        servers: Mapping[str, Server | HttpServer] | None = None,
+        more: Sequence[str] = (),
+    ) -> Invocation:
+        """Run *task* with the tools of *servers*; its own tools for files are off."""
+        servers = servers or {}
+        program = Installed.named("opencode", model="scripted")
+        settings = json.loads(program.files[_OPENCODE_SETTINGS])
+        settings["provider"]["anthropic"]["options"] = {
+            "baseURL": f"{provider_url}/v1",
+            "apiKey": KEY,
+        }
+        settings["mcp"] = {name: _opencode_server(each) for name, each in servers.items()}
+        own = ("bash", "edit", "glob", "grep", "list", "patch", "read", "write")
+        settings["tools"] = dict.fromkeys(own, False)
+        del settings["permission"]  # it would turn them on again
+        settings["tool_output"] = {"max_lines": 10_000, "max_bytes": 200_000}
+        report = ".config/opencode/plugin/report.js"
+        files = {name: text for name, text in program.files.items() if name != report}
+        return Invocation(
+            arguments=["run", *more, task],
+            variables={**program.variables, **_tokens(servers)},
+            files={**files, _OPENCODE_SETTINGS: json.dumps(settings)},
+        )
+
+
+_OPENCODE_SETTINGS = ".config/opencode/opencode.json"
+
+
+def _opencode_server(server: Server | HttpServer) -> dict[str, Any]:
+    if isinstance(server, HttpServer):
+        headers = {"Authorization": f"Bearer {{env:{_TOKEN}}}"}
+        return {"type": "remote", "url": server.url, "headers": headers, "enabled": True}
+    command, variables = list(server.command), dict(server.variables)
+    return {"type": "local", "command": command, "environment": variables, "enabled": True}
+
+
+AgentProgram = type[ClaudeCode] | type[Codex] | type[Opencode]
 
 
 @dataclass(frozen=True)
@@ -276,11 +334,12 @@ def _tokens(servers: Mapping[str, Server | HttpServer]) -> dict[str, str]:
 
 
 def _json(server: Server | HttpServer) -> dict[str, Any]:
+    first = {"alwaysLoad": True}  # in the first turn, without a search
     if isinstance(server, HttpServer):
         headers = {"Authorization": f"Bearer ${{{_TOKEN}}}"}
-        return {"type": "http", "url": server.url, "headers": headers}
+        return {"type": "http", "url": server.url, "headers": headers, **first}
     command, *arguments = server.command
-    return {"command": command, "args": arguments, "env": dict(server.variables)}
+    return {"command": command, "args": arguments, "env": dict(server.variables), **first}
 
 
 def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:

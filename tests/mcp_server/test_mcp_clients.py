@@ -1,7 +1,8 @@
-"""Claude Code and Codex work in a workspace through the MCP server. Run by ``make clients``."""
+"""Claude Code, Codex and opencode work in a workspace through the MCP server. Run by ``make clients``."""
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_programs import AgentProgram, AgentRun, ClaudeCode, Codex, HttpServer, Server
+from agent_programs import AgentProgram, AgentRun, ClaudeCode, Codex, HttpServer, Opencode, Server
 from mcp_harness import started
 from model_server import Call, ModelServer, Turn
 
@@ -21,7 +22,10 @@ WINK = Path(sys.executable).with_name("wink-workspace")
 OPTIONS = ("--workspace-tools", "--sandbox", "none")
 TOKEN = "t0ken-of-the-tests"
 NUMBERED = "     1\tdef greet():\n     2\t    return 'helo \"you\"'"
-PROGRAMS: list[AgentProgram] = [ClaudeCode, Codex]
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+PROGRAMS: list[AgentProgram] = [ClaudeCode, Codex, Opencode]
 
 
 @dataclass
@@ -39,6 +43,9 @@ class Client:
 
     def call(self, tool: str, **arguments: Any) -> Call:
         return self.program.call("wink", tool, **arguments)
+
+    def offered(self, tool: str) -> str:
+        return f"wink_{tool}" if self.program is Opencode else f"mcp__wink__{tool}"
 
     @property
     def variables(self) -> dict[str, str]:
@@ -77,9 +84,52 @@ def test_client_offers_the_model_every_tool_of_the_server(client: Client) -> Non
 
     names = {tool.name for tool in Catalog(operations=True).tools}
     offered = client.program.tools(request).keys()
-    assert {f"mcp__wink__{name}" for name in names} <= offered
+    assert {client.offered(name) for name in names} <= offered
     if client.program is ClaudeCode:  # whose own tools can be turned off
         assert all(name.startswith("mcp__wink__") for name in offered)
+    if client.program is Opencode:
+        assert not offered & {"bash", "edit", "glob", "grep", "read", "write"}
+
+
+def test_first_request_of_each_of_20_starts_has_every_tool_and_all_instructions(
+    client: Client,
+) -> None:
+    catalog = Catalog(operations=True)
+    names = {client.offered(tool.name) for tool in catalog.tools}
+    for n in range(20):
+        (request,) = client.run(Turn("Hello."))
+        assert names <= client.program.tools(request).keys(), f"start {n}"
+        texts = [" ".join(text.split()) for text in texts_of(request)]  # opencode indents lines
+        assert any(" ".join(catalog.instructions.split()) in text for text in texts), f"start {n}"
+
+
+def test_client_hands_the_model_a_file_of_46_kb_whole(client: Client) -> None:
+    lines = [f"{n:04} {'x' * 40}" for n in range(1_000)]
+    (client.project / "long.txt").write_text("\n".join(lines) + "\n")
+    *_, last = client.run(
+        Turn(calls=(client.call("read_file", file_path="long.txt"),)), Turn("Done.")
+    )
+
+    (read,) = client.program.results(last)
+    assert [line for line in lines if line not in read] == []
+
+
+def test_client_hands_the_model_an_image(client: Client) -> None:
+    (client.project / "dot.png").write_bytes(DOT)
+    *_, last = client.run(
+        Turn(calls=(client.call("read_file", file_path="dot.png"),)), Turn("Done.")
+    )
+
+    encoded = base64.b64encode(DOT).decode()
+    assert sum(encoded in text for text in texts_of(last)) == 1
+
+
+def texts_of(node: Any) -> list[str]:
+    """Every string in JSON."""
+    if isinstance(node, str):
+        return [node]
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [text for child in children for text in texts_of(child)]
 
 
 def test_client_hands_the_model_numbered_lines_and_diffs_as_text(client: Client) -> None:
@@ -101,7 +151,7 @@ def test_client_hands_the_model_numbered_lines_and_diffs_as_text(client: Client)
 def test_client_hands_the_model_escaped_json_if_the_server_sends_structured_content(
     client: Client,
 ) -> None:
-    """So text alone is the default."""
+    """So text alone is the default. Opencode takes the text."""
     *_, last = client.run(
         Turn(calls=(client.call("read_file", file_path="app.py"),)),
         Turn("Done."),
@@ -109,6 +159,9 @@ def test_client_hands_the_model_escaped_json_if_the_server_sends_structured_cont
     )
 
     (read,) = client.program.results(last)
+    if client.program is Opencode:
+        assert NUMBERED in read
+        return
     assert NUMBERED not in read
     assert r""""lines":["def greet():","    return 'helo \"you\"'"]""" in read
 
