@@ -29,9 +29,9 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.podman import PodmanConfig
-from wink_workspace.sandbox.podman.containers import Host
-from wink_workspace.sandbox.podman.runner_container import RunnerContainer
-from wink_workspace.sandbox.podman.service import PodmanService, shared_service
+from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer
+from wink_workspace.sandbox.podman.engine.containers import Host
+from wink_workspace.sandbox.podman.engine.service import PodmanService, shared_service
 from wink_workspace.workspace import Workspace
 
 SIZES = [1_000, 10_000, 50_000]

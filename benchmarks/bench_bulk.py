@@ -23,7 +23,7 @@ import pytest
 
 from wink_workspace.filesystem.overlay.mount_point import MountPoint
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.storage import WorkspaceMode
+from wink_workspace.workspace.place.storage import WorkspaceMode
 
 N_FILES = 20_000
 N_CHANGED = 1_000

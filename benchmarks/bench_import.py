@@ -19,7 +19,7 @@ from bench_workspace import GIT_ENVIRONMENT, RACILY_CLEAN_S, WIDTH
 
 from wink_workspace.ledger import Ledger
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.bases import BaseStore
+from wink_workspace.workspace.create.bases import BaseStore
 
 SIZES = [1_000, 50_000]
 ROUNDS = 5

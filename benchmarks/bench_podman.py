@@ -27,9 +27,9 @@ from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import CallOutcome
 from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox, SandboxContext
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanSandbox
-from wink_workspace.sandbox.podman.containers import Host
-from wink_workspace.sandbox.podman.engine_conf import EngineSettings
-from wink_workspace.sandbox.podman.service import shared_service
+from wink_workspace.sandbox.podman.engine.containers import Host
+from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
+from wink_workspace.sandbox.podman.engine.service import shared_service
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 SIZES = [100, 10_000, 50_000]

@@ -20,7 +20,7 @@ import pytest
 
 from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox import ExecRequest
-from wink_workspace.sandbox.podman.waiting import WaitingContainers
+from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 SIZES = [1_000, 10_000, 100_000]

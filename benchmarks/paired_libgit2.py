@@ -24,15 +24,16 @@ from pygit2.enums import FileMode, ObjectType
 
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
-from wink_workspace.ledger import Draft, EntryKind, Ledger, merge_base, trees
-from wink_workspace.ledger.commits import Commit, format_commit, parse_commit
-from wink_workspace.ledger.disk import sync
-from wink_workspace.ledger.git_tree import GitEntry, GitTree
-from wink_workspace.ledger.loose import LooseObjects
-from wink_workspace.ledger.objects import ObjectStore
-from wink_workspace.ledger.packs import Packs, PackWriter, encode_object
-from wink_workspace.ledger.refs import RefMover
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger import Draft, EntryKind, Ledger, merge_base
+from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_commit
+from wink_workspace.ledger.store import trees
+from wink_workspace.ledger.store.disk import sync
+from wink_workspace.ledger.store.git_tree import GitEntry, GitTree
+from wink_workspace.ledger.store.loose import LooseObjects
+from wink_workspace.ledger.store.objects import ObjectStore
+from wink_workspace.ledger.store.packs import Packs, PackWriter, encode_object
+from wink_workspace.ledger.store.refs import RefMover
+from wink_workspace.ledger.store.repository import GitRepository
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 TEXT = b"def function(argument):\n    return argument + 1\n\n"

@@ -27,8 +27,8 @@ from model_server import KEY, Call
 
 from wink_workspace.agents import AgentProgram as Installed
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman.images import recipe_folder
-from wink_workspace.sandbox.podman.project_images import AGENT_PROGRAMS
+from wink_workspace.sandbox.podman.building.images import recipe_folder
+from wink_workspace.sandbox.podman.building.project_images import AGENT_PROGRAMS
 
 TIMEOUT_S = 120.0
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.filesystem.overlay.mounting import FILES, Mounter, OverlayMount
-from wink_workspace.workspace import WorkspaceFolder, overlay_branches
-from wink_workspace.workspace.overlay_branches import HELD, MountedBranch
+from wink_workspace.workspace import WorkspaceFolder
+from wink_workspace.workspace.create import overlay_branches
+from wink_workspace.workspace.create.overlay_branches import HELD, MountedBranch
 
 _open: dict[Path, MountedBranch] = {}
 _shown: dict[Path, OverlayMount] = {}

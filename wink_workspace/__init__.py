@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wink_workspace._lazy import lazy
+from ._lazy import lazy
 
 if TYPE_CHECKING:
-    from wink_workspace.adapters import (
+    from .adapters import (
         ModelTurn,
         PromptResponse,
         ProviderAdapter,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         ScriptRecorder,
         load_script,
     )
-    from wink_workspace.adapters.model import ModelAdapter
-    from wink_workspace.clock import (
+    from .adapters.model import ModelAdapter
+    from .clock import (
         Budget,
         BudgetTracker,
         Cancellation,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
         Heartbeat,
         TokenUsage,
     )
-    from wink_workspace.errors import ToolValidationError, WinkError
-    from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, UrlMount
-    from wink_workspace.prompt import (
+    from .errors import ToolValidationError, WinkError
+    from .filesystem import Filesystem, HostMount, MemoryFilesystem, UrlMount
+    from .prompt import (
         MarkdownSection,
         Prompt,
         PromptTemplate,
@@ -57,20 +57,20 @@ if TYPE_CHECKING:
         ToolExample,
         ToolResult,
     )
-    from wink_workspace.resources import Binding, ResourceRegistry, Scope
-    from wink_workspace.runtime import ToolCall, ToolExecutor
-    from wink_workspace.sandbox import Sandbox
-    from wink_workspace.sandbox.asteval import AstevalConfig, PythonConfig
-    from wink_workspace.sandbox.podman import PodmanConfig
-    from wink_workspace.sections import (
+    from .resources import Binding, ResourceRegistry, Scope
+    from .runtime import ToolCall, ToolExecutor
+    from .sandbox import Sandbox
+    from .sandbox.asteval import AstevalConfig, PythonConfig
+    from .sandbox.podman import PodmanConfig
+    from .sections import (
         AstevalSection,
         PlanningStrategy,
         PlanningToolsSection,
         PodmanSandboxSection,
         VfsToolsSection,
     )
-    from wink_workspace.session import Session
-    from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+    from .session import Session
+    from .workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
 __all__ = [
     "AstevalConfig",

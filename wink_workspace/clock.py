@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
-from wink_workspace.errors import (
+from .errors import (
     BudgetExceededError,
     CallCancelledError,
     DeadlineExceededError,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from wink_workspace.errors import UsageError
+from .errors import UsageError
 
 __all__ = ["Environment", "leave_out_programs"]
 

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from wink_workspace.errors import UsageError
+from .errors import UsageError
 
 __all__ = ["WebServer", "listen"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from wink_workspace.errors import ForkedProcessError
+from .errors import ForkedProcessError
 
 __all__ = ["OwnProcess"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from wink_workspace.errors import UsageError
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from opentelemetry import trace

@@ -22,8 +22,8 @@ from wink_workspace.attempts import (
     EventKind,
     LogLine,
 )
+from wink_workspace.attempts.attempt_context import run_task
 from wink_workspace.attempts.budget import Grant, Spending
-from wink_workspace.attempts.context import run_task
 from wink_workspace.clock import Budget, ManualClock, TokenUsage
 from wink_workspace.errors import LedgerMovedError
 from wink_workspace.sandbox.podman import PodmanConfig

@@ -20,9 +20,7 @@ from ray_cluster import RayCluster
 
 from wink_workspace.attempts import AttemptOutcome, Attempts, AttemptTask, RayEngine
 from wink_workspace.attempts.budget import Spending
-from wink_workspace.attempts.ray_engine.inspection import make_inspector
-from wink_workspace.attempts.ray_engine.mailbox import Mail, Mailbox, MailKind
-from wink_workspace.attempts.ray_engine.wire import (
+from wink_workspace.attempts.ray_engine.cluster_messages import (
     WIRE_VERSION,
     Base,
     BaseMissing,
@@ -30,11 +28,13 @@ from wink_workspace.attempts.ray_engine.wire import (
     NodeRules,
     Requirements,
 )
+from wink_workspace.attempts.ray_engine.inspection import make_inspector
+from wink_workspace.attempts.ray_engine.mailbox import Mail, Mailbox, MailKind
 from wink_workspace.clock import Budget
 from wink_workspace.errors import ClusterError, UsageError
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.node_cache import pack_base, pack_start
+from wink_workspace.workspace.transfer.node_cache import pack_base, pack_start
 
 if not os.environ.get("CI"):
     pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")

@@ -15,7 +15,7 @@ from model_server import KEY, ModelServer, Step, Turn
 from screens import TASK, Project
 
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
-from wink_workspace.workspace.live_runs import PublishedRun, RunInProgress
+from wink_workspace.workspace.runs.live_runs import PublishedRun, RunInProgress
 
 
 @pytest.fixture

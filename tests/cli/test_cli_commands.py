@@ -21,11 +21,11 @@ from support import terminal
 
 import wink_workspace.cli
 from wink_workspace.cli import main
-from wink_workspace.cli.calls import print_call
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
-from wink_workspace.cli.display import print_table
+from wink_workspace.cli.screen.display import print_table
+from wink_workspace.cli.screen.finished_call import print_call
 from wink_workspace.session import Outcome, ToolInvoked
-from wink_workspace.workspace.live_runs import CallEnded
+from wink_workspace.workspace.runs.live_runs import CallEnded
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
 

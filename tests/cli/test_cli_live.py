@@ -22,9 +22,9 @@ from wink_workspace import (
     ToolContext,
     ToolResult,
 )
-from wink_workspace.cli.console import SafeConsole
-from wink_workspace.cli.live_area import LiveArea, elapsed, plain_lines
-from wink_workspace.cli.run_display import RunDisplay, RunFeed
+from wink_workspace.cli.run.run_display import RunDisplay, RunFeed
+from wink_workspace.cli.screen.console import SafeConsole
+from wink_workspace.cli.screen.live_area import LiveArea, elapsed, plain_lines
 from wink_workspace.clock import ManualClock
 from wink_workspace.session import OutputLines, ToolInvoked, ToolOutput, ToolStarted, call_subject
 

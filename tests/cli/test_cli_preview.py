@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from test_cli_workspaces import FIXING, Shell, call
 
-from wink_workspace.cli import preview
+from wink_workspace.cli.screen import preview
 from wink_workspace.workspace import Workspace
 
 CHANGES = (

@@ -32,7 +32,7 @@ from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, Model
 from rich.console import Console
 
 from wink_workspace.adapters.model import Retrying, TextDelta
-from wink_workspace.cli.run_display import RunDisplay, RunFeed
+from wink_workspace.cli.run.run_display import RunDisplay, RunFeed
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.session import Session

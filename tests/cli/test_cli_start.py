@@ -77,9 +77,9 @@ def test_the_tools_are_listed_without_the_modules_of_an_open_workspace(tmp_path:
     expensive = {
         "pygit2",
         "wink_workspace.http_server",
-        "wink_workspace.ledger.history",
-        "wink_workspace.sandbox.podman.project_images",
-        "wink_workspace.sandbox.podman.sandbox",
+        "wink_workspace.ledger.entries.history",
+        "wink_workspace.sandbox.podman.building.project_images",
+        "wink_workspace.sandbox.podman.podman_sandbox",
         "wink_workspace.workspace.workspace",
     }
     assert sorted(expensive & {*modules}) == []

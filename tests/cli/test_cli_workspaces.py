@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 from rich.progress import MofNCompleteColumn
 
-from wink_workspace.cli import display, main
+from wink_workspace.cli import main
+from wink_workspace.cli.screen import display
 from wink_workspace.environment import Environment
 from wink_workspace.mcp_server.operations import OPERATIONS
 from wink_workspace.prompt import ToolResult
@@ -352,7 +353,8 @@ def test_recover_reports_an_interrupted_apply_until_another_apply_finishes_it(
     with monkeypatch.context() as patched:
         for step in ("make", "take_back"):
             patched.setattr(
-                f"wink_workspace.workspace.in_place.checkout.Checkout.{step}", lambda *_: 1 / 0
+                f"wink_workspace.workspace.in_place.guarded_checkout.Checkout.{step}",
+                lambda *_: 1 / 0,
             )
         with pytest.raises(ZeroDivisionError):
             main(["apply", workspace])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.stored import PackedEntries, have_statuses
+from wink_workspace.filesystem.changes.index_file import PackedEntries, have_statuses
 from wink_workspace.filesystem.changes.unchanged import UnchangedDirectories
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree

@@ -31,7 +31,7 @@ from acp.stdio import spawn_agent_process
 from cli_user import RUNNER
 
 from wink_workspace.adapters import ModelTurn, ProviderAdapter, ScriptedAdapter
-from wink_workspace.cli.run_evaluation import run_prompt
+from wink_workspace.cli.run.run_evaluation import run_prompt
 from wink_workspace.integrations.acp import AcpAgent, AcpHost
 from wink_workspace.ledger import EntryKind
 from wink_workspace.prompt import (

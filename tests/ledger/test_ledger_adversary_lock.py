@@ -11,7 +11,7 @@ import pytest
 from ledger_support import NOW
 
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger.lock import WriterLock
+from wink_workspace.ledger.store.lock import WriterLock
 
 
 @contextmanager

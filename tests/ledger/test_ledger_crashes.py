@@ -27,7 +27,7 @@ from ledger_support import (
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import EMPTY_TREE_ID, LARGE_BYTES, Ledger, PendingMark, Retention
-from wink_workspace.ledger.pending import PendingMarks
+from wink_workspace.ledger.entries.pending import PendingMarks
 from wink_workspace.session import Outcome
 
 

@@ -27,8 +27,8 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger import EMPTY_TREE_ID, Retention, TreeEntry, build
-from wink_workspace.ledger.linking import link_objects
-from wink_workspace.ledger.lock import LockFile
+from wink_workspace.ledger.store.linking import link_objects
+from wink_workspace.ledger.store.lock import LockFile
 
 N_ENTRIES = 4
 
@@ -98,7 +98,7 @@ def test_a_full_disk_without_hard_links_leaves_the_open_pack(
 
     with monkeypatch.context() as full:
         # The pack fits, and its index does not; a small disk needs the right to mount one
-        full.setattr("wink_workspace.ledger.open_packs.pack_index", fail)
+        full.setattr("wink_workspace.ledger.store.open_packs.pack_index", fail)
         write_entries(tmp_path)
     assert len(list((tmp_path / "ledger.git/wink/open").iterdir())) == 2
     assert_whole(tmp_path)

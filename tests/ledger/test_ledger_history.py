@@ -47,9 +47,9 @@ from wink_workspace.ledger import (
     Revertible,
     build,
 )
-from wink_workspace.ledger.commits import Commit, format_commit
-from wink_workspace.ledger.history import skip_number
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger.entries.commits import Commit, format_commit
+from wink_workspace.ledger.entries.history import skip_number
+from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.session import (
     ExternalChange,
     Outcome,

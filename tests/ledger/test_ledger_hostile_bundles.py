@@ -14,10 +14,10 @@ import pytest
 from wink_workspace.errors import BundleError
 from wink_workspace.filesystem.git_binary import git_hash
 from wink_workspace.ledger import BundleLimits, Ledger, read_bundle
-from wink_workspace.ledger.commits import Commit, format_commit
-from wink_workspace.ledger.deltas import delta_between
-from wink_workspace.ledger.loose import ObjectKind
-from wink_workspace.ledger.packs import PACK_HEADER, encode_object, entry_header
+from wink_workspace.ledger.entries.commits import Commit, format_commit
+from wink_workspace.ledger.store.deltas import delta_between
+from wink_workspace.ledger.store.loose import ObjectKind
+from wink_workspace.ledger.store.packs import PACK_HEADER, encode_object, entry_header
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 EVENT = {"schema": 1, "type": "ExternalChange", "data": {"paths": [], "at": "2026-01-02T00:00:00"}}

@@ -189,7 +189,7 @@ def test_a_base_stays_until_its_last_delta_is_forgotten(ledger, writer, tmp_path
 
 def test_many_deltas_are_followed_by_a_new_base(ledger, writer, tmp_path, monkeypatch) -> None:
     # The real limit takes hundreds of versions.
-    monkeypatch.setattr("wink_workspace.ledger.large_deltas._MOST_WASTE", 0.01)
+    monkeypatch.setattr("wink_workspace.ledger.store.large_deltas._MOST_WASTE", 0.01)
     noise = random.Random(2)
     begin(writer, tmp_path)
     expected = [LOG, LOG + b"once more\n"]

@@ -31,8 +31,8 @@ from wink_workspace.errors import (
     LedgerError,
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
-from wink_workspace.ledger.leases import DeletionLock, WrittenTotal
-from wink_workspace.ledger.lock import LockFile, Owner, SharedLock, WriterLock
+from wink_workspace.ledger.store.leases import DeletionLock, WrittenTotal
+from wink_workspace.ledger.store.lock import LockFile, Owner, SharedLock, WriterLock
 
 HOLD = """
 import sys

@@ -9,7 +9,7 @@ from ledger_support import DIRECTORY, contents, link, new_ledger, script, tree
 
 from wink_workspace.filesystem.model import FileState
 from wink_workspace.ledger import LARGE_BYTES, Ledger, merge_trees
-from wink_workspace.ledger.merge import merge_slices
+from wink_workspace.ledger.store.merge import merge_slices
 
 LINES = b"1\n2\n3\n4\n5\n6\n7\n"
 

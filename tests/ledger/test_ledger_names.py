@@ -22,7 +22,7 @@ from ledger_support import (
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.ledger import EMPTY_TREE_ID, build
-from wink_workspace.ledger.names import stored_name, workspace_name
+from wink_workspace.ledger.store.names import stored_name, workspace_name
 
 BYTES = st.binary(min_size=1, max_size=255).filter(
     lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")

@@ -45,10 +45,10 @@ from wink_workspace.ledger import (
     TreeEntry,
     tree_steps,
 )
-from wink_workspace.ledger.collection import joining, measuring
-from wink_workspace.ledger.loose import run_steps
-from wink_workspace.ledger.packs import ENDED_CALLS
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger.store.loose import run_steps
+from wink_workspace.ledger.store.packs import ENDED_CALLS
+from wink_workspace.ledger.store.repository import GitRepository
+from wink_workspace.ledger.upkeep.collection import joining, measuring
 
 KIB = 1_024
 
@@ -56,8 +56,8 @@ KIB = 1_024
 @pytest.fixture(autouse=True)
 def due_early(monkeypatch: pytest.MonkeyPatch) -> None:
     # The real limits take too many objects.
-    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 30)
-    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_BETWEEN_CALLS", 4)
+    monkeypatch.setattr("wink_workspace.ledger.store.open_packs._MAX_OBJECTS", 30)
+    monkeypatch.setattr("wink_workspace.ledger.upkeep.collection._MAX_PACKS_BETWEEN_CALLS", 4)
 
 
 class TickingClock(ManualClock):
@@ -686,7 +686,7 @@ def test_history_is_deleted_although_a_full_disk_prevents_packing(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         # A small disk needs the right to mount one.
-        monkeypatch.setattr("wink_workspace.ledger.open_packs._publish", fail)
+        monkeypatch.setattr("wink_workspace.ledger.store.open_packs._publish", fail)
         ledger.maintain_if_due(kept)
         assert "New objects cannot be packed yet" in caplog.text
         assert oldest(writer) > 1
@@ -718,7 +718,7 @@ def test_what_ended_calls_left_in_a_full_pack_is_deleted_beside_other_writers(
 ) -> None:
     """It is in the open pack of another process when its entry is forgotten."""
     # Otherwise this takes 2,000 objects
-    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 50)
+    monkeypatch.setattr("wink_workspace.ledger.store.open_packs._MAX_OBJECTS", 50)
     with ledger.write() as writer:
         ledger.fork("other", imported(writer, {"f": b"1"}))
         with reopened(tmp_path) as other, other.write("other") as theirs:

@@ -23,10 +23,11 @@ from ledger_support import (
 )
 
 from wink_workspace._kill_points import KillPoint, calling
-from wink_workspace.ledger import BranchWriter, Retention, open_packs
-from wink_workspace.ledger import retention as retention_module
-from wink_workspace.ledger.history import read_entry
-from wink_workspace.ledger.open_packs import OpenPacks
+from wink_workspace.ledger import BranchWriter, Retention
+from wink_workspace.ledger.entries.history import read_entry
+from wink_workspace.ledger.store import open_packs
+from wink_workspace.ledger.store.open_packs import OpenPacks
+from wink_workspace.ledger.upkeep import retention as retention_module
 
 
 def noise(seed: int, n_bytes: int) -> bytes:

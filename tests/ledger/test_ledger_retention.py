@@ -24,9 +24,9 @@ from ledger_support import (
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Ledger, LogEntry, Retention
-from wink_workspace.ledger.collection import measuring
-from wink_workspace.ledger.objects import ObjectStore
-from wink_workspace.ledger.packs import Packs, pack_index
+from wink_workspace.ledger.store.objects import ObjectStore
+from wink_workspace.ledger.store.packs import Packs, pack_index
+from wink_workspace.ledger.upkeep.collection import measuring
 
 MIB = 1_048_576
 
@@ -480,7 +480,7 @@ def test_a_pack_that_is_being_sealed_is_measured_once(ledger, monkeypatch) -> No
         imported(writer, {"f": b"0"})
         for n in range(16):
             rewrite(writer, random.Random(n).randbytes(MIB // 16).hex().encode())
-        monkeypatch.setattr("wink_workspace.ledger.open_packs.pack_index", measure_then_index)
+        monkeypatch.setattr("wink_workspace.ledger.store.open_packs.pack_index", measure_then_index)
         ledger.store.open_packs.seal()
     assert len(sizes) == 1
     assert MIB < sizes[0] < 1.5 * MIB

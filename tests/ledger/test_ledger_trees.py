@@ -47,7 +47,7 @@ from wink_workspace.ledger import (
     walk,
     with_paths_from,
 )
-from wink_workspace.ledger.trees import additions
+from wink_workspace.ledger.store.trees import additions
 
 NOISE = random.Random(0).randbytes(300_000)
 """Incompressible content."""
@@ -420,7 +420,7 @@ def test_an_object_is_read_by_opening_its_file_once(store, monkeypatch) -> None:
 
     small, large = (store.write_blob(content) for content in (b"once", NOISE))
     store.sync()
-    monkeypatch.setattr("wink_workspace.ledger.loose.open", opening, raising=False)
+    monkeypatch.setattr("wink_workspace.ledger.store.loose.open", opening, raising=False)
     assert (store.read(small), store.read(large)) == (b"once", NOISE)
     assert [path[-38:] for path in opened] == [large[2:]]
 

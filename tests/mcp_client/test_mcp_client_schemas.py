@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wink_workspace import serde
 from wink_workspace.errors import ParseError, SchemaError
-from wink_workspace.mcp_client.schemas import arguments_of, params_type_of, printable
+from wink_workspace.mcp_client.foreign_schemas import arguments_of, params_type_of, printable
 
 
 def sent(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:

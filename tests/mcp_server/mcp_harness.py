@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from wink_workspace.mcp_server import Catalog, HostedWorkspace
 from wink_workspace.mcp_server.hosting import WorkspaceProvider
-from wink_workspace.mcp_server.server import RequestIds, make_server
+from wink_workspace.mcp_server.request_handlers import RequestIds, make_server
 from wink_workspace.prompt import Section
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 

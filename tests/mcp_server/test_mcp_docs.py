@@ -16,7 +16,7 @@ from mcp_harness import Harness, run
 from wink_workspace.cli.app import application
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "mcp.md"]
+PAGES = [ROOT / "docs" / "guide.md", ROOT / "docs" / "mcp.md"]
 BLOCK = re.compile(r"^```(json|toml|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

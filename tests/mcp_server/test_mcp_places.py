@@ -7,10 +7,10 @@ import pytest
 from mcp import Client
 from mcp_harness import Harness, run, text_of
 
-from wink_workspace.cli.context import CommandContext
+from wink_workspace.cli.screen.command_context import CommandContext
 
 # What a server calls for each session that ends; only a running server would call it otherwise
-from wink_workspace.cli.serving import McpOptions, _closer
+from wink_workspace.cli.serve.mcp_command import McpOptions, _closer
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerError
 from wink_workspace.project import Confirmations, load_settings

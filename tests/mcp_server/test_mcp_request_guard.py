@@ -16,7 +16,7 @@ from starlette.requests import Request
 from wink_workspace.errors import UsageError
 from wink_workspace.mcp_server import HttpOptions
 from wink_workspace.mcp_server.request_guard import RequestGuard
-from wink_workspace.mcp_server.server import RequestIds
+from wink_workspace.mcp_server.request_handlers import RequestIds
 
 
 def status_of(options: HttpOptions, **headers: str) -> int:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from wink_workspace.mcp_server.operations import OPERATIONS
-from wink_workspace.mcp_server.reading import read_resource
+from wink_workspace.mcp_server.resource_reading import read_resource
 from wink_workspace.workspace import Workspace
 
 

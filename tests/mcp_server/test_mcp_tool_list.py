@@ -13,10 +13,10 @@ import pytest
 
 import wink_workspace
 from wink_workspace import serde
-from wink_workspace.cli.serving import served_sections
+from wink_workspace.cli.serve.mcp_command import served_sections
 from wink_workspace.errors import ParseError
 from wink_workspace.mcp_server import Catalog
-from wink_workspace.mcp_server.wire import mcp_tool
+from wink_workspace.mcp_server.protocol_types import mcp_tool
 from wink_workspace.prompt import Tool, ToolAnnotations
 
 MAX_TOKENS = 3_500

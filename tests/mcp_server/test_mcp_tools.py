@@ -23,7 +23,7 @@ from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.mcp_server.catalog import Catalog
 from wink_workspace.mcp_server.hosting import Answer, HostedWorkspace, WorkspaceProvider
-from wink_workspace.mcp_server.wire import mcp_tool
+from wink_workspace.mcp_server.protocol_types import mcp_tool
 from wink_workspace.prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolResult
 from wink_workspace.runtime import MOST_TEXT_CHARS
 from wink_workspace.sections import PlanningToolsSection, PodmanSandboxSection

@@ -132,11 +132,11 @@ def test_every_use_of_a_private_name_has_a_comment() -> None:
     "source",
     [
         "monkeypatch.setattr(objects, '_MAX_CACHED_ENTRIES', 1)",
-        "monkeypatch.setattr('wink_workspace.ledger.objects._MAX_CACHED_ENTRIES', 1)",
+        "monkeypatch.setattr('wink_workspace.ledger.store.objects._MAX_CACHED_ENTRIES', 1)",
         "if True:\n    patched.setattr(objects, '_MAX_CACHED_ENTRIES', 1)",
         "assert workspace._ledger",
         "for each in workspace._ledger:\n    pass  # the comment is not at the place",
-        "from wink_workspace.ledger.packs import _index",
+        "from wink_workspace.ledger.store.packs import _index",
     ],
 )
 def test_a_use_without_a_comment_is_reported(source: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from project_rig import ProjectRig
 
-from wink_workspace.cli.context import CommandContext
+from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import Retention
 from wink_workspace.project import (

@@ -11,7 +11,7 @@ from wink_workspace.clock import Deadline, Heartbeat, ManualClock
 from wink_workspace.filesystem.memory import MemoryFilesystem
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.prompt import Prompt
-from wink_workspace.prompt.context import ToolContext
+from wink_workspace.prompt.tool_context import ToolContext
 from wink_workspace.resources import Binding, ResourceRegistry
 from wink_workspace.session import Session
 

@@ -9,7 +9,6 @@ import pytest
 
 from wink_workspace.errors import PromptValidationError, UsageError
 from wink_workspace.prompt import MarkdownSection, Prompt
-from wink_workspace.prompt.context import ToolContext
 from wink_workspace.prompt.policy import (
     CompletedTools,
     PolicyDecision,
@@ -17,6 +16,7 @@ from wink_workspace.prompt.policy import (
     ToolPolicy,
 )
 from wink_workspace.prompt.tool import Tool
+from wink_workspace.prompt.tool_context import ToolContext
 from wink_workspace.prompt.tool_result import ToolResult
 from wink_workspace.resources import ResourceRegistry
 from wink_workspace.session import Session

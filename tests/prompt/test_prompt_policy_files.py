@@ -15,7 +15,6 @@ from wink_workspace.filesystem.memory import MemoryFilesystem
 from wink_workspace.filesystem.paths import parse_path
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.prompt import MarkdownSection, Prompt
-from wink_workspace.prompt.context import ToolContext
 from wink_workspace.prompt.policy import (
     FilesUsed,
     FileUse,
@@ -24,6 +23,7 @@ from wink_workspace.prompt.policy import (
     ReadBeforeWritePolicy,
 )
 from wink_workspace.prompt.tool import Tool
+from wink_workspace.prompt.tool_context import ToolContext
 from wink_workspace.prompt.tool_result import ToolResult
 from wink_workspace.resources import Binding, ResourceRegistry
 from wink_workspace.sections import VfsToolsSection

@@ -14,12 +14,13 @@ import pytest
 
 import wink_workspace.prompt.tool_result as results
 from wink_workspace.errors import PromptValidationError, UsageError
-from wink_workspace.prompt.context import ToolContext
 from wink_workspace.prompt.tool import Tool, ToolAnnotations, ToolExample
+from wink_workspace.prompt.tool_context import ToolContext
 from wink_workspace.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
-    import wink_workspace.prompt.context as contexts
+    import wink_workspace.prompt.tool_context as contexts
+
     from wink_workspace.prompt.tool import ToolHandler
 
 P = TypeVar("P")

@@ -14,7 +14,7 @@ from cli_user import CliUser
 from fake_sandbox import FakeBackend, FakeConfig, registered
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
-from wink_workspace.cli.sandbox_options import check_sandbox
+from wink_workspace.cli.sandbox.sandbox_options import check_sandbox
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem.overlay.mounting import OverlaySupport
@@ -373,7 +373,7 @@ def test_a_run_with_an_unknown_sandbox_is_wrong_usage(user: CliUser) -> None:
 
 
 def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeBackend) -> None:
-    from wink_workspace.cli.serving import served_sections
+    from wink_workspace.cli.serve.mcp_command import served_sections
 
     catalog = Catalog(served_sections("fake", in_place=False))
     names = {tool.name for tool in catalog.tools}

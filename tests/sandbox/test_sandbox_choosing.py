@@ -10,8 +10,9 @@ import pytest
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox import SANDBOXES, Finding, SandboxBackend, choose_sandbox, choosing
-from wink_workspace.sandbox.choosing import SandboxChoice
+from wink_workspace.sandbox import SANDBOXES, Finding, SandboxBackend, choose_sandbox
+from wink_workspace.sandbox import auto_choice as choosing
+from wink_workspace.sandbox.auto_choice import SandboxChoice
 
 GOOD = Finding("part", "isolation", "good", "all stopped")
 LIMITED = Finding("part", "disk", "limited", "no quota", "Use a disk.")

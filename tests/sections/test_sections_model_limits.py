@@ -15,7 +15,7 @@ from wink_workspace.errors import LimitExceededError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem, parse_path
 from wink_workspace.sandbox import ExecRequest, Sandbox, SandboxContext
 from wink_workspace.sandbox.asteval import AstevalConfig, EvaluationRequest
-from wink_workspace.sandbox.asteval.access import FileAccess
+from wink_workspace.sandbox.asteval.file_calls import FileAccess
 from wink_workspace.sections import (
     CommandLimits,
     FileToolLimits,

@@ -22,7 +22,7 @@ from starlette.types import Message, Receive
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.http_server import WebServer, listen
-from wink_workspace.web.access import AccessGuard
+from wink_workspace.web.browser_sessions import AccessGuard
 
 ADDRESS = "127.9.8.7:4321"
 LOCATION = f"http://{ADDRESS}"
@@ -265,7 +265,7 @@ def test_a_form_that_is_longer_or_slower_than_it_says_is_refused(
     writing: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "wink_workspace.web.access._FORM_TIMEOUT_S", 0.01
+        "wink_workspace.web.browser_sessions._FORM_TIMEOUT_S", 0.01
     )  # the real one takes ten seconds
     cookie = f"wink-workspace={writing.cookies['wink-workspace']}"
     headers = {

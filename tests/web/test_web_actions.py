@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 from web_support import SECRET, edit
 
 from wink_workspace.clock import ManualClock
-from wink_workspace.web.access import AccessGuard
 from wink_workspace.web.actions import Actions
-from wink_workspace.web.app import make_app
+from wink_workspace.web.application import make_app
+from wink_workspace.web.browser_sessions import AccessGuard
 from wink_workspace.web.pages import Pages
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from web_support import CANARY, SECRET, attempt, attempts_of, score
 
 from wink_workspace.attempts import Attempts, AttemptStatus, RunStatus, read_runs
-from wink_workspace.attempts.protocol import Cost, Score
+from wink_workspace.attempts.engine_protocol import Cost, Score
 from wink_workspace.web.actions import Actions
-from wink_workspace.web.app import make_app
-from wink_workspace.web.attempts import HEIGHT, WIDTH, run_item
+from wink_workspace.web.application import make_app
+from wink_workspace.web.attempts_page import HEIGHT, WIDTH, run_item
 from wink_workspace.web.pages import Pages
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 

@@ -39,7 +39,7 @@ from wink_workspace.workspace import (
     WorkspaceReader,
     WorkspaceStorage,
 )
-from wink_workspace.workspace.live_runs import CallBegan, CallOutput, PublishedRun
+from wink_workspace.workspace.runs.live_runs import CallBegan, CallOutput, PublishedRun
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -18,7 +18,7 @@ from model_server import KEY, Call, HangingTurn, Turn
 from test_web_runs import Run
 from web_support import CANARY, HOSTILE, SECRET, HeldModel, Server, edit, serving
 
-from wink_workspace.web import app
+from wink_workspace.web import application as app
 from wink_workspace.web.continuing import RunProcess
 from wink_workspace.workspace import (
     RecordedRun,
@@ -27,7 +27,7 @@ from wink_workspace.workspace import (
     WorkspaceReader,
     WorkspaceStorage,
 )
-from wink_workspace.workspace.live_runs import PublishedRun, RunInProgress
+from wink_workspace.workspace.runs.live_runs import PublishedRun, RunInProgress
 
 MESSAGE = "Write the tests, too."
 WRITE = Turn("Writing.", (Call("write_file", {"file_path": "new.txt", "content": "new"}),))

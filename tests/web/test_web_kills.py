@@ -80,7 +80,7 @@ _RUN = """
 import sys, time
 from pathlib import Path
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
-from wink_workspace.workspace.live_runs import CallBegan, PublishedRun
+from wink_workspace.workspace.runs.live_runs import CallBegan, PublishedRun
 storage = WorkspaceStorage(Path(sys.argv[1]))
 with Workspace.open(sys.argv[2], storage=storage) as workspace:
     run = PublishedRun(RecordedRun.begin(storage.folder(sys.argv[2]), RunAbout("Fix it", "m", "none", 1)))

@@ -13,9 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 from web_support import CANARY, NAME, NOT_UTF_8, PIXEL, SECRET, edit, make_history
 
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.prompt import ToolResult
-from wink_workspace.web.app import make_app
+from wink_workspace.web.application import make_app
 from wink_workspace.web.pages import Pages, diff_rows, image_type
 from wink_workspace.workspace import (
     RecordedRun,

@@ -12,7 +12,7 @@ from web_support import edit, make_history
 
 from wink_workspace.errors import UsageError
 from wink_workspace.web import watching
-from wink_workspace.web.app import make_app
+from wink_workspace.web.application import make_app
 from wink_workspace.web.pages import Pages, TimelinePage
 from wink_workspace.web.watching import Watch, Watches
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage

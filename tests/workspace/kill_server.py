@@ -38,7 +38,7 @@ from wink_workspace.workspace import (  # noqa: E402 - as above
     export_workspace,
     import_workspace,
 )
-from wink_workspace.workspace.bases import BaseStore  # noqa: E402 - as above
+from wink_workspace.workspace.create.bases import BaseStore  # noqa: E402 - as above
 
 N_ROUNDS = 3
 LITTLE_BYTES = 40_000

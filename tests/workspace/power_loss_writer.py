@@ -13,7 +13,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import wink_workspace.ledger.open_packs
+import wink_workspace.ledger.store.open_packs
+
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import (
@@ -115,7 +116,7 @@ class Writer:
 
 def main() -> None:
     disk, mode, durability, first, every = sys.argv[1:]
-    wink_workspace.ledger.open_packs._MAX_OBJECTS = 40  # sealed between calls, too
+    wink_workspace.ledger.store.open_packs._MAX_OBJECTS = 40  # sealed between calls, too
     stop = Stops(int(first), int(every))
     with calling(stop):
         Writer(Path(disk), mode, durable=durability == "durable", stop=stop).run()

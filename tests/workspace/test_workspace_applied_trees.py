@@ -16,8 +16,8 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, TreeEntry, build
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.applied_trees import AppliedTrees
-from wink_workspace.workspace.in_place.tree import InPlaceTree
+from wink_workspace.workspace.changes.applied_trees import AppliedTrees
+from wink_workspace.workspace.in_place.in_place_tree import InPlaceTree
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0", b"null", b"[]", b"{}"])

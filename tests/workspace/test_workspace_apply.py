@@ -21,8 +21,8 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
-from wink_workspace.workspace.in_place.checkout import Checkout
-from wink_workspace.workspace.in_place.tree import InPlaceTree
+from wink_workspace.workspace.in_place.guarded_checkout import Checkout
+from wink_workspace.workspace.in_place.in_place_tree import InPlaceTree
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\ntwo\nthree\n",
@@ -216,7 +216,7 @@ def test_the_number_of_waits_for_the_device_does_not_depend_on_the_number_of_fil
     before = {f"{n}/{name}": "old" for n in range(20) for name in ("changed", "removed")}
     after = {f"{n}/{name}": "new" for n in range(20) for name in ("changed", "added", "sub/added")}
     waits: list[str] = []
-    for name in ("os.fsync", "wink_workspace.workspace.in_place.tree.sync_filesystem"):
+    for name in ("os.fsync", "wink_workspace.workspace.in_place.in_place_tree.sync_filesystem"):
         module, _, attribute = name.rpartition(".")
         real = getattr(sys.modules[module], attribute)
 

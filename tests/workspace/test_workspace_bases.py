@@ -28,21 +28,22 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex, index, unchanged
-from wink_workspace.filesystem.changes.stored import status_of
+from wink_workspace.filesystem.changes.index_file import status_of
 from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, entry_at, walk
 from wink_workspace.sandbox.ownership import host_owner
-from wink_workspace.workspace import Workspace, WorkspaceStorage, last_seen
-from wink_workspace.workspace import bases as bases_module
-from wink_workspace.workspace.bases import Base, BaseStore, ImportedBase, collect_bases
-from wink_workspace.workspace.checkout import write_files
-from wink_workspace.workspace.importing import begin_history, open_source
-from wink_workspace.workspace.overlay_branches import _is_near
-from wink_workspace.workspace.path_rules import ImportConfig
-from wink_workspace.workspace.source_survey import SourceWalk, Survey, open_survey
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.create import bases as bases_module
+from wink_workspace.workspace.create.bases import Base, BaseStore, ImportedBase, collect_bases
+from wink_workspace.workspace.create.importing import begin_history, open_source
+from wink_workspace.workspace.create.overlay_branches import _is_near
+from wink_workspace.workspace.create.source_survey import SourceWalk, Survey, open_survey
+from wink_workspace.workspace.files import seen_statuses as last_seen
+from wink_workspace.workspace.files.checkout import write_files
+from wink_workspace.workspace.place.path_rules import ImportConfig
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\n",
@@ -431,7 +432,7 @@ def test_a_source_with_many_changes_gets_a_base_of_its_own(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Four changed files in place of a thousand
-    monkeypatch.setattr("wink_workspace.workspace.bases._MAX_CHANGED_FILES", 3)
+    monkeypatch.setattr("wink_workspace.workspace.create.bases._MAX_CHANGED_FILES", 3)
     first = machine.imported()
     for n in range(4):
         (machine.source / f"new-{n}").write_text("x")

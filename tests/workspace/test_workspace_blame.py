@@ -11,7 +11,8 @@ import pytest
 from workspace_support import created, git, make_tree, state
 
 from wink_workspace.errors import FileMissingError, LimitExceededError, UsageError
-from wink_workspace.workspace import Workspace, blame
+from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.history import blame
 
 pytestmark = pytest.mark.behaviour(110)
 

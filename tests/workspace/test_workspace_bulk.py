@@ -33,9 +33,9 @@ from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.overlay.mounting import OverlayMount, overlay_support
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
-from wink_workspace.workspace.contents import capture_all
-from wink_workspace.workspace.pending_discards import DiscardCause, DiscardPlan
-from wink_workspace.workspace.tree_history import TreeHistory
+from wink_workspace.workspace.files.disk_entries import capture_all
+from wink_workspace.workspace.files.pending_discards import DiscardCause, DiscardPlan
+from wink_workspace.workspace.files.tree_history import TreeHistory
 
 N_DIRECTORIES, WIDTH = 6, 50
 N_FILES = N_DIRECTORIES * WIDTH

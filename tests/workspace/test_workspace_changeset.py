@@ -21,8 +21,8 @@ from wink_workspace.ledger import (
     diff,
 )
 from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
-from wink_workspace.workspace.changeset import LeftOutReason
-from wink_workspace.workspace.source_rules import open_source_filter, rules_in
+from wink_workspace.workspace.changes.changeset import LeftOutReason
+from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\ntwo\n",

@@ -110,7 +110,7 @@ def test_new_objects_are_packed_between_calls_and_at_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An open pack is sealed after 2,000 objects, which take too long to write.
-    monkeypatch.setattr("wink_workspace.ledger.open_packs._MAX_OBJECTS", 100)
+    monkeypatch.setattr("wink_workspace.ledger.store.open_packs._MAX_OBJECTS", 100)
     with made(tmp_path) as workspace, calls(workspace) as call:
         for n in range(30):
             call("write_file", file_path=f"{n}/{n}.txt", content=f"{n}")

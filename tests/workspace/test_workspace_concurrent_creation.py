@@ -15,7 +15,7 @@ from workspace_rig import storage
 
 from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.storage import WorkspaceFolder
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 MAKER = """
 import sys
@@ -78,7 +78,7 @@ def test_leftovers_of_a_killed_removal_are_deleted(tmp_path: Path) -> None:
         which = made.info.id
     remove = (
         "import os, signal, sys\n"
-        "from wink_workspace.workspace import Workspace, WorkspaceStorage, storage\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage; from wink_workspace.workspace.place import storage\n"
         "storage.delete_tree = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
         "Workspace.delete(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
     )

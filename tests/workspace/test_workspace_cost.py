@@ -22,8 +22,8 @@ from workspace_rig import Call, calls, die, doing, folder, made, reopened, stora
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskTree
-from wink_workspace.ledger.loose import LooseObject, LooseObjects
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger.store.loose import LooseObject, LooseObjects
+from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.prompt import FilesUsed
 from wink_workspace.workspace import Workspace
 

@@ -8,7 +8,7 @@ import pytest
 from workspace_support import make_tree
 
 from wink_workspace import Workspace
-from wink_workspace.cli.context import CommandContext
+from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.workspace import WorkspaceStorage

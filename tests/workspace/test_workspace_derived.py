@@ -22,7 +22,8 @@ from wink_workspace.errors import ConflictError, LedgerBusyError, SourceTooLarge
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import CallTimes, EntryKind, Ledger, walk
 from wink_workspace.sandbox import ExecRequest
-from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig, derived_paths
+from wink_workspace.workspace import ImportConfig, Workspace, WorkspaceConfig
+from wink_workspace.workspace.files import derived_paths
 
 SECRET = b"TOKEN=keep-me-out-of-the-history\n"
 PROJECT = {

@@ -24,7 +24,7 @@ from workspace_rig import (
 from wink_workspace.errors import EntryMissingError, FileMissingError, FilesystemError
 from wink_workspace.ledger import Retention, find_discarded
 from wink_workspace.workspace import Workspace, WorkspaceConfig
-from wink_workspace.workspace.pending_discards import PendingDiscards
+from wink_workspace.workspace.files.pending_discards import PendingDiscards
 
 MIB = 1_048_576
 

@@ -12,9 +12,9 @@ from workspace_support import created, state, tree_of, write
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.ledger import Ledger
-from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.workspace import Workspace, WorkspaceReader
-from wink_workspace.workspace.storage import delete_tree
+from wink_workspace.workspace.place.storage import delete_tree
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "a\n",
@@ -157,7 +157,7 @@ def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
             delete_tree(path)
 
         with monkeypatch.context() as patched:
-            patched.setattr("wink_workspace.workspace.forking.delete_tree", dies)
+            patched.setattr("wink_workspace.workspace.branch.forking.delete_tree", dies)
             with pytest.raises(KeyboardInterrupt):
                 workspace.delete_fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:

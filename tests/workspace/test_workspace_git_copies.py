@@ -13,14 +13,15 @@ import pytest
 from workspace_support import git, make_tree
 
 from wink_workspace.errors import FilesystemError
-from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage, git_copies
-from wink_workspace.workspace.git_copies import GitCopies, write_git_file
-from wink_workspace.workspace.path_rules import ImportConfig
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+from wink_workspace.workspace.create import git_copies
+from wink_workspace.workspace.create.git_copies import GitCopies, write_git_file
+from wink_workspace.workspace.place.path_rules import ImportConfig
 
 COLLECT = """
 import sys
 from pathlib import Path
-from wink_workspace.workspace.git_copies import GitCopies
+from wink_workspace.workspace.create.git_copies import GitCopies
 print(GitCopies(Path(sys.argv[1])).collect())
 """
 

@@ -14,7 +14,7 @@ from wink_workspace import Workspace, WorkspaceStorage
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import outside_repositories
 from wink_workspace.workspace import WorkspaceConfig
-from wink_workspace.workspace.path_rules import ImportConfig
+from wink_workspace.workspace.place.path_rules import ImportConfig
 
 
 def repository(path: Path, text: str) -> Path:

@@ -16,7 +16,7 @@ from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.ledger import EntryKind
 from wink_workspace.session import ExternalChange, Outcome
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.in_place import tree as in_place_tree
+from wink_workspace.workspace.in_place import in_place_tree as in_place_tree
 
 FILES = {"a.txt": b"one\n", "b.txt": b"b\n", "sub/c.txt": b"c\n", "sub/d.txt": b"d\n"}
 

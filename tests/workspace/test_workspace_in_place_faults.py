@@ -17,7 +17,7 @@ from workspace_rig import assert_fsck_clean, calls, doing, folder, reopened
 
 from wink_workspace.errors import WinkError
 from wink_workspace.workspace import Workspace, WorkspaceConfig
-from wink_workspace.workspace.in_place import tree as in_place_tree
+from wink_workspace.workspace.in_place import in_place_tree as in_place_tree
 
 FILES = {"a.txt": b"one\n", "link": b"no link yet", "new/0/x.txt": b"x", "sub/b.txt": b"b\n"}
 NEVER = 1_000_000

@@ -17,7 +17,7 @@ from wink_workspace.filesystem import FileKind, parse_path
 from wink_workspace.ledger import Effect, EntryKind, TreeEntry
 from wink_workspace.session import ExternalChange, Outcome
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.in_place import tree as in_place_tree
+from wink_workspace.workspace.in_place import in_place_tree as in_place_tree
 
 FILES = {"a.txt": b"one\n", "b.txt": b"b\n"}
 TEMPORARY = ".wink-tmp-00"

@@ -8,7 +8,7 @@ import pytest
 
 from wink_workspace.filesystem import FileKind, parse_path
 from wink_workspace.ledger import TreeEntry
-from wink_workspace.workspace.mode_store import ModeStore
+from wink_workspace.workspace.place.mode_store import ModeStore
 
 FIRST, SECOND = parse_path("first"), parse_path("second")
 ENTRY = TreeEntry(FileKind.FILE, "0" * 40)

@@ -18,16 +18,11 @@ from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.errors import LedgerError, UsageError
 
 # To name another process as the owner of a run
-from wink_workspace.ledger.lock import _start_of
+from wink_workspace.ledger.store.lock import _start_of
 from wink_workspace.session import Outcome
-from wink_workspace.workspace import (
-    RecordedRun,
-    RunAbout,
-    WorkspaceFolder,
-    WorkspaceStorage,
-    live_runs,
-)
-from wink_workspace.workspace.live_runs import (
+from wink_workspace.workspace import RecordedRun, RunAbout, WorkspaceFolder, WorkspaceStorage
+from wink_workspace.workspace.runs import live_runs
+from wink_workspace.workspace.runs.live_runs import (
     CallBegan,
     CallEnded,
     CallOutput,

@@ -108,7 +108,7 @@ APPLIER = """
 import sys
 from pathlib import Path
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.in_place.checkout import Checkout
+from wink_workspace.workspace.in_place.guarded_checkout import Checkout
 real = Checkout.make
 def held(mover, root):
     real(mover, root)

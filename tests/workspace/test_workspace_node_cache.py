@@ -13,7 +13,7 @@ from workspace_support import created, state, write
 from wink_workspace.errors import BundleError, UsageError
 from wink_workspace.ledger import BundleLimits, Ledger
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.node_cache import (
+from wink_workspace.workspace.transfer.node_cache import (
     NodeCache,
     pack_base,
     pack_result,

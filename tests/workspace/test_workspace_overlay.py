@@ -30,14 +30,14 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.stored import status_of
+from wink_workspace.filesystem.changes.index_file import status_of
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.ledger import Ledger, Retention, TreeEntry, build
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
-from wink_workspace.workspace.bases import Base, BaseStore
-from wink_workspace.workspace.last_seen import forget_last_seen
-from wink_workspace.workspace.overlay_branches import trees_of_bases
-from wink_workspace.workspace.storage import MODE_VARIABLE
+from wink_workspace.workspace.create.bases import Base, BaseStore
+from wink_workspace.workspace.create.overlay_branches import trees_of_bases
+from wink_workspace.workspace.files.seen_statuses import forget_last_seen
+from wink_workspace.workspace.place.storage import MODE_VARIABLE
 
 MOST_PACKS = 52
 """Maintenance joins packs at once when there are more than 48."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wink_workspace.filesystem import FileKind, parse_path
-from wink_workspace.workspace.risks import (
+from wink_workspace.workspace.changes.risks import (
     EXECUTABLE,
     LINK_OUTSIDE,
     RISKS,

@@ -16,7 +16,7 @@ from wink_workspace import workspace as package
 from wink_workspace.errors import UsageError
 from wink_workspace.sections import Plan, SetupPlan
 from wink_workspace.workspace import Workspace, WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-from wink_workspace.workspace.bases import BaseStore, collect_bases
+from wink_workspace.workspace.create.bases import BaseStore, collect_bases
 
 _ORDINARY_ID = 12_345
 

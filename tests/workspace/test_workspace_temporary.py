@@ -15,7 +15,7 @@ from workspace_support import make_tree, write
 
 from wink_workspace.errors import MountError
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.storage import sweep_temporary
+from wink_workspace.workspace.place.storage import sweep_temporary
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from wink_workspace.clock import (
     Heartbeat,
     TokenUsage,
 )
+from wink_workspace.counts import counted
 from wink_workspace.errors import (
     BudgetExceededError,
     DeadlineExceededError,
@@ -41,9 +42,9 @@ from wink_workspace.prompt import (
 )
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session
-from wink_workspace.wording import counted
 
 from .context_window import ContextLimits, ContextWindow
+from .evaluation_spans import Traces
 from .messages import (
     AssistantMessage,
     Message,
@@ -54,7 +55,6 @@ from .messages import (
     UserMessage,
 )
 from .repetition import Repetition, RepetitionLimits
-from .traces import Traces
 
 __all__ = ["LoopLimits", "NoModelAdapter", "PromptResponse", "ProviderAdapter"]
 

@@ -21,9 +21,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError
 from wink_workspace.runtime import ToolCall
-from wink_workspace.wording import counted
 
 __all__ = ["Repetition", "RepetitionLimits"]
 

@@ -23,9 +23,9 @@ from typing_extensions import TypeVar
 
 from wink_workspace import serde
 from wink_workspace.clock import TokenUsage
+from wink_workspace.counts import counted
 from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError, UsageError
 from wink_workspace.runtime import ToolCall
-from wink_workspace.wording import counted
 
 from .core import ProviderAdapter
 from .messages import ModelRequest, ModelTurn, UserMessage

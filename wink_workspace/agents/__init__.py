@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .programs import AgentProgram, AgentProvider
+    from .program_starts import AgentProgram, AgentProvider
     from .running import AgentLimits, AgentResult, run_agent
 
 __all__ = ["AgentLimits", "AgentProgram", "AgentProvider", "AgentResult", "run_agent"]

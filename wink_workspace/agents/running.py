@@ -31,14 +31,14 @@ from typing import Final, cast
 
 from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
+from wink_workspace.counts import counted
 from wink_workspace.errors import AgentError, FilesystemError, UsageError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.sandbox import ExecRequest, OutputObserver, Sandbox
 from wink_workspace.sections import CommandOutput
-from wink_workspace.wording import counted
 from wink_workspace.workspace import Workspace
 
-from .programs import AGENT_FOLDER, CALLS_FOLDER, HOME_FOLDER, AgentProgram
+from .program_starts import AGENT_FOLDER, CALLS_FOLDER, HOME_FOLDER, AgentProgram
 
 __all__ = ["AgentLimits", "AgentResult", "run_agent"]
 

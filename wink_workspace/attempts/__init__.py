@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .attempts import Attempts
+    from .attempt_context import AttemptContext
+    from .attempt_reader import AttemptPhase, AttemptStatus, RunStatus, read_run, read_runs
     from .budget import BudgetPool, TurnBudget
-    from .context import AttemptContext
-    from .engines import engine_at
-    from .local_engine import LocalEngine
-    from .protocol import (
+    from .coordinator import Attempts
+    from .engine_protocol import (
         AttemptEvent,
         AttemptOutcome,
         AttemptPlan,
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
         LogLine,
         Score,
     )
+    from .engines import engine_at
+    from .local_engine import LocalEngine
     from .ray_engine import RayEngine
-    from .reading import AttemptPhase, AttemptStatus, RunStatus, read_run, read_runs
     from .scoring import CommandScore
     from .strategies import (
         Stop,

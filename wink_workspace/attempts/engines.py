@@ -5,8 +5,8 @@ from __future__ import annotations
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import SandboxConfig
 
+from .engine_protocol import Engine
 from .local_engine import LocalEngine
-from .protocol import Engine
 
 __all__ = ["engine_at"]
 

@@ -22,10 +22,10 @@ from typing import Any, Final
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import UsageError
 
+from .attempt_context import run_task
 from .budget import BudgetPool, Grant, Spending
-from .context import run_task
+from .engine_protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
 from .forwarded_logs import LogLine
-from .protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
 
 __all__ = ["LocalEngine", "work"]
 

@@ -12,7 +12,7 @@ from wink_workspace.clock import Budget, TokenUsage
 from wink_workspace.errors import LedgerDamagedError
 
 from .budget import Spending
-from .protocol import AttemptOutcome, AttemptResult, Cost, Score
+from .engine_protocol import AttemptOutcome, AttemptResult, Cost, Score
 
 __all__ = ["AttemptState", "RunState"]
 

@@ -13,7 +13,7 @@ from wink_workspace.errors import FileMissingError, FilesystemError, ScorerError
 from wink_workspace.sandbox import ExecRequest, ExecResult, SandboxConfig
 from wink_workspace.workspace import Workspace
 
-from .protocol import Score
+from .engine_protocol import Score
 
 __all__ = ["CommandScore"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .protocol import AttemptResult, Score
+from .engine_protocol import AttemptResult, Score
 
 __all__ = [
     "Stop",

@@ -2,7 +2,7 @@
 
 import sys
 
-from . import main
+from wink_workspace.cli import main
 
 __all__: list[str] = []
 

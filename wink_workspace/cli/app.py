@@ -27,9 +27,9 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from .context import CommandContext
-from .display import printable
-from .logs import logged
+from .screen.command_context import CommandContext
+from .screen.display import printable
+from .screen.logs import logged
 
 __all__ = ["application", "run_command"]
 
@@ -61,7 +61,8 @@ def demo(
     ] = True,
 ) -> None:
     """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
-    from . import sandboxes
+    from wink_workspace.cli.sandbox import sandboxes
+
     from .demo import play_renaming, play_tests
 
     play_renaming(context.out, patch)
@@ -71,51 +72,51 @@ def demo(
 _COMMANDS: dict[str, dict[str, str]] = {
     "Runs": {
         "demo": "app.demo",
-        "run": "run.run",
-        "script": "run.script",
-        "tools": "run.tools",
-        "eval": "sandboxes.evaluate",
-        "mcp": "serving.mcp",
-        "acp": "acp.acp",
+        "run": "run.run_command.run",
+        "script": "run.run_command.script",
+        "tools": "run.run_command.tools",
+        "eval": "sandbox.sandboxes.evaluate",
+        "mcp": "serve.mcp_command.mcp",
+        "acp": "serve.acp.acp",
     },
     "Workspaces": {
-        "new": "workspaces.create",
-        "list": "workspaces.list_all",
-        "fork": "workspaces.fork",
-        "checkpoint": "workspaces.checkpoint",
-        "apply": "workspaces.apply",
-        "merge": "workspaces.merge",
-        "sync": "workspaces.sync",
-        "mount": "workspaces.mount",
-        "export": "bundles.export",
-        "import": "bundles.import_bundle",
-        "recover": "workspaces.recover",
-        "gc": "workspaces.gc",
-        "rm": "workspaces.remove",
+        "new": "past.workspaces.create",
+        "list": "past.workspaces.list_all",
+        "fork": "past.workspaces.fork",
+        "checkpoint": "past.workspaces.checkpoint",
+        "apply": "past.workspaces.apply",
+        "merge": "past.workspaces.merge",
+        "sync": "past.workspaces.sync",
+        "mount": "past.workspaces.mount",
+        "export": "past.bundle_commands.export",
+        "import": "past.bundle_commands.import_bundle",
+        "recover": "past.workspaces.recover",
+        "gc": "past.workspaces.gc",
+        "rm": "past.workspaces.remove",
     },
     "Projects": {
-        "init": "project.init",
-        "trust": "project.trust",
+        "init": "sandbox.project.init",
+        "trust": "sandbox.project.trust",
     },
     "History": {
-        "log": "history.log",
-        "show": "history.show",
-        "report": "report.report",
-        "diff": "history.diff",
-        "undo": "history.undo",
-        "redo": "history.redo",
-        "restore": "history.restore",
-        "discarded": "history.discarded",
-        "bisect": "lookback.bisect",
-        "blame": "lookback.blame",
-        "ui": "ui.ui",
+        "log": "past.history_commands.log",
+        "show": "past.history_commands.show",
+        "report": "past.report.report",
+        "diff": "past.history_commands.diff",
+        "undo": "past.history_commands.undo",
+        "redo": "past.history_commands.redo",
+        "restore": "past.history_commands.restore",
+        "discarded": "past.history_commands.discarded",
+        "bisect": "past.bisect_and_blame.bisect",
+        "blame": "past.bisect_and_blame.blame",
+        "ui": "serve.ui.ui",
     },
     "Sandboxes": {
-        "doctor": "sandboxes.doctor",
+        "doctor": "sandbox.sandboxes.doctor",
         "version": "version.show_version",
-        "exec": "sandboxes.execute",
-        "shell": "sandboxes.shell",
-        "port": "services.port",
+        "exec": "sandbox.sandboxes.execute",
+        "shell": "sandbox.sandboxes.shell",
+        "port": "sandbox.port_command.port",
     },
 }
 
@@ -136,13 +137,13 @@ _GROUPS = {
         "`attempts TASK` is `attempts start TASK`.",
         panel="Runs",
         commands={
-            "start": "attempts_run.start",
-            "list": "attempts.list_runs",
-            "show": "attempts.show",
-            "diff": "attempts.diff",
-            "keep": "attempts.keep",
-            "resume": "attempts_run.resume",
-            "rm": "attempts.remove",
+            "start": "tries.attempts_run.start",
+            "list": "tries.attempts_stored_runs.list_runs",
+            "show": "tries.attempts_stored_runs.show",
+            "diff": "tries.attempts_stored_runs.diff",
+            "keep": "tries.attempts_stored_runs.keep",
+            "resume": "tries.attempts_run.resume",
+            "rm": "tries.attempts_stored_runs.remove",
         },
         default="start",
     ),
@@ -150,9 +151,9 @@ _GROUPS = {
         help="Build, list and delete the images of sandboxes.",
         panel="Sandboxes",
         commands={
-            "build": "sandboxes.build_images",
-            "list": "sandboxes.list_images",
-            "prune": "sandboxes.prune_images",
+            "build": "sandbox.sandboxes.build_images",
+            "list": "sandbox.sandboxes.list_images",
+            "prune": "sandbox.sandboxes.prune_images",
         },
     ),
 }
@@ -211,7 +212,7 @@ def _with_default(default: str) -> type[TyperGroup]:
 
 
 def _load(command: str) -> Command:
-    module, _, function = command.partition(".")
+    module, _, function = command.rpartition(".")
     return getattr(import_module(f".{module}", __package__), function)
 
 
@@ -220,8 +221,10 @@ def _described(command: str) -> Command:
 
     The docstring is read from the source: importing every module takes longer than all else.
     """
-    module, _, function = command.partition(".")
-    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    module, _, function = command.rpartition(".")
+    source = (
+        Path(__file__).parent.joinpath(f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    )
     found = re.search(rf'^def {function}\(.*?"""(.+?)"""', source, re.DOTALL | re.MULTILINE)
 
     def described() -> None:

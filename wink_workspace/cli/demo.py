@@ -36,15 +36,15 @@ from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxImages
 from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
-from wink_workspace.sections.commands import CommandOutput
+from wink_workspace.sections.command_results import CommandOutput
 from wink_workspace.session import Session, ToolInvoked
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.live_runs import CallEnded
+from wink_workspace.workspace.runs.live_runs import CallEnded
 
-from .calls import print_call
-from .display import printable
-from .output_file import check_output_file, write_patch
-from .run_evaluation import Run, RunReport
+from .run.run_evaluation import Run, RunReport
+from .screen.display import printable
+from .screen.finished_call import print_call
+from .screen.output_file import check_output_file, write_patch
 
 __all__ = ["play_renaming", "play_tests"]
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
 
-from .context import CommandContext, JsonOption, print_json
+from .screen.command_context import CommandContext, JsonOption, print_json
 
 __all__ = ["show_version"]
 

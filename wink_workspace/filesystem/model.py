@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Literal
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem.paths import WorkspacePath
+
+from .paths import WorkspacePath
 
 __all__ = [
     "EditResult",

@@ -455,8 +455,8 @@ class Filesystem(ABC):
             ReadOnlyError: If *path* is read-only.
         """
         # On use: the tools are listed without them. A relative import costs a call of Python here.
-        from wink_workspace.filesystem.diff.rendering import render_diff
-        from wink_workspace.filesystem.edits import replace_text
+        from .diff.rendering import render_diff
+        from .edits import replace_text
 
         if self.read_only:
             self._check_writable()  # raises
@@ -492,8 +492,8 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If one of its paths is read-only.
         """
-        from .patch.parsing import parse_patch  # on use, as in ``edit``
-        from .patch.planning import plan_patch
+        from .patch.patch_parsing import parse_patch  # on use, as in ``edit``
+        from .patch.patch_plan import plan_patch
 
         self._check_writable()
         plan = plan_patch(

@@ -18,7 +18,7 @@ from wink_workspace.clock import Cancellation
 from wink_workspace.errors import FilesystemError, PathEscapeError, ProgramError, UsageError
 from wink_workspace.filesystem import FileStat, WorkspacePath
 from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, SandboxConfig
-from wink_workspace.sections.commands import CommandOutput, stopped_summary
+from wink_workspace.sections.command_results import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace
 
 __all__ = ["ROOT", "CommandEnvironment", "exit_code", "exit_code_of_error", "text_of"]

@@ -44,9 +44,9 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import FileKind, FileStat, WorkspacePath, parse_path
 from wink_workspace.sandbox import ExecRequest, SandboxConfig
-from wink_workspace.sections.commands import CommandOutput, stopped_summary
+from wink_workspace.sections.command_results import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace, WorkspaceCall
-from wink_workspace.workspace.calls import call_around, in_thread
+from wink_workspace.workspace.program_calls import call_around, in_thread
 
 from .command_environment import ROOT, exit_code
 from .frameworks import importing

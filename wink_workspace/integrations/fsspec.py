@@ -34,7 +34,7 @@ from wink_workspace.filesystem import Filesystem
 from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
-from wink_workspace.workspace.calls import WorkspaceCall
+from wink_workspace.workspace.program_calls import WorkspaceCall
 
 __all__ = ["WinkFileSystem"]
 

@@ -25,7 +25,7 @@ from wink_workspace.errors import PathEscapeError, ProgramError, UsageError
 from wink_workspace.ledger import LogEntry
 from wink_workspace.sandbox import CapturedOutput
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.calls import WorkspaceCall
+from wink_workspace.workspace.program_calls import WorkspaceCall
 
 from .command_environment import CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing

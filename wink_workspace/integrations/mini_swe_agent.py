@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from wink_workspace.errors import WinkError
 from wink_workspace.sandbox import ExecRequest, SandboxConfig
-from wink_workspace.sections.commands import CommandStream, stopped_summary
+from wink_workspace.sections.command_results import CommandStream, stopped_summary
 from wink_workspace.workspace import WorkspaceStorage
 
 from .command_environment import exit_code

@@ -28,9 +28,9 @@ from typing import Any, Final, Literal, TypeVar, cast
 from wink_workspace.errors import FilesystemError, PatchError, ProgramError, UsageError
 from wink_workspace.filesystem import FileKind, FileStat, Filesystem, touched_paths
 from wink_workspace.sandbox import ExecResult as OurExecResult
-from wink_workspace.sections.commands import CommandStream, stopped_summary
+from wink_workspace.sections.command_results import CommandStream, stopped_summary
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.calls import call_around, recorded
+from wink_workspace.workspace.program_calls import call_around, recorded
 
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing

@@ -28,7 +28,7 @@ from wink_workspace.filesystem import FileKind, FileStat
 from wink_workspace.prompt import ToolPolicy
 from wink_workspace.sandbox import ExecResult
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.calls import recorded
+from wink_workspace.workspace.program_calls import recorded
 
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing

@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .bundles import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
-    from .collection import Steps, has_lost_objects, no_steps
-    from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
-    from .disk import is_disk_full
-    from .documents import Document, Documents
-    from .effects import Effect, EffectJournal
-    from .foreign import ForeignHead, tracked_names
-    from .git_discovery import (
+    from .entries.discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
+    from .entries.documents import Document, Documents
+    from .entries.effects import Effect, EffectJournal
+    from .entries.history import (
+        Branch,
+        EntryKind,
+        LogEntry,
+        Reverted,
+        Revertible,
+        lost_ref,
+        merge_base,
+        read_entry,
+    )
+    from .entries.pending import CallTimes, PendingMark
+    from .entries.records import LoggedEvent, Record
+    from .entries.reviewing import GitComparer, tree_diff
+    from .exchange.bundle_format import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
+    from .exchange.foreign import ForeignHead, tracked_names
+    from .exchange.git_discovery import (
         DirectoryView,
         DiskView,
         Found,
@@ -30,25 +41,17 @@ if TYPE_CHECKING:
         paths_left_behind,
         repositories_in,
     )
-    from .git_links import (
+    from .exchange.git_links import (
         outside_repositories,
         repository_directories,
     )
-    from .history import (
-        Branch,
-        EntryKind,
-        LogEntry,
-        Reverted,
-        Revertible,
-        lost_ref,
-        merge_base,
-        read_entry,
-    )
+    from .exchange.shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
     from .ledger import Ledger
-    from .linking import link_objects
-    from .lock import WriterLock, try_read_lock
-    from .loose import run_steps
-    from .merge import (
+    from .store.disk import is_disk_full
+    from .store.linking import link_objects
+    from .store.lock import WriterLock, try_read_lock
+    from .store.loose import run_steps
+    from .store.merge import (
         AppliedChange,
         Merge,
         SideNames,
@@ -57,16 +60,11 @@ if TYPE_CHECKING:
         merge_trees,
         without_lines,
     )
-    from .names import is_git_directory_name
-    from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
-    from .pending import CallTimes, PendingMark
-    from .records import LoggedEvent, Record
-    from .refs import MAIN_BRANCH
-    from .retention import Forgotten, Maintenance, Retention
-    from .reviewing import GitComparer, tree_diff
-    from .session_store import SessionStore
-    from .shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
-    from .trees import (
+    from .store.names import is_git_directory_name
+    from .store.objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
+    from .store.refs import MAIN_BRANCH
+    from .store.session_store import SessionStore
+    from .store.trees import (
         EMPTY_DIRECTORY,
         EMPTY_TREE_ID,
         MAX_TREE_DEPTH,
@@ -87,6 +85,8 @@ if TYPE_CHECKING:
         walk,
         with_paths_from,
     )
+    from .upkeep.collection import Steps, has_lost_objects, no_steps
+    from .upkeep.retention import Forgotten, Maintenance, Retention
     from .writing import BranchWriter, Draft
 
 __all__ = [

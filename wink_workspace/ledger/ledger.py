@@ -40,7 +40,17 @@ from wink_workspace.errors import (
 )
 from wink_workspace.processes import OwnProcess
 
-from .collection import (
+from .entries.discards import DISCARDED_REFS, Discarded, discarded_at
+from .entries.documents import Documents
+from .entries.history import BRANCH_FILES, Branch, LogEntry, read_entry
+from .store.disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
+from .store.index_rebuilding import rebuild_indexes
+from .store.leases import DeletionLock, MaintenanceLease, WrittenTotal
+from .store.lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
+from .store.loose import run_steps
+from .store.objects import ObjectStore
+from .store.refs import MAIN_BRANCH, RefMover, delete_stale_locks
+from .upkeep.collection import (
     Steps,
     check_complete,
     disk_bytes,
@@ -49,17 +59,7 @@ from .collection import (
     measuring,
     no_steps,
 )
-from .discards import DISCARDED_REFS, Discarded, discarded_at
-from .disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
-from .documents import Documents
-from .history import BRANCH_FILES, Branch, LogEntry, read_entry
-from .index_rebuilding import rebuild_indexes
-from .leases import DeletionLock, MaintenanceLease, WrittenTotal
-from .lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
-from .loose import run_steps
-from .objects import ObjectStore
-from .refs import MAIN_BRANCH, RefMover, delete_stale_locks
-from .retention import (
+from .upkeep.retention import (
     Forgotten,
     Maintenance,
     Retention,
@@ -113,7 +113,7 @@ class Ledger:
         clock: Clock = SYSTEM_CLOCK,
         other_trees: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        from .repository import GitRepository  # pygit2 takes 60 ms, so only here
+        from .store.repository import GitRepository  # pygit2 takes 60 ms, so only here
 
         self._directory = directory
         self._clock = clock
@@ -157,7 +157,7 @@ class Ledger:
         Raises:
             LedgerError: If it cannot be created; *directory* does not exist then.
         """
-        from .repository import GitRepository
+        from .store.repository import GitRepository
 
         GitRepository.create(directory)
 

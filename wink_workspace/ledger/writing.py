@@ -17,18 +17,18 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
-from .collection import has_lost_objects
-from .commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
-from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
-from .effects import EffectJournal
-from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
-from .history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
-from .leases import DiscardNumbers
-from .lock import WriterLock
-from .objects import ObjectStore
-from .pending import CallTimes, PendingMark, PendingMarks
-from .records import dump_record
-from .refs import RefMover, SpareFiles
+from .entries.commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
+from .entries.discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
+from .entries.effects import EffectJournal
+from .entries.history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
+from .entries.pending import CallTimes, PendingMark, PendingMarks
+from .entries.records import dump_record
+from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
+from .store.leases import DiscardNumbers
+from .store.lock import WriterLock
+from .store.objects import ObjectStore
+from .store.refs import RefMover, SpareFiles
+from .upkeep.collection import has_lost_objects
 
 __all__ = ["BranchWriter", "Draft"]
 

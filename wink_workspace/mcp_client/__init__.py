@@ -2,8 +2,8 @@
 
 ``McpSection`` starts a server, or connects to one, and offers its tools. Each call goes through the
 executor, as a call of any other tool. The server is not trusted: what it sends is bounded, and a
-part that is not valid is refused. ``connection`` speaks the protocol on a thread of its own,
-``transports`` bounds what arrives, ``schemas`` makes types of the server's schemas.
+part that is not valid is refused. ``server_connection`` speaks the protocol on a thread of its own,
+``transports`` bounds what arrives, ``foreign_schemas`` makes types of the server's schemas.
 
 Importing this package loads nothing: each name is loaded when it is first used.
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .limits import McpLimits
-    from .section import McpSection
+    from .foreign_section import McpSection
+    from .server_limits import McpLimits
 
 __all__ = ["McpLimits", "McpSection"]
 

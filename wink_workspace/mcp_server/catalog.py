@@ -92,7 +92,7 @@ class Catalog:
 
 def _operations(*, in_place: bool) -> dict[str, Operation]:
     """The workspace tools by name."""
-    from .branches import BRANCH_OPERATIONS  # on use: most clients do not get them
+    from .branch_tools import BRANCH_OPERATIONS  # on use: most clients do not get them
     from .operations import APPLY, OPERATIONS
 
     more = () if in_place else (APPLY, *BRANCH_OPERATIONS)

@@ -189,7 +189,7 @@ class HostedWorkspace:
             outcome = opened.call(request)
             span.note(outcome)
             return replace(_answer(outcome.result), text=outcome.text)
-        from .branches import SwitchedBranch  # on use, as in ``Catalog``
+        from .branch_tools import SwitchedBranch  # on use, as in ``Catalog``
 
         request.cancellation.check()
         result = operation.run(opened.workspace, request.call.arguments)

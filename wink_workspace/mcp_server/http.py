@@ -34,7 +34,7 @@ from wink_workspace.http_server import WebServer, listen
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
 from .request_guard import PATH, RequestGuard, RequestRules
-from .server import RequestIds, Workspaces, make_server
+from .request_handlers import RequestIds, Workspaces, make_server
 
 __all__ = ["HttpOptions", "serve_http"]
 

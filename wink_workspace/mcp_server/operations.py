@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import ConflictError, ParseError, WinkError
 from wink_workspace.prompt import Tool, ToolAnnotations, ToolResult
-from wink_workspace.wording import counted
 
 if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
     from wink_workspace.ledger import LogEntry

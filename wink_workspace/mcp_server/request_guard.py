@@ -41,7 +41,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .server import UNREADABLE_VALUE, RequestIds, request_id_of, unparsed_text
+from .request_handlers import UNREADABLE_VALUE, RequestIds, request_id_of, unparsed_text
 
 __all__ = ["PATH", "RequestGuard", "RequestRules"]
 

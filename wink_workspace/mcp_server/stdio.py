@@ -35,7 +35,7 @@ from wink_workspace.errors import UsageError
 
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
-from .server import (
+from .request_handlers import (
     UNREADABLE_VALUE,
     RequestIds,
     Workspaces,

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from ._bindings import PromptResources
     from ._tree import SectionNode
-    from .context import (
-        PromptProtocol,
-        PromptResponseProtocol,
-        ProviderAdapterProtocol,
-        RenderedPromptProtocol,
-        SectionProtocol,
-        ToolContext,
-    )
     from .disclosure import SetVisibility, VisibilityOverrides
     from .disclosure_tools import DISCLOSURE_TOOL_NAMES, OpenSections, ReadSection
     from .overrides import (
@@ -62,6 +54,14 @@ if TYPE_CHECKING:
         ToolsSection,
     )
     from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
+    from .tool_context import (
+        PromptProtocol,
+        PromptResponseProtocol,
+        ProviderAdapterProtocol,
+        RenderedPromptProtocol,
+        SectionProtocol,
+        ToolContext,
+    )
     from .tool_result import ToolImage, ToolRenderableResult, ToolResult
     from .visibility import SectionVisibility
 

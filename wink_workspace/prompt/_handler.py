@@ -19,7 +19,7 @@ from wink_workspace.errors import PromptValidationError
 
 from ._generics import type_name
 from ._values import assignable
-from .context import ToolContext
+from .tool_context import ToolContext
 from .tool_result import ToolResult
 
 __all__ = ["HandlerTypes", "check_handler", "read_handler"]

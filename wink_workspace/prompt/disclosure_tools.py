@@ -15,8 +15,8 @@ from typing import Any
 
 from wink_workspace.errors import VisibilityExpansionRequired
 
-from .context import RenderedPromptProtocol, ToolContext
 from .tool import Tool, ToolAnnotations, ToolExample
+from .tool_context import RenderedPromptProtocol, ToolContext
 from .tool_result import ToolResult
 
 __all__ = [

@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 from immutables import Map
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import (
     FilesystemError,
     PromptValidationError,
@@ -31,13 +32,12 @@ from wink_workspace.filesystem.model import FileKind, FileStat
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.session import Append, ChunkedMap, Replace, SliceKind
-from wink_workspace.wording import counted
 
 if TYPE_CHECKING:
     from wink_workspace.session import SessionProtocol, SliceOp, SliceView, WorkspaceRestored
 
-    from .context import ToolContext
     from .tool import Tool
+    from .tool_context import ToolContext
     from .tool_result import ToolResult
 
 __all__ = [

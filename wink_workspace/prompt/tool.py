@@ -17,7 +17,7 @@ from wink_workspace.errors import PromptValidationError, SchemaError, UsageError
 from ._generics import Specialised, strictly_frozen, type_arguments, type_name
 from ._handler import HandlerTypes, check_handler, read_handler
 from ._values import is_params_type, is_result_type, mismatch
-from .context import ToolContext
+from .tool_context import ToolContext
 from .tool_result import ToolResult
 
 __all__ = ["Tool", "ToolAnnotations", "ToolExample", "ToolHandler"]

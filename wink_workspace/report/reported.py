@@ -21,7 +21,7 @@ from wink_workspace.adapters import ModelTurn
 from wink_workspace.clock import TokenUsage
 from wink_workspace.ledger import LogEntry
 from wink_workspace.workspace import RecordedRun
-from wink_workspace.workspace.reading import ReadableHistory
+from wink_workspace.workspace.history.workspace_reader import ReadableHistory
 
 __all__ = [
     "ReportedEntry",

@@ -13,9 +13,9 @@ tool call.
 from __future__ import annotations
 
 from .binding import Binding, ResourceResolver, Scope, TypeOf
-from .context import ResourceContext, ResourceObserver, ToolResources
 from .protocols import Closeable, Snapshotable
 from .registry import ResourceRegistry
+from .resource_context import ResourceContext, ResourceObserver, ToolResources
 
 __all__ = [
     "Binding",

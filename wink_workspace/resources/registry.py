@@ -9,7 +9,7 @@ from typing import Any, Literal
 from wink_workspace.errors import DuplicateBindingError
 
 from .binding import Binding
-from .context import ResourceContext
+from .resource_context import ResourceContext
 
 __all__ = ["ResourceRegistry"]
 

@@ -8,12 +8,12 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .call import CallOutcome, ToolCall
-    from .calls import Boundary, CallBoundary, CallScope, error_text
+    from .call_boundary import Boundary, CallBoundary, CallScope, error_text
+    from .call_spans import CallSpan, RemoteClient, call_span
     from .executor import ToolExecutor
     from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
     from .long_results import MOST_TEXT_CHARS, shortened
     from .redaction import Redaction
-    from .traces import CallSpan, RemoteClient, call_span
     from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [

@@ -52,7 +52,7 @@ from wink_workspace.session import (
 
 from .absolute_paths import with_workspace_paths
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, error_text
+from .call_boundary import CallBoundary, error_text
 from .long_results import shortened
 from .redaction import Redaction
 from .transaction import Transaction, takes_part, transactions_of

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
+    from .auto_choice import SandboxChoice, choose_sandbox
     from .backends import (
         AUTO_SANDBOX,
         DEFAULT_SANDBOX,
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
         SandboxFactory,
         SandboxRegistry,
     )
-    from .choosing import SandboxChoice, choose_sandbox
     from .findings import Finding
     from .image_recipe import AGENT_NAMES, ImageRecipe
-    from .images import (
+    from .image_store import (
         PruneReport,
         SandboxImage,
         SandboxImages,
         SandboxImageState,
         StoredItem,
     )
-    from .isolation import IsolationReport, Layer, Probe
+    from .isolation_report import IsolationReport, Layer, Probe
     from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
-    from .protocol import (
+    from .remembered_services import RememberedServices
+    from .sandbox_protocol import (
         CapturedOutput,
         ExecRequest,
         ExecResult,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         Sandbox,
         StreamName,
     )
-    from .remembered_services import RememberedServices
     from .services import (
         ServiceAddress,
         ServiceConfig,

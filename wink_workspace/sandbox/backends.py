@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Section
 
     from .findings import Finding
-    from .images import SandboxImages
-    from .protocol import Sandbox, StreamName
+    from .image_store import SandboxImages
+    from .sandbox_protocol import Sandbox, StreamName
 
 __all__ = [
     "AUTO_SANDBOX",

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError
-from wink_workspace.wording import counted
 
 __all__ = [
     "INTERNAL_DOMAIN",

@@ -11,7 +11,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .asteval import AstevalParams, AstevalResult, AstevalSection
-    from .commands import CommandOutput, CommandStream
+    from .command_results import CommandOutput, CommandStream
     from .file_operations import file_tools
     from .file_params import (
         ApplyPatchParams,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         MovedPath,
         WrittenFile,
     )
-    from .planning import PlanningStrategy, PlanningToolsSection
+    from .plan_tools import PlanningStrategy, PlanningToolsSection
     from .plans import (
         AddStep,
         Plan,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         register_plans,
     )
     from .podman import PodmanSandboxSection
-    from .sandbox import (
+    from .sandbox_section import (
         CommandLimits,
         EvaluatePythonParams,
         SandboxSection,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         ShellExecuteParams,
         command_tools,
     )
-    from .services import (
+    from .service_section import (
         ServiceLogsParams,
         ServiceOutput,
         StartServiceParams,

@@ -348,7 +348,7 @@ _MAKE: Final = ToolExample(
 
 def _examine(config: AstevalConfig) -> Callable[[Environment], tuple[Finding, ...]]:
     def findings(environment: Environment) -> tuple[Finding, ...]:
-        from wink_workspace.sandbox.asteval.diagnosis import examine
+        from wink_workspace.sandbox.asteval.python_diagnosis import examine
 
         del environment  # the server does not get it
         return examine(config)

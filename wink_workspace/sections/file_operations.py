@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import (
     BinaryFileError,
     FileMissingError,
@@ -40,7 +41,6 @@ from wink_workspace.prompt import (
     ToolImage,
     ToolResult,
 )
-from wink_workspace.wording import counted
 
 from .file_params import (
     ApplyPatchParams,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import (
     EditResult,
@@ -31,7 +32,6 @@ from wink_workspace.filesystem import (
 )
 from wink_workspace.filesystem.path_names import DERIVED_NAMES
 from wink_workspace.prompt import ToolImage
-from wink_workspace.wording import counted
 
 __all__ = [
     "AppliedPatch",

@@ -7,7 +7,7 @@ a step that is no longer done, makes a completed plan active again.
 Rule 3: titles and objectives are one line of 1 to 500 characters; runs of white space become one
 space.
 
-The tools in ``planning.py`` make the events; any program may dispatch them.
+The tools in ``plan_tools.py`` make the events; any program may dispatch them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError
 from wink_workspace.session import Replace, replace_latest
-from wink_workspace.wording import counted
 
 if TYPE_CHECKING:
     from wink_workspace.session import SessionProtocol, SliceView

@@ -10,8 +10,8 @@ from wink_workspace.sandbox.podman import PodmanConfig
 
 from .file_operations import file_tools
 from .file_results import FileToolLimits
-from .sandbox import CommandLimits, SandboxSection, command_tools
-from .services import service_tools
+from .sandbox_section import CommandLimits, SandboxSection, command_tools
+from .service_section import service_tools
 from .vfs import FILE_SUMMARY, file_guidance
 
 __all__ = ["PodmanSandboxSection"]

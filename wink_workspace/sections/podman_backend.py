@@ -44,13 +44,13 @@ def _create(
 
 
 def _examine(environment: Environment) -> tuple[Finding, ...]:
-    from wink_workspace.sandbox.podman.diagnosis import examine
+    from wink_workspace.sandbox.podman.podman_diagnosis import examine
 
     return examine(environment)
 
 
 def _images(environment: Environment) -> SandboxImages:
-    from wink_workspace.sandbox.podman.image_catalog import PodmanImages
+    from wink_workspace.sandbox.podman.building.image_catalog import PodmanImages
 
     return PodmanImages(environment)
 
@@ -60,7 +60,7 @@ def _sweep(environment: Environment) -> tuple[str, ...]:
     if shutil.which("podman", path=environment.variables.get("PATH")) is None:
         return ()
     from wink_workspace.sandbox.podman import PodmanService
-    from wink_workspace.sandbox.podman.containers import sweep
+    from wink_workspace.sandbox.podman.engine.containers import sweep
 
     with suppress(SandboxError), closing(PodmanService(environment)) as service:
         return sweep(service)
@@ -69,7 +69,7 @@ def _sweep(environment: Environment) -> tuple[str, ...]:
 
 def _connect(environment: Environment) -> object:
     from wink_workspace.filesystem.overlay.mounting import Mounter
-    from wink_workspace.sandbox.podman.service import shared_service
+    from wink_workspace.sandbox.podman.engine.service import shared_service
 
     with suppress(SandboxError):
         service = shared_service(environment, waits=False)
@@ -79,20 +79,20 @@ def _connect(environment: Environment) -> object:
 
 
 def _prepare(config: PodmanConfig, environment: Environment, git_history: Path | None) -> None:
-    from wink_workspace.sandbox.podman.waiting import prepare_container
+    from wink_workspace.sandbox.podman.commands.waiting import prepare_container
 
     prepare_container(config, environment, git_history)
 
 
 def _end_leftover(notes: Path) -> str:
-    from wink_workspace.sandbox.podman.leftovers import end_leftover
+    from wink_workspace.sandbox.podman.commands.leftovers import end_leftover
 
     return end_leftover(notes, _remove)
 
 
 def _remove(name: str) -> None:
-    from wink_workspace.sandbox.podman.containers import remove
-    from wink_workspace.sandbox.podman.service import shared_service
+    from wink_workspace.sandbox.podman.engine.containers import remove
+    from wink_workspace.sandbox.podman.engine.service import shared_service
 
     remove(shared_service(Environment.from_os()), name)
 

@@ -11,7 +11,7 @@ from typing_extensions import TypeAliasType
 
 from wink_workspace.errors import Problem
 
-from .wording import described, path_text, quoted
+from .value_names import described, path_text, quoted
 
 __all__ = ["MAX_NESTING", "JsonValue", "Path", "encode", "excerpt", "is_encodable", "unencodable"]
 

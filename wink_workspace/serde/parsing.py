@@ -12,7 +12,7 @@ from wink_workspace.errors import ParseError, Problem
 from .json_values import encode, excerpt, unencodable
 from .problems import MAX_PROBLEMS, to_problems
 from .validators import validator
-from .wording import described, path_text, quoted
+from .value_names import described, path_text, quoted
 
 if TYPE_CHECKING:
     from pydantic_core import ValidationError

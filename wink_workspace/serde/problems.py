@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from wink_workspace.counts import counted
 from wink_workspace.errors import Problem, SchemaError
-from wink_workspace.wording import counted
 
 from .json_values import Path
 from .schemas import complete_schema
-from .wording import clause, described, path_text
+from .value_names import clause, described, path_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

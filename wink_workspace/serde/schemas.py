@@ -15,7 +15,7 @@ from .dumping import dump
 from .json_values import JsonValue
 from .nodes import Node, in_words, json_text, reachable, resolved
 from .validators import UNSUPPORTED_HINT, adapter, per_type
-from .wording import first_sentence, type_name
+from .value_names import first_sentence, type_name
 
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, cast
 
-from wink_workspace.wording import counted
+from wink_workspace.counts import counted
 
 from .json_values import JsonValue
 from .nodes import (

@@ -2,7 +2,7 @@
 
 It is for a field of a STATE slice that grows, such as the files that a model has read. A change
 makes new parts only from the root to the changed key, so a snapshot costs nothing, and the ledger
-writes only the parts that changed (``ledger/session_store.py``).
+writes only the parts that changed (``ledger/store/session_store.py``).
 
 The parts depend on the keys alone, not on the order of changes: a part with at most 64 keys is a
 ``Leaf``; a larger one is a ``Branch`` of 64 parts, by the next 6 bits of the hash. The hash is

@@ -27,9 +27,9 @@ from .dispatcher import Dispatcher
 from .events import TELEMETRY_EVENTS, SliceWritten
 from .locking import SessionLock
 from .reducers import Reducer, append_all, method_reducers
+from .session_document import dump_slices, parse_slices
 from .slices import Append, Clear, Replace, SliceKind, SliceOp, SliceView, check_slice_type
 from .store import Slices, Store
-from .stored import dump_slices, parse_slices
 
 __all__ = ["Session", "SessionProtocol", "SessionSnapshot", "SliceAccessor"]
 

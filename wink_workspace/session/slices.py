@@ -6,7 +6,7 @@ about the same for 10 values and for 100,000, an old view takes memory only for 
 the ledger writes only the chunks that changed.
 
 A slice has values of exactly its own type: a subclass has its own slice. So the stored form
-(``stored.py``) is exact, and each value belongs to one slice.
+(``session_document.py``) is exact, and each value belongs to one slice.
 """
 
 from __future__ import annotations

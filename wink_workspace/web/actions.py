@@ -29,7 +29,7 @@ from wink_workspace.workspace import (
     Selection,
     Workspace,
 )
-from wink_workspace.workspace.live_runs import RunInProgress
+from wink_workspace.workspace.runs.live_runs import RunInProgress
 
 from .continuing import Continuations, ContinueRun
 from .pages import Pages

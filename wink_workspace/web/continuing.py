@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wink_workspace.errors import ConflictError, UsageError
-from wink_workspace.workspace.live_runs import check_message
+from wink_workspace.workspace.runs.live_runs import check_message
 
 from .pages import Pages, RunPage
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Final, cast
 
 from wink_workspace.attempts import read_runs
-from wink_workspace.attempts.reading import RUNS_KIND
+from wink_workspace.attempts.attempt_reader import RUNS_KIND
+from wink_workspace.counts import sized
 from wink_workspace.errors import EntryMissingError, WinkError
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind, LogEntry
 from wink_workspace.report import ReportedHistory
 from wink_workspace.report.reported import ReportedEntry, Text, visible
 from wink_workspace.session import ToolInvoked
-from wink_workspace.wording import sized
 from wink_workspace.workspace import (
     RecordedRun,
     TimelineRow,
@@ -29,11 +29,11 @@ from wink_workspace.workspace import (
     WorkspaceReader,
     WorkspaceStorage,
 )
-from wink_workspace.workspace.live_runs import ModelSpoke, RunInProgress
-from wink_workspace.workspace.reading import ReadableHistory
+from wink_workspace.workspace.history.workspace_reader import ReadableHistory
+from wink_workspace.workspace.runs.live_runs import ModelSpoke, RunInProgress
 from wink_workspace.workspace.summaries import summaries_of
 
-from .attempts import RunItem, run_item
+from .attempts_page import RunItem, run_item
 from .highlighting import highlighted
 from .runs import RunLine, run_line
 from .turns import Turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from wink_workspace.workspace.live_runs import (
+from wink_workspace.workspace.runs.live_runs import (
     CallBegan,
     CallEnded,
     CallOutput,

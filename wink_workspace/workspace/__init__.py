@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .applying import Applied, ApplyTarget
+    from .apply.applying import Applied, ApplyTarget
     from .bisecting import Bisection, Verdict, bisect
-    from .blame import BlamedLine
-    from .bundles import export_workspace, import_workspace
-    from .calls import WorkspaceCall
-    from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
-    from .config import WorkspaceConfig
-    from .importing import Imported
-    from .moves import MovePreview
-    from .path_rules import ImportConfig
-    from .reading import ReadableHistory, WorkspaceReader
-    from .recorded_runs import RecordedRun, RunAbout
-    from .selecting import FileHunks, Hunk, Selection
-    from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
-    from .timeline import TimelineRow
+    from .changes.changeset import ChangeSet, FileChanges, LeftOut, PathChange
+    from .changes.selection import FileHunks, Hunk, Selection
+    from .create.importing import Imported
+    from .history.blame import BlamedLine
+    from .history.timeline import TimelineRow
+    from .history.workspace_reader import ReadableHistory, WorkspaceReader
+    from .moves.moves import MovePreview
+    from .place.path_rules import ImportConfig
+    from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+    from .place.workspace_config import WorkspaceConfig
+    from .program_calls import WorkspaceCall
+    from .runs.recorded_runs import RecordedRun, RunAbout
+    from .transfer.bundle_files import export_workspace, import_workspace
     from .workspace import Workspace
 
 __all__ = [

@@ -12,14 +12,14 @@ from wink_workspace.clock import Clock
 from wink_workspace.errors import EntryMissingError, FilesystemError, LedgerError, UsageError
 from wink_workspace.ledger import Ledger
 
-from .bases import collect_bases
-from .git_copies import GitCopies, copy_git
-from .importing import Progress, import_copy
-from .in_place.importing import import_in_place
-from .overlay_branches import import_overlay
-from .path_rules import ImportConfig
-from .reserve import Reserve, is_full
-from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+from .create.bases import collect_bases
+from .create.git_copies import GitCopies, copy_git
+from .create.importing import Progress, import_copy
+from .create.overlay_branches import import_overlay
+from .in_place.in_place_import import import_in_place
+from .place.path_rules import ImportConfig
+from .place.reserve import Reserve, is_full
+from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 
 __all__ = ["create_workspace", "delete_workspace", "storage_or_default"]
 

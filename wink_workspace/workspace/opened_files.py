@@ -22,25 +22,25 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.processes import OwnProcess
 
-from .config import WorkspaceConfig
-from .derived_paths import DerivedPaths, RecordedChanges
-from .forking import check_out
-from .git_copies import hides_git
-from .histories import CopyHistory, FilesHistory
-from .importing import OWN_REPOSITORY
+from .branch.forking import check_out
+from .branch.recorded_branch import RecordedBranch
+from .create.git_copies import hides_git
+from .create.importing import OWN_REPOSITORY
+from .create.overlay_branches import MountedBranch, mount_branch
+from .files.derived_paths import DerivedPaths, RecordedChanges
+from .files.histories import CopyHistory, FilesHistory
+from .files.pending_discards import PendingDiscards
+from .files.seen_statuses import load_last_seen
 from .in_place.call_effects import CallEffects
-from .in_place.filesystem import InPlaceFilesystem
-from .in_place.history import InPlaceHistory, PresentState
-from .in_place.tree import InPlaceTree
+from .in_place.in_place_filesystem import InPlaceFilesystem
+from .in_place.in_place_history import InPlaceHistory, PresentState
+from .in_place.in_place_tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
-from .last_seen import load_last_seen
-from .mode_store import ModeStore
-from .overlay_branches import MountedBranch, mount_branch
-from .path_rules import Unrecorded
-from .pending_discards import PendingDiscards
-from .recorded_branch import RecordedBranch
-from .reserve import Reserve
-from .storage import WorkspaceFolder, WorkspaceInfo
+from .place.mode_store import ModeStore
+from .place.path_rules import Unrecorded
+from .place.reserve import Reserve
+from .place.storage import WorkspaceFolder, WorkspaceInfo
+from .place.workspace_config import WorkspaceConfig
 
 __all__ = ["OpenedFiles", "check_owner", "open_files"]
 

@@ -32,11 +32,11 @@ from wink_workspace.sandbox import (
     StreamName,
 )
 
-from .git_copies import GitCopies, write_git_file
-from .histories import CopyHistory
+from .create.git_copies import GitCopies, write_git_file
+from .files.histories import CopyHistory
 from .opened_files import OpenedFiles
-from .path_rules import OUTPUT_FOLDER
-from .storage import WorkspaceFolder
+from .place.path_rules import OUTPUT_FOLDER
+from .place.storage import WorkspaceFolder
 
 __all__ = ["WorkspaceSandbox", "end_interrupted"]
 

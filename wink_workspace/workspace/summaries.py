@@ -21,10 +21,10 @@ from typing import Final, Literal
 from wink_workspace.errors import FilesystemError, LedgerError, UsageError, WinkError
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind
 
-from .live_runs import RunInProgress
-from .reading import WorkspaceReader
-from .recorded_runs import RecordedRun
-from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .history.workspace_reader import WorkspaceReader
+from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .runs.live_runs import RunInProgress
+from .runs.recorded_runs import RecordedRun
 
 __all__ = [
     "KEPT_AFTER_RUN",
@@ -203,8 +203,8 @@ def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits:
     What ``apply`` leaves out counts, too: ignored files, and derived paths that changed. Each
     branch is opened, so that edits without an entry count.
     """
-    from .changeset import LeftOutReason
-    from .config import WorkspaceConfig
+    from .changes.changeset import LeftOutReason
+    from .place.workspace_config import WorkspaceConfig
     from .workspace import Workspace
 
     with WorkspaceReader(storage.folder(info.id)) as reader:

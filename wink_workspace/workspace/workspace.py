@@ -50,42 +50,42 @@ from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session
 
-from .applied_trees import AppliedTrees
-from .branches import Branches
-from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
-from .config import WorkspaceConfig
+from .branch.forking import require_branch
+from .changes.applied_trees import AppliedTrees
+from .create.importing import Progress, no_progress
+from .create.overlay_branches import trees_of_bases
 from .creating import create_workspace, delete_workspace, storage_or_default
-from .discards import Discards
-from .forking import require_branch
-from .histories import CopyHistory
-from .importing import Progress, no_progress
-from .last_seen import save_last_seen
-from .ledger_journal import LedgerJournal
-from .moves import MovePreview, Moves
+from .files.discard_records import Discards
+from .files.histories import CopyHistory
+from .files.seen_statuses import save_last_seen
+from .history.workspace_reader import ReadableHistory
+from .moves.branch_moves import Branches
+from .moves.ledger_journal import LedgerJournal
+from .moves.moves import MovePreview, Moves
+from .moves.recovery import recover
+from .moves.reverting import Reverts
 from .opened_files import check_owner, open_files
-from .overlay_branches import trees_of_bases
-from .path_rules import OUTPUT_FOLDER
-from .reading import ReadableHistory
-from .recovery import recover
-from .reverting import Reverts
-from .sandboxing import WorkspaceSandbox, end_interrupted
-from .storage import (
+from .place.path_rules import OUTPUT_FOLDER
+from .place.storage import (
     TemporaryStorage,
     WorkspaceFolder,
     WorkspaceMode,
     WorkspaceStorage,
 )
-from .temporary_forks import new_temporary_name
+from .place.temporary_forks import new_temporary_name
+from .place.workspace_config import WorkspaceConfig
+from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
+from .sandboxing import WorkspaceSandbox, end_interrupted
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem.overlay.mounting import OverlayMount
     from wink_workspace.prompt import Prompt, ToolPolicy
     from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
 
-    from .applying import Applied, ApplyTarget
-    from .branch_source import BranchSource
-    from .changeset import ChangeSet
-    from .selecting import Selection
+    from .apply.applying import Applied, ApplyTarget
+    from .changes.changeset import ChangeSet
+    from .changes.selection import Selection
+    from .moves.branch_source import BranchSource
 
 __all__ = ["Workspace"]
 
@@ -217,7 +217,7 @@ class Workspace(ReadableHistory):
     @cached_property
     def _source(self) -> BranchSource:
         """What previews and applies changes."""
-        from .branch_source import BranchSource  # on use: with diffs it takes 25 ms to load
+        from .moves.branch_source import BranchSource  # on use: with diffs it takes 25 ms to load
 
         return BranchSource(self._recorded, self._moves, self._clock, self.config.imported)
 

@@ -6,7 +6,8 @@ import pytest
 
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox import IsolationReport, Layer, Probe
-from wink_workspace.sandbox.asteval import LAYERS, AstevalConfig, diagnosis
+from wink_workspace.sandbox.asteval import LAYERS, AstevalConfig
+from wink_workspace.sandbox.asteval import python_diagnosis as diagnosis
 
 
 def test_every_layer_and_the_probes_are_reported_as_good_here() -> None:

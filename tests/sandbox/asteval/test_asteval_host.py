@@ -13,8 +13,9 @@ from asteval_support import evaluate, opened, server_pid
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import LimitExceededError, SandboxBrokenError, UsageError
-from wink_workspace.sandbox.asteval import AstevalSandbox, CodeError, host
-from wink_workspace.sandbox.asteval.frames import encode_frame
+from wink_workspace.sandbox.asteval import AstevalSandbox, CodeError
+from wink_workspace.sandbox.asteval import evaluator as host
+from wink_workspace.sandbox.asteval.pipe_frames import encode_frame
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,14 @@ from asteval_support import evaluate, opened
 
 from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import Outcome, launching
-from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame
-from wink_workspace.sandbox.asteval.inside import isolation, probes
+from wink_workspace.sandbox.asteval.inside import python_probes as probes
+from wink_workspace.sandbox.asteval.inside import restrictions as isolation
 from wink_workspace.sandbox.asteval.inside.child import Channel, Evaluator, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
+from wink_workspace.sandbox.asteval.inside.fork_server import loaded_evaluator
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
-from wink_workspace.sandbox.asteval.inside.server import loaded_evaluator
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame
 
 LAYERS = (Layer("limits", is_active=True, detail="some"),)
 
@@ -311,7 +312,7 @@ def test_only_permission_and_thread_errors_count_as_stopped() -> None:
 
 ATTEMPTS_ALONE = """
 import os, sys
-from wink_workspace.sandbox.asteval.inside import probes
+from wink_workspace.sandbox.asteval.inside import python_probes as probes
 os.chdir(sys.argv[1])
 for name in ("run a program", "signal every process", "mount something", "create a user namespace"):
     del probes._ATTEMPTS[name]  # these would damage this machine, or end this process
@@ -340,8 +341,8 @@ import sys
 n = int(sys.argv[1])
 sys.path[:0] = sys.argv[2 : 2 + n]
 sys.modules.update(numpy=None, numpy_financial=None)
-from wink_workspace.sandbox.asteval.inside import server
-from wink_workspace.sandbox.isolation import Layer
+from wink_workspace.sandbox.asteval.inside import fork_server as server
+from wink_workspace.sandbox.isolation_report import Layer
 class NoIsolation(server.Isolation):
     def confine_server(self):
         return (Layer("namespaces", is_active=False, detail="left out"),)
@@ -366,7 +367,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "_START", MEASURED)
     monkeypatch.setattr(launching, "_END_S", 30.0)
     monkeypatch.setattr(launching, "_library_path", dict)
-    from wink_workspace.sandbox.asteval import host
+    from wink_workspace.sandbox.asteval import evaluator as host
 
     # The host refuses a server without isolation, so its checks are disabled.
     monkeypatch.setattr(host, "_check_holes", lambda report: None)

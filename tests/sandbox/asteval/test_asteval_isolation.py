@@ -23,10 +23,10 @@ from wink_workspace.sandbox.asteval import (
     REQUIRED_LAYERS,
     AstevalConfig,
     AstevalSandbox,
-    host,
     launching,
 )
-from wink_workspace.sandbox.asteval.inside.isolation import ALLOWED_CALLS
+from wink_workspace.sandbox.asteval import evaluator as host
+from wink_workspace.sandbox.asteval.inside.restrictions import ALLOWED_CALLS
 
 UNPRIVILEGED_ID = 65_534
 NEEDED_PACKAGES = (
@@ -295,7 +295,7 @@ AS_ANOTHER = """
 import json, os, sys
 uid = int(sys.argv[1])
 sys.path[:0] = json.loads(sys.argv[2])
-import wink_workspace.sandbox.asteval.host
+import wink_workspace.sandbox.asteval.evaluator
 from wink_workspace.sandbox.asteval import *
 from wink_workspace.filesystem import MemoryFilesystem, parse_path
 if uid:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.filesystem import MemoryFilesystem
-from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome, host
-from wink_workspace.sandbox.asteval.frames import Frame, FrameError, encode_frame, frame_sizes
+from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome
+from wink_workspace.sandbox.asteval import evaluator as host
+from wink_workspace.sandbox.asteval.pipe_frames import Frame, FrameError, encode_frame, frame_sizes
 
 TALK = """
 import os

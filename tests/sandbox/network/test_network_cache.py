@@ -16,7 +16,7 @@ import pytest
 from proxy_machine import ProxyMachine, http, status_of
 
 from wink_workspace.sandbox.podman.network.package_cache import PackageCache
-from wink_workspace.sandbox.podman.network.requests import Fetch
+from wink_workspace.sandbox.podman.network.proxy_requests import Fetch
 from wink_workspace.sandbox.podman.network.routes import RouteTable
 
 FILE = bytes(range(256)) * 40

@@ -19,8 +19,8 @@ from published_server import PublishedServer, published_server_in
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.engine_conf import EngineSettings
-from wink_workspace.sandbox.podman.images import recipe
+from wink_workspace.sandbox.podman.building.images import recipe
+from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
 
 
 def _skip_or_fail(reason: str) -> NoReturn:

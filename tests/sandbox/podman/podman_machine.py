@@ -26,7 +26,7 @@ from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.sandbox.podman import PodmanService
-from wink_workspace.sandbox.podman.images import USUAL_RECIPES, ImageStore, recipe
+from wink_workspace.sandbox.podman.building.images import USUAL_RECIPES, ImageStore, recipe
 
 TREE = Path(__file__).parents[3]
 USER = "wink-tests"

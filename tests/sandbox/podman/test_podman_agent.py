@@ -24,7 +24,7 @@ from wink_workspace.agents import AgentProgram
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.ledger import EntryKind
-from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.building.images import ImageStore
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 

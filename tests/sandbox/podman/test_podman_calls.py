@@ -32,7 +32,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.runtime import CallOutcome
 from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkRules, SecretHost
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
-from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 from wink_workspace.sections import CommandOutput, PodmanSandboxSection
 from wink_workspace.serde import dump
 

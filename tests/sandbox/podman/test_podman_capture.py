@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman.capture import Capture, last_output
-from wink_workspace.sandbox.protocol import CapturedOutput
+from wink_workspace.sandbox.podman.commands.capture import Capture, last_output
+from wink_workspace.sandbox.sandbox_protocol import CapturedOutput
 
 
 def captured(

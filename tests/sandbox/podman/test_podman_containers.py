@@ -15,7 +15,7 @@ import pytest
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, ReadOnlyMount
-from wink_workspace.sandbox.podman.containers import (
+from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
     Container,
     Host,
@@ -23,8 +23,8 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
     sweep,
 )
-from wink_workspace.sandbox.podman.owners import Owner, started_ticks
-from wink_workspace.sandbox.podman.service import EngineError
+from wink_workspace.sandbox.podman.engine.owners import Owner, started_ticks
+from wink_workspace.sandbox.podman.engine.service import EngineError
 
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 ROOTLESS = Host(is_root=False, controllers=frozenset())

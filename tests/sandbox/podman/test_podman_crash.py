@@ -20,8 +20,8 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox.podman import PodmanService
-from wink_workspace.sandbox.podman.config import PodmanConfig
-from wink_workspace.sandbox.podman.containers import (
+from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, end_leftover, note
+from wink_workspace.sandbox.podman.engine.containers import (
     WORKSPACE_LABEL,
     Container,
     Host,
@@ -30,7 +30,7 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
     remove,
 )
-from wink_workspace.sandbox.podman.leftovers import COMMANDS, end_leftover, note
+from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.session import Outcome
 
 pytestmark = pytest.mark.xdist_group("podman")
@@ -171,7 +171,7 @@ def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
     tmp_path: Path, service: PodmanService, minimal_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ordinary user cannot kill its processes, because they belong to other ids."""
-    import wink_workspace.sandbox.podman.leftovers as leftovers
+    import wink_workspace.sandbox.podman.commands.leftovers as leftovers
 
     monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
     # The real wait would be spent in full.

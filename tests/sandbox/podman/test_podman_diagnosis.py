@@ -19,9 +19,10 @@ from wink_workspace.errors import (
 )
 from wink_workspace.sandbox import SandboxImage
 from wink_workspace.sandbox.findings import Finding
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, diagnosis
-from wink_workspace.sandbox.podman.containers import Host
-from wink_workspace.sandbox.podman.images import recipe
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
+from wink_workspace.sandbox.podman import podman_diagnosis as diagnosis
+from wink_workspace.sandbox.podman.building.images import recipe
+from wink_workspace.sandbox.podman.engine.containers import Host
 
 NO_PROGRAMS = Environment(variables={"PATH": "/nowhere"})
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wink_workspace.sandbox.podman import engine_conf
-from wink_workspace.sandbox.podman.engine_conf import EngineSettings
+from wink_workspace.sandbox.podman.engine import engine_conf
+from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
 
 
 def test_settings_are_written_as_valid_toml(tmp_path: Path) -> None:

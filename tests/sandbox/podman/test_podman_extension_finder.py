@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wink_workspace.sandbox.podman.images import recipe_folder
+from wink_workspace.sandbox.podman.building.images import recipe_folder
 
 PROGRAM = """\
 import sys

@@ -22,25 +22,21 @@ from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxBrokenError, SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox import SandboxContext
-from wink_workspace.sandbox.podman import (
-    PodmanConfig,
-    PodmanSandbox,
-    PodmanService,
-    containers,
-    proof,
-)
-from wink_workspace.sandbox.podman import service as service_module
-from wink_workspace.sandbox.podman.containers import (
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
+from wink_workspace.sandbox.podman.commands import proof
+from wink_workspace.sandbox.podman.commands.direct import CommandStreams
+from wink_workspace.sandbox.podman.commands.runner_container import _end_container
+from wink_workspace.sandbox.podman.engine import containers
+from wink_workspace.sandbox.podman.engine import service as service_module
+from wink_workspace.sandbox.podman.engine.containers import (
     Container,
     Host,
     LiveContainer,
     remove,
 )
-from wink_workspace.sandbox.podman.direct import CommandStreams
-from wink_workspace.sandbox.podman.runner_container import _end_container
-from wink_workspace.sandbox.podman.sandbox import _change_owner
-from wink_workspace.sandbox.podman.service import EngineError, shared_service
-from wink_workspace.sandbox.podman.stream import Ending, Limits
+from wink_workspace.sandbox.podman.engine.service import EngineError, shared_service
+from wink_workspace.sandbox.podman.podman_sandbox import _change_owner
+from wink_workspace.sandbox.podman.transport.stream import Ending, Limits
 
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 

@@ -21,7 +21,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.git_directory import GIT_DIRECTORY_FILE
 from wink_workspace.workspace import WorkspaceConfig
-from wink_workspace.workspace.path_rules import ImportConfig
+from wink_workspace.workspace.place.path_rules import ImportConfig
 
 pytestmark = pytest.mark.xdist_group("podman-git")
 

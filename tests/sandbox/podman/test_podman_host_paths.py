@@ -22,10 +22,10 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import IsolationError, MountError
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.sandbox import ExecRequest
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService, probes
-from wink_workspace.sandbox.podman import containers as containers_module
-from wink_workspace.sandbox.podman.config import ReadOnlyMount
-from wink_workspace.sandbox.podman.containers import (
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
+from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers
+from wink_workspace.sandbox.podman.engine import containers as containers_module
+from wink_workspace.sandbox.podman.engine.containers import (
     WORKSPACE_PATH,
     Container,
     Host,
@@ -34,7 +34,8 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
     sweep,
 )
-from wink_workspace.sandbox.podman.waiting import WaitingContainers
+from wink_workspace.sandbox.podman.engine.podman_config import ReadOnlyMount
+from wink_workspace.sandbox.podman.inside import probes
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
@@ -321,7 +322,7 @@ VICTIM = """
 import json, os, signal, sys
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
-from wink_workspace.sandbox.podman.containers import Container, Host, container_spec, new_name
+from wink_workspace.sandbox.podman.engine.containers import Container, Host, container_spec, new_name
 
 def kill(live):
     print(json.dumps([live.name, live.pid, live.started, live.shown]), flush=True)

@@ -14,9 +14,14 @@ import pytest
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import PruneReport
-from wink_workspace.sandbox.podman.image_names import LAYER, project_name
-from wink_workspace.sandbox.podman.image_pruning import ImagePruner
-from wink_workspace.sandbox.podman.images import RECIPE_LABEL, SOURCE_LABEL, ImageStore, recipe
+from wink_workspace.sandbox.podman.building.image_names import LAYER, project_name
+from wink_workspace.sandbox.podman.building.image_pruning import ImagePruner
+from wink_workspace.sandbox.podman.building.images import (
+    RECIPE_LABEL,
+    SOURCE_LABEL,
+    ImageStore,
+    recipe,
+)
 
 DAY_S = 86_400.0
 OLD_BYTES, NEW_BYTES = 300_000, 100_000

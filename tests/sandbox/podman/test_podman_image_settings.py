@@ -14,7 +14,7 @@ from podman_machine import WATCHDOG_S, sandbox_place
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import ExecRequest, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
-from wink_workspace.sandbox.podman.image_settings import RESERVED, ImageSettings
+from wink_workspace.sandbox.podman.commands.image_settings import RESERVED, ImageSettings
 
 pytestmark = pytest.mark.xdist_group("podman")
 

@@ -16,8 +16,9 @@ import pytest
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox.podman import images, programs
-from wink_workspace.sandbox.podman.images import ImageStore, Recipe, recipe
+from wink_workspace.sandbox.podman.building import images
+from wink_workspace.sandbox.podman.building.images import ImageStore, Recipe, recipe
+from wink_workspace.sandbox.podman.engine import host_programs as programs
 
 PODMAN = """\
 #!/bin/sh

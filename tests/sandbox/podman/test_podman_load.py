@@ -15,7 +15,7 @@ from podman_machine import listed_containers
 from wink_workspace import Prompt, ScriptedAdapter, ToolCall, ToolExecutor, Workspace
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanService
-from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 from wink_workspace.sections import CommandOutput, PodmanSandboxSection
 from wink_workspace.workspace import WorkspaceStorage
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxContext
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
-from wink_workspace.sandbox.podman.image_catalog import PodmanImages
+from wink_workspace.sandbox.podman.building.image_catalog import PodmanImages
 
 folder = Path(sys.argv[1])
 images = PodmanImages(Environment.from_os())

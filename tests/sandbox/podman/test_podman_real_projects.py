@@ -26,8 +26,8 @@ from shell_pages import ROOT
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman.image_names import project_name
-from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.building.image_names import project_name
+from wink_workspace.sandbox.podman.building.images import ImageStore
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
 

@@ -23,9 +23,9 @@ from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkLimits
 from wink_workspace.sandbox.image_recipe import ImageRecipe
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
-from wink_workspace.sandbox.podman.image_catalog import PodmanImages
-from wink_workspace.sandbox.podman.image_names import project_name
-from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.building.image_catalog import PodmanImages
+from wink_workspace.sandbox.podman.building.image_names import project_name
+from wink_workspace.sandbox.podman.building.images import ImageStore
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.soak]
 

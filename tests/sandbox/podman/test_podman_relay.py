@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from wink_workspace.sandbox.podman import relay_program
-from wink_workspace.sandbox.podman.containers import LiveContainer
-from wink_workspace.sandbox.podman.owners import started_ticks
-from wink_workspace.sandbox.podman.relay import Relay
+from wink_workspace.sandbox.podman.engine.containers import LiveContainer
+from wink_workspace.sandbox.podman.engine.owners import started_ticks
+from wink_workspace.sandbox.podman.engine.relay import Relay
+from wink_workspace.sandbox.podman.inside import relay_program
 
 SERVER = """\
 import ctypes, fcntl, socket, struct, threading

@@ -15,7 +15,7 @@ from model_server import Call, Turn
 from run_signals import InterruptedRun, prepare_interrupted_run, run_server
 
 from wink_workspace.sandbox.podman import PodmanService
-from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 
 pytestmark = pytest.mark.xdist_group("podman")
 

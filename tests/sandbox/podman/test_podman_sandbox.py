@@ -27,14 +27,10 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest, ServiceConfig
-from wink_workspace.sandbox.podman import (
-    PodmanConfig,
-    PodmanSandbox,
-    PodmanService,
-    containers,
-    runner_container,
-)
-from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
+from wink_workspace.sandbox.podman.commands import runner_container
+from wink_workspace.sandbox.podman.engine import containers
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 
 pytestmark = pytest.mark.xdist_group("podman")
 
@@ -594,7 +590,7 @@ def test_a_container_ends_when_its_owner_process_is_killed(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded
+    from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, _recorded
 
     leftover = _recorded(place.notes / COMMANDS)
     assert leftover is not None

@@ -19,7 +19,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxBrokenError, UsageError
 from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.containers import Host
+from wink_workspace.sandbox.podman.engine.containers import Host
 
 pytestmark = pytest.mark.xdist_group("podman-spare")
 

@@ -12,8 +12,8 @@ from package_server import package_server
 from watched_programs import Started, programs_of
 
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman.image_names import project_name
-from wink_workspace.sandbox.podman.images import ImageStore
+from wink_workspace.sandbox.podman.building.image_names import project_name
+from wink_workspace.sandbox.podman.building.images import ImageStore
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(106)]
 

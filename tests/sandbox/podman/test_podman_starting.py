@@ -14,7 +14,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import CallCancelledError
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.podman import PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 
 pytestmark = pytest.mark.xdist_group("podman")
 

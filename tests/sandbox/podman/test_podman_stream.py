@@ -13,15 +13,15 @@ import pytest
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import SandboxBrokenError
-from wink_workspace.sandbox.podman import stream
-from wink_workspace.sandbox.podman.frames import (
+from wink_workspace.sandbox.podman.transport import stream
+from wink_workspace.sandbox.podman.transport.container_frames import (
     PROTOCOL_VERSION,
     FrameError,
     Kind,
     joined_fields,
     packed,
 )
-from wink_workspace.sandbox.podman.stream import Ending, Limits, RunnerStream
+from wink_workspace.sandbox.podman.transport.stream import Ending, Limits, RunnerStream
 
 VERSION = str(PROTOCOL_VERSION).encode()
 READY = packed(Kind.READY, 0, joined_fields([VERSION, b"/bin/sh", b"3.11.2"]))

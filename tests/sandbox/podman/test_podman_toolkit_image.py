@@ -127,8 +127,6 @@ def test_the_server_answers_in_the_image(
 
 
 def test_recipes_of_images_are_installed(toolkit: str, engine_environment: Environment) -> None:
-    code = (
-        "from wink_workspace.sandbox.podman.images import recipe; print(recipe('python').packages)"
-    )
+    code = "from wink_workspace.sandbox.podman.building.images import recipe; print(recipe('python').packages)"
     run = ("run", "--rm", "--network=none", "--entrypoint=python", toolkit, "-c", code)
     assert "ripgrep" in podman(engine_environment, *run)

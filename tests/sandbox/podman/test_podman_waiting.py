@@ -32,11 +32,15 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.containers import OWNER_LABEL, WORKSPACE_PATH, LiveContainer
-from wink_workspace.sandbox.podman.leftovers import COMMANDS, _recorded, end_leftover
-from wink_workspace.sandbox.podman.owners import Owner
-from wink_workspace.sandbox.podman.runner_container import RunnerContainer
-from wink_workspace.sandbox.podman.waiting import WaitingContainers, prepare_container
+from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, _recorded, end_leftover
+from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer
+from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers, prepare_container
+from wink_workspace.sandbox.podman.engine.containers import (
+    OWNER_LABEL,
+    WORKSPACE_PATH,
+    LiveContainer,
+)
+from wink_workspace.sandbox.podman.engine.owners import Owner
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
@@ -435,8 +439,8 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
-from wink_workspace.sandbox.podman.owners import Owner
-from wink_workspace.sandbox.podman.waiting import WaitingContainers, prepare_container
+from wink_workspace.sandbox.podman.engine.owners import Owner
+from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers, prepare_container
 
 def kill(point):
     if point == sys.argv[2]:

@@ -19,7 +19,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Deadline, WaitingClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MissingExtraError, PromptEvaluationError
 
-from .connection import Connection
+from .request_thread import Connection
 from .retrying import Failure, RetryLimits, back_off_s
 
 if TYPE_CHECKING:

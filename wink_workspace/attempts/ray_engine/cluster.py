@@ -16,14 +16,14 @@ from typing import Any, Final, TypeAlias, cast
 import ray as typed_in_part
 from ray.exceptions import RayError
 
-from wink_workspace.attempts.context import one_line
-from wink_workspace.attempts.protocol import AttemptTask
+from wink_workspace.attempts.attempt_context import one_line
+from wink_workspace.attempts.engine_protocol import AttemptTask
 from wink_workspace.errors import ClusterError
 
+from .cluster_messages import Base, BaseMissing, Finished, Requirements
 from .inspection import make_inspector
 from .mailbox import Key, Mail, Mailbox
 from .node import work
-from .wire import Base, BaseMissing, Finished, Requirements
 
 __all__ = ["Cluster", "Lost", "Ref", "TaskOptions"]
 

@@ -22,13 +22,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.attempts.budget import BudgetPool, Grant, Spending
-from wink_workspace.attempts.protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
+from wink_workspace.attempts.engine_protocol import (
+    AttemptEvent,
+    AttemptPlan,
+    AttemptTask,
+    EventKind,
+)
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import BundleError, ClusterError, LedgerError, UsageError
 from wink_workspace.ledger import Ledger, LogEntry
 from wink_workspace.sandbox import SANDBOXES, SandboxConfig
 from wink_workspace.workspace import WorkspaceFolder, WorkspaceReader
-from wink_workspace.workspace.node_cache import (
+from wink_workspace.workspace.transfer.node_cache import (
     pack_base,
     pack_entries,
     pack_start,
@@ -36,8 +41,8 @@ from wink_workspace.workspace.node_cache import (
     receive_result,
 )
 
+from .cluster_messages import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules, Requirements
 from .mailbox import Key, Mail, MailKind
-from .wire import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules, Requirements
 
 if TYPE_CHECKING:
     from .cluster import Cluster, Ref, TaskOptions

@@ -29,7 +29,7 @@ def make_inspector() -> Callable[[dict[str, Any]], str]:
         if found != wanted["version"]:
             return f"it has wink-workspace {found}, not {wanted['version']}"
         try:
-            from wink_workspace.attempts.ray_engine.node import missing_parts
+            from .node import missing_parts
         except Exception as error:  # noqa: BLE001 - the boundary to another installation
             return f"wink-workspace cannot be loaded there: {type(error).__name__}: {error}"
         return missing_parts(wanted)

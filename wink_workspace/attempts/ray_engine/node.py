@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import ray as typed_in_part
 from ray.exceptions import RayError
 
+from wink_workspace.attempts.attempt_context import AttemptWorkspace, one_line, run_attempt
 from wink_workspace.attempts.budget import Grant, Spending
-from wink_workspace.attempts.context import AttemptWorkspace, one_line, run_attempt
+from wink_workspace.attempts.engine_protocol import AttemptTask
 from wink_workspace.attempts.forwarded_logs import LogLine
-from wink_workspace.attempts.protocol import AttemptTask
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import WinkError
 from wink_workspace.ledger import LogEntry
 from wink_workspace.sandbox import SANDBOXES
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.node_cache import NodeCache, pack_entries, pack_result
+from wink_workspace.workspace.transfer.node_cache import NodeCache, pack_entries, pack_result
 
+from .cluster_messages import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules
 from .mailbox import Key, Mail, MailKind
-from .wire import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

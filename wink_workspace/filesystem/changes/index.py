@@ -28,7 +28,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .dirty import Dirty
-from .stored import (
+from .index_file import (
     DirectoryStatus,
     IndexContent,
     IndexFile,

@@ -12,7 +12,7 @@ from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 
 from .index import FileIndex, KnownListing
-from .stored import directory_status, have_statuses
+from .index_file import directory_status, have_statuses
 
 __all__ = ["UnchangedDirectories"]
 

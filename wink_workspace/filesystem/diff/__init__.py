@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
+    from .diff_input import Content, DiffChange, Side, in_memory
+    from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
     from .lines import Comparer, Span
-    from .parts import differing_part, spans_in_pieces
+    from .long_texts import differing_part, spans_in_pieces
     from .rendering import Diff, LineCounts, render_diff
-    from .sides import Content, DiffChange, Side, in_memory
 
 __all__ = [
     "DEFAULT_DIFF_LIMITS",

@@ -15,8 +15,8 @@ from io import BytesIO
 
 from wink_workspace.filesystem.model import FileKind
 
-from .limits import DiffLimits
-from .sides import Content, DiffChange, Side
+from .diff_input import Content, DiffChange, Side
+from .diff_limits import DiffLimits
 
 __all__ = ["Rename", "find_renames", "is_binary"]
 

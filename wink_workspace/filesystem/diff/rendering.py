@@ -22,18 +22,18 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+from wink_workspace.counts import sized
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.git_binary import encode_lines
 from wink_workspace.filesystem.git_names import quote_name
 from wink_workspace.filesystem.model import FileChange
 from wink_workspace.filesystem.paths import WorkspacePath
-from wink_workspace.wording import sized
 
-from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
+from .diff_input import NO_CONTENT, Content, DiffChange, Side, in_memory
+from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
 from .lines import Comparer, LineComparer, Span
-from .parts import Part, count_lines, differing_part, spans_in_pieces
+from .long_texts import Part, count_lines, differing_part, spans_in_pieces
 from .renames import find_renames, is_binary
-from .sides import NO_CONTENT, Content, DiffChange, Side, in_memory
 
 __all__ = ["Diff", "LineCounts", "render_diff"]
 

@@ -1,7 +1,7 @@
 """Files in a host directory that other processes may be changing.
 
 ``descriptors`` has the system calls, which never follow a link; ``tree`` is a directory tree
-built on them; ``filesystem`` is the ``Filesystem`` over a tree.
+built on them; ``disk_filesystem`` is the ``Filesystem`` over a tree.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .filesystem import DiskFilesystem, DiskHistory
+    from .disk_filesystem import DiskFilesystem, DiskHistory
     from .tree import DiskEntry, DiskTree
 
 __all__ = ["DiskEntry", "DiskFilesystem", "DiskHistory", "DiskTree"]

@@ -1,6 +1,6 @@
 """Patches: parse them, locate their hunks, and plan the resulting changes.
 
-``parsing`` and ``planning`` are the entry points; ``placing`` locates hunks.
+``patch_parsing`` and ``patch_plan`` are the entry points; ``placing`` locates hunks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .parsing import parse_patch, touched_paths
-    from .parts import FilePatch
-    from .planning import PatchPlan, plan_patch
+    from .parsed_patch import FilePatch
+    from .patch_parsing import parse_patch, touched_paths
+    from .patch_plan import PatchPlan, plan_patch
 
 __all__ = ["FilePatch", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from wink_workspace.filesystem.model import FileKind
 
 from .headers import bare_name, is_header, read_header
-from .parts import (
+from .parsed_patch import (
     BODY_SIGNS,
     EMPTY_LINES,
     FilePatch,

@@ -17,7 +17,7 @@ from typing import Literal
 from wink_workspace.filesystem.git_names import unquote_name
 from wink_workspace.filesystem.model import FileKind
 
-from .parts import Mode, PatchLines, malformed
+from .parsed_patch import Mode, PatchLines, malformed
 
 __all__ = ["Header", "bare_name", "is_header", "is_name_pair", "names_one_file", "read_header"]
 

@@ -67,7 +67,7 @@ from wink_workspace.filesystem.lookalikes import (
 from wink_workspace.filesystem.model import LineRange
 from wink_workspace.filesystem.nearest import excerpt, nearest_index
 
-from .parts import Hunk
+from .parsed_patch import Hunk
 from .views import Effort, FileView, loose_line
 
 __all__ = ["Mismatch", "Placed", "place_hunks"]

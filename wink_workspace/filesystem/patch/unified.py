@@ -15,7 +15,7 @@ from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.git_binary import decode_lines, inflate
 
 from .headers import Header, is_header, is_name_pair, names_one_file, read_header
-from .parts import (
+from .parsed_patch import (
     BODY_SIGNS,
     EMPTY_LINES,
     BinaryChange,

@@ -8,14 +8,15 @@ of the client but permissions: it is not asked to read, write or run anything.
 Rule 3: a workspace is used on the one thread of its session. What the client sees of a run passes
 through a queue, so it arrives in order and before the answer to the message.
 
-``agent`` answers the requests, ``session`` has an open branch, ``permissions`` asks the user,
-``updates`` makes what the client shows, ``requests`` reads what it sends, and ``stdio`` serves it.
+``agent`` answers the requests, ``client_session`` has an open branch, ``permissions`` asks the
+user, ``updates`` makes what the client shows, ``client_requests`` reads what it sends, and
+``client_stdio`` serves it.
 """
 
 from __future__ import annotations
 
 from .agent import AcpAgent
-from .host import AcpHost
-from .stdio import serve_acp
+from .agent_host import AcpHost
+from .client_stdio import serve_acp
 
 __all__ = ["AcpAgent", "AcpHost", "serve_acp"]

@@ -6,7 +6,6 @@
 libraries for the isolation; only the server, which is another process, loads them.
 """
 
-from .config import AstevalConfig, PythonConfig
 from .evaluation import (
     CodeError,
     Evaluation,
@@ -15,7 +14,8 @@ from .evaluation import (
     Outcome,
     ShownValue,
 )
-from .host import AstevalSandbox, probe_isolation
+from .evaluation_limits import AstevalConfig, PythonConfig
+from .evaluator import AstevalSandbox, probe_isolation
 from .layers import LAYERS, REQUIRED_LAYERS
 
 __all__ = [

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.sandbox.isolation import IsolationReport
+from wink_workspace.sandbox.isolation_report import IsolationReport
 from wink_workspace.serde import JsonValue
 
 _SHOWN_CHARS: Final = 160

@@ -21,7 +21,7 @@ from typing import IO, Final
 
 from wink_workspace.errors import SandboxUnavailableError
 
-from .config import AstevalConfig
+from .evaluation_limits import AstevalConfig
 
 __all__ = ["ServerProcess"]
 
@@ -29,7 +29,7 @@ __all__ = ["ServerProcess"]
 _START: Final = (
     "import sys; n = int(sys.argv[1]); sys.path[:0] = sys.argv[2:2 + n];"
     " sys.argv[-1] == 'numpy' or sys.modules.update(numpy=None, numpy_financial=None);"
-    " from wink_workspace.sandbox.asteval.inside.server import main; main(sys.argv[2 + n:])"
+    " from wink_workspace.sandbox.asteval.inside.fork_server import main; main(sys.argv[2 + n:])"
 )
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
 _OPTIONAL: Final = frozenset({"landlock", "pyseccomp"})  # without them a layer is missing

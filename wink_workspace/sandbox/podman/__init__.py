@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from wink_workspace._lazy import lazy
 
-from .config import DEFAULT_IMAGE, IMAGE_VERSION, PodmanConfig, ReadOnlyMount
+from .engine.podman_config import DEFAULT_IMAGE, IMAGE_VERSION, PodmanConfig, ReadOnlyMount
 
 if TYPE_CHECKING:
-    from .sandbox import PodmanSandbox
-    from .service import PodmanService
+    from .engine.service import PodmanService
+    from .podman_sandbox import PodmanSandbox
 
 __all__ = [
     "DEFAULT_IMAGE",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.ledger import Effect, EffectJournal, ObjectStore, TreeEntry, build, entry_at
-from wink_workspace.workspace.contents import same_content
+from wink_workspace.workspace.files.disk_entries import same_content
 
 __all__ = ["CallEffects"]
 

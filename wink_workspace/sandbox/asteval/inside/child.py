@@ -16,11 +16,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol, TextIO
 
-from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame, frame_sizes
-from wink_workspace.sandbox.isolation import Layer
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame, frame_sizes
+from wink_workspace.sandbox.isolation_report import Layer
 
 from .files import SOURCE, WorkspaceFiles, refusal
-from .probes import run_probes
+from .python_probes import run_probes
 from .values import as_fields
 
 __all__ = ["Channel", "Evaluator", "answer_host", "run_child"]

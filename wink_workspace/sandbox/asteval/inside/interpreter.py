@@ -7,7 +7,7 @@ functions, generator expressions, ``import`` of the allowed modules, unpacking, 
 
 Rule 1: a feature that is not supported raises an error that names it. Nothing is ignored.
 Rule 2: none of this isolates the code. Code that escapes from the interpreter is still in the
-child, which the module ``isolation`` confines.
+child, which the module ``restrictions`` confines.
 
 ``return``, ``break`` and ``continue`` are exceptions that no ``except`` of the code can catch.
 """

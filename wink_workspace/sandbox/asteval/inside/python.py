@@ -1,7 +1,7 @@
 """Python itself as the interpreter of a child, with the standard library and numpy.
 
-Nothing in here isolates the code: ``isolation`` does, and the code may reach every object of this
-process. This module makes ordinary programs work without one more system call.
+Nothing in here isolates the code: ``restrictions`` does, and the code may reach every object of
+this process. This module makes ordinary programs work without one more system call.
 
 Rule 1: a child opens no files, so the server imports every module that a program may need, before
 the isolation. A module that is not in ``sys.modules`` cannot be imported.

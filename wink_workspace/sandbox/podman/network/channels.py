@@ -22,7 +22,11 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from wink_workspace.sandbox.podman.frames import MOST_PAYLOAD_BYTES, FrameError, Kind
+from wink_workspace.sandbox.podman.transport.container_frames import (
+    MOST_PAYLOAD_BYTES,
+    FrameError,
+    Kind,
+)
 
 __all__ = [
     "MOST_CONNECTIONS",

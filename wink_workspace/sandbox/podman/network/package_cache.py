@@ -22,7 +22,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from .requests import Fetch
+from .proxy_requests import Fetch
 
 __all__ = ["NO_CACHE", "PackageCache"]
 

@@ -1,4 +1,4 @@
-"""The proxy: input and output of a connection, around ``requests``, ``responses`` and ``tls``.
+"""The proxy: input and output of a connection, around ``proxy_requests``, ``responses``, ``tls``.
 
 A connection gets one answer, then it is closed. Each is recorded, also a refused one.
 
@@ -24,7 +24,7 @@ from wink_workspace.sandbox.network import NetworkLimits, NetworkRequest, Networ
 
 from .dialer import Dialer, DialError
 from .package_cache import NO_CACHE, PackageCache
-from .requests import (
+from .proxy_requests import (
     Fetch,
     Request,
     RequestRefusedError,

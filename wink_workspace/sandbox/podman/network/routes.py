@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, SecretHost
-from wink_workspace.sandbox.podman.containers import WORKSPACE_PATH
+from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_PATH
 
 from .client_settings import Registry
 

@@ -1,0 +1,1 @@
+"""The commands for workspaces and their history: list, log, diff, apply, undo, blame, export."""

@@ -1,0 +1,237 @@
+"""``--agent``: an agent program of others in place of a model, in a container over a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import takewhile
+from typing import Any, Final
+
+from wink_workspace.agents import AgentLimits, AgentProgram, run_agent
+from wink_workspace.attempts import AttemptContext
+from wink_workspace.cli.sandbox.sandbox_options import configured
+from wink_workspace.cli.screen.command_context import CommandContext
+from wink_workspace.errors import UsageError
+from wink_workspace.ledger import EntryKind, LogEntry
+from wink_workspace.project import Secret, Settings
+from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxConfig
+from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
+
+from .run_limits import RunLimits, RunMeter
+
+__all__ = ["CONTINUE", "AgentAttempt", "ContainedAgent"]
+
+CONTINUE: Final = "You were interrupted. Continue with the task."
+"""The message with which an interrupted run is resumed."""
+
+_KEEP_S: Final = 10.0
+"""How often the time of a run is stored, which counts when it is resumed."""
+
+_MEMORY_BYTES: Final = 4 * 1_073_741_824
+_N_PROCESSES: Final = 1_024
+_SILENT_S: Final = 600.0
+_N_REQUESTS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentAttempt:
+    """The attempt of ``attempts``: each takes the next of *agents*, and the first after the last.
+
+    Attributes:
+        agents: The program, once for each model.
+        task: What to do, without secrets.
+    """
+
+    agents: tuple[ContainedAgent, ...]
+    task: str
+
+    @property
+    def config(self) -> SandboxConfig:
+        """The configuration of the container."""
+        return self.agents[0].config
+
+    def __call__(self, attempt: AttemptContext) -> None:
+        """Let the program work; continues its session if an earlier worker of the attempt died."""
+        agent = self.agents[(attempt.number - 1) % len(self.agents)]
+        workspace = attempt.workspace
+        folder = workspace.folder.of_branch(workspace.branch_name)
+        record, message = RecordedRun.newest(folder), CONTINUE
+        if record is None:
+            about = agent.about(self.task, after_entry=workspace.head.number)
+            record, message = RecordedRun.begin(folder, about), ""
+        if not record.is_finished:  # else the worker was lost while it scored
+            agent.answer(workspace, record, message=message, check=attempt.check)
+
+
+class ContainedAgent:
+    """An agent program, with the container that it runs in.
+
+    Args:
+        context: The settings.
+        program: The program.
+        given: What options set.
+        image: The image in an option.
+        about: The interrupted run, if one is resumed; its limits stay, unless options set others.
+
+    Attributes:
+        program: The program.
+        config: The configuration of the container.
+
+    Raises:
+        UsageError: If a setting cannot be used.
+    """
+
+    def __init__(
+        self,
+        context: CommandContext,
+        program: AgentProgram,
+        given: Settings,
+        image: str | None,
+        about: RunAbout | None = None,
+    ) -> None:
+        self.program = program
+        self._context = context = self._with_provider(context)
+        self._limits = RunLimits.of(given, context.settings_for(), about)
+        self.config = self._sandbox_config(image)
+
+    def about(self, task: str, *, after_entry: int) -> RunAbout:
+        """The start of a run."""
+        about = RunAbout(
+            task=self._context.redact(task),
+            model=self.program.name,
+            sandbox=DEFAULT_SANDBOX,
+            after_entry=after_entry,
+            is_agent=True,
+        )
+        return self.noted_in(about)
+
+    def noted_in(self, about: RunAbout) -> RunAbout:
+        """*about* with the limits, to keep them when the run is resumed."""
+        return self._limits.noted_in(about)
+
+    def answer(
+        self,
+        workspace: Workspace,
+        record: RecordedRun,
+        *,
+        message: str = "",
+        messages: Callable[[], Sequence[str]] = tuple,
+        check: Callable[[], object] = lambda: None,
+    ) -> str:
+        """Let it work on the task of *record*, then on the messages that came meanwhile.
+
+        Args:
+            workspace: Where it works.
+            record: The run; what it and those that it continues have used counts.
+            message: Continues the newest session of the program with it, if there is one.
+            messages: Those that came since the last call.
+            check: As for ``run_agent``.
+
+        Returns:
+            Its last answer.
+
+        Raises:
+            AgentError: If it failed, or a limit ended it.
+            UsageError: If a limit was reached before.
+        """
+        meter = RunMeter(self._limits, lambda _: Decimal(0), record)
+        kept_s = meter.elapsed_s
+
+        def keep_time() -> None:
+            nonlocal kept_s
+            check()
+            if meter.elapsed_s - kept_s >= _KEEP_S:
+                kept_s = meter.elapsed_s
+                meter.keep(0)
+
+        try:
+            while True:
+                program, text = self._next(workspace, record, message)
+                result = run_agent(
+                    workspace,
+                    workspace.sandbox(self.config),
+                    program,
+                    text,
+                    limits=self._left(workspace, record, meter),
+                    redact=self._context.redact,
+                    check=keep_time,
+                )
+                message = "\n".join(messages())
+                if not message:
+                    break
+        finally:
+            meter.keep(0)
+        record.keep_answer(result.answer)
+        return result.answer
+
+    def _next(
+        self, workspace: Workspace, record: RecordedRun, message: str
+    ) -> tuple[AgentProgram, str]:
+        """The program to run, and the text that it gets."""
+        if not message:
+            return self.program, record.about.task
+        resumed = self.program.resumed(workspace.files)
+        if resumed is not None:
+            return resumed, message
+        self._context.err.print(
+            f"{self.program.name} has no session that it can continue, so it starts again",
+            markup=False,
+            style="yellow",
+        )
+        return self.program, record.about.task if message == CONTINUE else message
+
+    def _is_own(self, entry: LogEntry) -> bool:
+        return entry.kind is EntryKind.CALL and entry.tool.split(" ")[0] == self.program.name
+
+    def _left(self, workspace: Workspace, record: RecordedRun, meter: RunMeter) -> AgentLimits:
+        """What is left of the limits."""
+        first = record
+        while (previous := first.previous) is not None:
+            first = previous
+        since = takewhile(lambda entry: entry.number > first.about.after_entry, workspace.log())
+        made = [each for each in since if self._is_own(each)]
+        n_left = self._limits.turns - len(made)
+        time_left_s = self._limits.time - meter.elapsed_s
+        if n_left <= 0 or time_left_s <= 0:
+            option = "--max-turns" if n_left <= 0 else "--deadline"
+            raise UsageError(
+                f"the run of {self.program.name} has reached its limit",
+                hint=f"Resume it with a higher {option}.",
+            )
+        return AgentLimits(timeout_s=time_left_s, most_entries=n_left)
+
+    def _with_provider(self, context: CommandContext) -> CommandContext:
+        """*context* with the program's provider as a secret, unless the user configured it."""
+        provider, settings = self.program.provider, context.settings_for()
+        secrets = dict(settings.secrets or {})
+        if provider is None or provider.name in secrets:
+            return context
+        secrets[provider.name] = Secret(
+            host=provider.host,
+            variable=provider.variable,
+            header=provider.header,
+            prefix=provider.prefix,
+        )
+        return replace(context, settings=replace(settings, secrets=secrets))
+
+    def _sandbox_config(self, image: str | None) -> SandboxConfig:
+        """The container of commands, with room for a program that runs for hours."""
+        settings = self._context.settings_for()
+        config: Any = configured(self._context, DEFAULT_SANDBOX, image=image, agent=self.program)
+        network = replace(
+            config.network.limits,
+            requests=_N_REQUESTS,
+            idle_s=_SILENT_S,
+            longest_s=self._limits.time,
+        )
+        wanted: dict[str, Any] = {  # Any: each field has its own type
+            "longest_timeout_s": self._limits.time,
+            "network": replace(config.network, limits=network),
+        }
+        if settings.memory_bytes is None:
+            wanted["memory_bytes"] = _MEMORY_BYTES
+        if settings.n_processes is None:
+            wanted["n_processes"] = _N_PROCESSES
+        found: SandboxConfig = replace(config, **wanted)
+        return found

@@ -1,0 +1,294 @@
+"""A run as it happens: the model's words, one line for each call, its diff, and the plan.
+
+``RunFeed`` turns what happens in a run of this process into events, and publishes them for others.
+``RunDisplay`` shows events: those of the feed, or those of a run of another process.
+
+Everything goes to standard error, so that standard output holds results only. A terminal gets the
+model's words as they arrive, and a live area with the running command and its output. Any other
+output gets whole lines only, and the first lines of the output of each command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from wink_workspace.adapters.model import ModelEvent, Retrying
+from wink_workspace.cli.screen.display import diff_line, printable
+from wink_workspace.cli.screen.finished_call import print_call
+from wink_workspace.cli.screen.live_area import LiveArea, plain_lines
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.counts import counted
+from wink_workspace.filesystem import Diff
+from wink_workspace.sections import Plan, StepStatus
+from wink_workspace.session import Outcome, Session, ToolInvoked, ToolOutput, ToolStarted
+from wink_workspace.workspace.runs.live_runs import (
+    CallBegan,
+    CallEnded,
+    CallOutput,
+    EventsMissed,
+    MessageReceived,
+    ModelRetries,
+    ModelSpoke,
+    PlanChanged,
+    PlanStep,
+    RunEnded,
+    RunEvent,
+)
+
+__all__ = ["RunDisplay", "RunFeed"]
+
+_MAX_DIFF_LINES = 60
+_MAX_DIFF_BYTES = 65_536
+_MAX_WORD_CHARS = 500
+_MAX_OUTPUT_LINES = 20
+_STEP_MARKS = {StepStatus.PENDING: "·", StepStatus.IN_PROGRESS: "▸", StepStatus.DONE: "✓"}
+
+
+class RunDisplay:
+    """Shows one run on *console*.
+
+    Args:
+        console: Where to show it.
+        live: Whether to show words as they arrive, and a spinner.
+        redact: Applied to words as they arrive, one by one, because a secret may arrive in several
+            pieces. The text of events is redacted already.
+        diff_of: The diff of an entry; no diffs are shown when omitted.
+        clock: For elapsed times.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        live: bool,
+        redact: Callable[[str], str] = str,
+        diff_of: Callable[[int], Diff] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._console = console
+        self._live = live
+        self._redact = redact
+        self.diff_of = diff_of
+        self._unprinted = ""
+        self._has_printed_words = False
+        self._area = LiveArea(console, clock) if live else None
+        self._n_output_lines = 0
+        self._running: list[str] = []
+
+    def add_words(self, words: str) -> None:
+        """Show words of the model as they arrive, on a terminal; ``ModelSpoke`` follows."""
+        if self._live:
+            self._hide_area()
+            self._unprinted += words
+            self._print_words()
+
+    def show(self, event: RunEvent) -> None:
+        """Show an event."""
+        if isinstance(event, CallOutput):
+            self._show_output(event.lines)
+            return
+        self._hide_area()
+        has_printed_words = self._end_words()
+        match event:
+            case ModelSpoke():
+                if event.text.strip() and not has_printed_words:
+                    self._console.print(printable(event.text.rstrip()), markup=False)
+            case ModelRetries():
+                wait = f"attempt {event.attempt} in {event.wait_s:.0f} s"
+                self._note(f"… {event.reason}; {wait}", style="yellow")
+            case MessageReceived():
+                self._note(f"> {event.text}", style="bold")
+            case CallBegan():
+                self._n_output_lines = 0
+                what = f"{event.tool}: {event.subject}" if event.subject else event.tool
+                self._running.append(printable(what))
+            case CallEnded():
+                del self._running[event.depth :]
+                print_call(self._console, event)
+                if self.diff_of is not None and event.entry is not None:
+                    self._print_diff(self.diff_of(event.entry))
+            case PlanChanged():
+                self._print_plan(event)
+            case EventsMissed():
+                self._note("… earlier events are no longer kept", style="dim")
+            case RunEnded():
+                return
+        self.show_activity()
+
+    def show_activity(self) -> None:
+        """Show the innermost running call, or that the model is asked."""
+        if self._area is not None and not self._area.is_shown:
+            self._area.show(self._running[-1] if self._running else "asking the model")
+
+    def end(self) -> None:
+        """Remove what is shown of the present activity."""
+        self._hide_area()
+
+    def _note(self, text: str, *, style: str) -> None:
+        self._console.print(printable(text), style=style, markup=False)
+
+    def _print_diff(self, diff: Diff) -> None:
+        """Print the first lines, and count the others without keeping them in memory."""
+        kept, n_lines = b"", 0
+
+        def take(piece: bytes) -> None:
+            nonlocal kept, n_lines
+            kept += piece[: _MAX_DIFF_BYTES - len(kept)]
+            n_lines += piece.count(b"\n")
+
+        diff.write_to(take)
+        lines = kept.decode("utf-8", "surrogateescape").splitlines()
+        for line in lines[:_MAX_DIFF_LINES]:
+            self._console.print(diff_line(line))
+        if n_lines > _MAX_DIFF_LINES:
+            n_more = n_lines - _MAX_DIFF_LINES
+            self._console.print(f"… {counted(n_more, 'more line')}", style="dim")
+
+    def _print_plan(self, plan: PlanChanged) -> None:
+        self._console.print(f"  {printable(plan.objective)}", style="bold", markup=False)
+        for step in plan.steps:
+            status = StepStatus(step.status)
+            self._console.print(
+                f"  {_STEP_MARKS[status]} {step.number}. {printable(step.title)}",
+                style="dim" if status is StepStatus.DONE else None,
+                markup=False,
+            )
+
+    def _print_words(self, *, complete: bool = False) -> None:
+        """Print the words that arrived; the last may continue, unless *complete* or very long."""
+        end = max(self._unprinted.rfind(" "), self._unprinted.rfind("\n")) + 1
+        if complete or len(self._unprinted) - end > _MAX_WORD_CHARS:
+            end = len(self._unprinted)
+        words, self._unprinted = self._unprinted[:end], self._unprinted[end:]
+        if words:
+            self._has_printed_words = True
+            self._console.print(printable(self._redact(words)), end="", markup=False)
+
+    def _end_words(self) -> bool:
+        """End the line of the words that were shown as they arrived; whether there were any."""
+        self._print_words(complete=True)
+        has_printed, self._has_printed_words = self._has_printed_words, False
+        if has_printed:
+            self._console.print()
+        return has_printed
+
+    def _show_output(self, printed: tuple[str, ...]) -> None:
+        """Show lines that the running command printed."""
+        lines = list(plain_lines(printed))
+        if self._area is not None:
+            self._area.add(lines)
+            return
+        room = max(0, _MAX_OUTPUT_LINES - self._n_output_lines)
+        for line in lines[:room]:
+            self._console.print(f"    {line}", markup=False)
+        if self._n_output_lines <= _MAX_OUTPUT_LINES < self._n_output_lines + len(lines):
+            self._console.print("    … the last lines follow at the end")
+        self._n_output_lines += len(lines)
+
+    def _hide_area(self) -> None:
+        if self._area is not None:
+            self._area.end()
+
+
+class RunFeed:
+    """Turns what happens in a run of this process into events.
+
+    Args:
+        display: Shows the events, and words of the model as they arrive.
+        redact: Applied to the model's words.
+
+    Attributes:
+        publish: Shows an event, and publishes it.
+        last_words: What the model wrote last.
+    """
+
+    def __init__(self, display: RunDisplay, *, redact: Callable[[str], str] = str) -> None:
+        self._display = display
+        self._redact = redact
+        self._received: list[str] = []
+        self.publish: Callable[[RunEvent], None] = display.show
+        self.last_words = ""
+
+    def on_model_event(self, event: ModelEvent) -> None:
+        """Take what the model adapter reports."""
+        if isinstance(event, Retrying):
+            self._received = []  # the next attempt repeats it
+            self.publish(
+                ModelRetries(reason=event.reason, attempt=event.attempt, wait_s=event.wait_s)
+            )
+            return
+        self._received.append(event.text)
+        self._display.add_words(event.text)
+
+    @contextmanager
+    def of(
+        self,
+        session: Session,
+        publish: Callable[[RunEvent], None] | None = None,
+        newest_entry: Callable[[], int] | None = None,
+    ) -> Generator[None]:
+        """Show and *publish* what happens in *session* inside the block.
+
+        Args:
+            session: Where the calls are recorded.
+            publish: Gets the events, too.
+            newest_entry: The number of the newest entry, if calls are entries.
+        """
+        plan = session[Plan].latest()
+
+        def publish_and_show(event: RunEvent) -> None:
+            self._display.show(event)
+            if publish is not None:
+                publish(event)
+
+        def begin(event: ToolStarted) -> None:
+            self._end_words()
+            began = CallBegan(tool=event.tool, subject=event.subject, depth=event.depth)
+            publish_and_show(began)
+
+        def end(event: ToolInvoked) -> None:
+            nonlocal plan
+            self._end_words()
+            is_entry = event.outcome is Outcome.COMMITTED and not event.depth
+            entry = newest_entry() if newest_entry is not None and is_entry else None
+            publish_and_show(CallEnded.of(event, entry=entry))
+            now = session[Plan].latest()
+            if now is not None and now != plan:
+                publish_and_show(_plan_changed(now))
+            plan = now
+
+        def add_output(event: ToolOutput) -> None:
+            publish_and_show(CallOutput(lines=event.lines))
+
+        self.publish = publish_and_show
+        subscribe = session.dispatcher.subscribe
+        stops = (
+            subscribe(ToolStarted, begin),
+            subscribe(ToolOutput, add_output),
+            subscribe(ToolInvoked, end),
+        )
+        self._display.show_activity()
+        try:
+            yield
+        finally:
+            for stop in stops:
+                stop()
+            self._end_words()
+            self._display.end()
+
+    def _end_words(self) -> None:
+        """Publish the words of a turn, which is complete."""
+        text, self._received = "".join(self._received), []
+        self.last_words = text or self.last_words
+        if text:
+            self.publish(ModelSpoke(text=self._redact(text)))
+
+
+def _plan_changed(plan: Plan) -> PlanChanged:
+    steps = tuple(
+        PlanStep(number=step.step_id, title=step.title, status=step.status) for step in plan.steps
+    )
+    return PlanChanged(objective=plan.objective, steps=steps)

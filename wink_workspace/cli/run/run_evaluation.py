@@ -1,0 +1,196 @@
+"""One evaluation of a task over files: the prompt of a run, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from wink_workspace.cli.sandbox.sandbox_options import sandbox_sections
+from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
+from wink_workspace.errors import FilesystemError
+from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
+
+if TYPE_CHECKING:
+    from wink_workspace.adapters import Message, ProviderAdapter
+    from wink_workspace.filesystem import Filesystem
+    from wink_workspace.prompt import Prompt, Section
+    from wink_workspace.session import Session, ToolInvoked
+    from wink_workspace.workspace import ChangeSet, FileChanges, Workspace
+
+__all__ = ["Run", "RunReport", "TaskText", "run_prompt"]
+
+_DEFAULT_TASK: Final = (
+    "Work on the files of this workspace. Each call can be undone; take your time."
+)
+
+_WAY_OF_WORKING: Final = """
+    You work alone and cannot ask. Find out what is there before you change it, make the change
+    that the task asks for and no other, and check it as far as your tools allow. A call that
+    fails has changed nothing. When you are done, answer without calling a tool: say in a few
+    sentences what you changed and what you could not check.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskText:
+    """The user's task."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The result of a run; the diff of ``changes`` can be read while the files are open."""
+
+    answer: str
+    calls: tuple[ToolInvoked, ...]
+    changes: ChangeSet | FileChanges
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One evaluation over *files*.
+
+    Attributes:
+        files: What the tools change.
+        session: Where the calls and the plan are recorded.
+        prompt: The task and the tools.
+        changes: The changes to report.
+    """
+
+    files: Filesystem
+    session: Session
+    prompt: Prompt[None]
+    changes: Callable[[], ChangeSet | FileChanges]
+
+    @classmethod
+    def in_memory(
+        cls,
+        source: Path,
+        *,
+        task: str = "",
+        include_ignored: bool = False,
+        more_sections: Sequence[Section[None]] = (),
+    ) -> Run:
+        """A run over a copy in memory of the directory *source*, which is only read.
+
+        New files that the ignore rules of *source* match are not reported, unless
+        *include_ignored* is set.
+
+        Raises:
+            MountError: If *source* cannot be copied.
+        """
+        from wink_workspace.filesystem import (
+            FileKind,
+            Filesystem,
+            HostMount,
+            MemoryFilesystem,
+            WorkspacePath,
+        )
+        from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
+        from wink_workspace.session import Session
+        from wink_workspace.workspace import FileChanges
+        from wink_workspace.workspace.changes.source_rules import open_source_filter
+
+        files = MemoryFilesystem(mounts=[HostMount(source)])
+        before = files.snapshot()
+
+        def read_rules(parts: Parts) -> bytes | None:
+            path = WorkspacePath((*parts, RULES_NAME))
+            try:
+                is_file = files.stat(path).kind is FileKind.FILE
+                return files.read_bytes(path) if is_file else None
+            except FilesystemError:
+                return None
+
+        def changes() -> FileChanges:
+            with open_source_filter(
+                source, read_rules, include_ignored=include_ignored
+            ) as source_filter:
+                return FileChanges.of(files.changes(before), source_filter)
+
+        prompt = run_prompt(task, files, (), more_sections, source=source.absolute()).bind(
+            resources={Filesystem: files}
+        )
+        return cls(files=files, session=Session(), prompt=prompt, changes=changes)
+
+    @classmethod
+    def in_workspace(
+        cls,
+        workspace: Workspace,
+        *,
+        task: str = "",
+        sandbox: str = NO_SANDBOX,
+        config: SandboxConfig | None = None,
+        changes: Callable[[], ChangeSet] | None = None,
+        more_sections: Sequence[Section[None]] = (),
+    ) -> Run:
+        """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
+        sections = sandbox_sections(sandbox, config)
+        source = Path(workspace.info.source)
+        prompt = run_prompt(task, workspace.files, sections, more_sections, source=source)
+        return cls(
+            files=workspace.files,
+            session=workspace.session,
+            prompt=prompt.bind(resources=workspace.resources),
+            changes=changes or workspace.changeset,
+        )
+
+    def evaluate(
+        self,
+        adapter: ProviderAdapter[None],
+        *,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        conversation: Sequence[Message] = (),
+        messages: Callable[[], Sequence[str]] | None = None,
+    ) -> RunReport:
+        """Evaluate the prompt with *adapter*; see ``ProviderAdapter.evaluate``."""
+        from wink_workspace.session import ToolInvoked
+
+        n_earlier = len(self.session[ToolInvoked])
+        response = adapter.evaluate(
+            self.prompt,
+            session=self.session,
+            deadline=deadline,
+            budget_tracker=budget_tracker,
+            conversation=conversation,
+            messages=messages,
+        )
+        return RunReport(
+            answer=response.text if adapter.redact is None else adapter.redact(response.text),
+            calls=self.session[ToolInvoked].all()[n_earlier:],
+            changes=self.changes(),
+            usage=TokenUsage() if budget_tracker is None else budget_tracker.used,
+        )
+
+
+def run_prompt(
+    task: str,
+    files: Filesystem,
+    sandbox: Sequence[Section[None]],
+    more_sections: Sequence[Section[None]] = (),
+    *,
+    source: Path | None = None,
+) -> Prompt[None]:
+    """The prompt of a run over *files* of *source*; its resources are still to be bound."""
+    from wink_workspace.project import notes_section, project_notes
+    from wink_workspace.prompt import MarkdownSection, Prompt
+    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+
+    notes = project_notes(files, source) if task else None
+    sections: list[Section[Any]] = [
+        MarkdownSection[TaskText](title="Task", template="${task}"),
+        *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
+        *([notes_section()] if notes else []),
+        VfsToolsSection(),
+        *sandbox,
+        PlanningToolsSection(),
+        *more_sections,
+    ]
+    prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
+    params = TaskText(task or _DEFAULT_TASK)
+    return prompt.bind(params) if notes is None else prompt.bind(params, notes)

@@ -1,0 +1,95 @@
+"""``run`` with a model or a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from wink_workspace.adapters import ProviderAdapter
+from wink_workspace.cli.screen.command_context import CommandContext
+from wink_workspace.cli.screen.live_area import elapsed
+from wink_workspace.errors import PromptEvaluationError
+
+from .run_display import RunDisplay, RunFeed
+from .run_end import finish
+from .run_evaluation import RunReport
+from .run_limits import RunMeter
+from .run_options import RunOptions
+from .run_preparation import PreparedRun, continued, prepare, recorded
+from .run_publishing import diff_of, print_place, published
+
+__all__ = ["run_model"]
+
+
+def run_model(
+    context: CommandContext,
+    options: RunOptions,
+    opened: ExitStack,
+    display: RunDisplay,
+    feed: RunFeed,
+) -> None:
+    """Let the model work, and continue with each message of the user."""
+    prepared, model, meter = prepare(context, options, opened, feed.on_model_event)
+    if prepared.workspace is not None:
+        display.diff_of = diff_of(context, options, prepared.workspace)
+    adapter = recorded(options, prepared, model, meter)
+    report = _evaluate(context, prepared, adapter, meter, feed)
+    while message := finish(context, options, prepared, report, feed):
+        prepared = continued(context, prepared, model, message)
+        meter = meter.of_next(prepared.record)
+        adapter = recorded(options, prepared, model, meter, append=True)
+        report = _evaluate(context, prepared, adapter, meter, feed)
+
+
+def _evaluate(
+    context: CommandContext,
+    prepared: PreparedRun,
+    adapter: ProviderAdapter[None],
+    meter: RunMeter,
+    feed: RunFeed,
+) -> RunReport:
+    """Run to the end; show and publish what happens."""
+    err, workspace = context.err, prepared.workspace
+    if workspace is not None:
+        print_place(context, prepared.name, workspace)
+    try:
+        with _published(prepared, feed, context.redact) as messages:
+            return prepared.run.evaluate(
+                adapter,
+                deadline=meter.deadline,
+                budget_tracker=meter.tracker,
+                conversation=prepared.conversation,
+                messages=messages,
+            )
+    except (PromptEvaluationError, KeyboardInterrupt) as error:
+        command = f"wink-workspace run --workspace {prepared.name} --resume"
+        if workspace is None:
+            raise
+        if isinstance(error, KeyboardInterrupt) or not meter.explain(error, command):
+            err.print(f"resume with: {command}", markup=False)
+        raise
+    finally:
+        if prepared.record is not None:
+            meter.keep(len(prepared.record.turns()))
+        used = meter.tracker.used
+        footer = f"elapsed: {elapsed(meter.elapsed_s)}"
+        if used.total_tokens:
+            cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
+            footer += f", tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out"
+        if meter.tracker.cost_usd:
+            footer += f", cost: ${meter.tracker.cost_usd:.4f}"
+        err.print(footer)
+
+
+@contextmanager
+def _published(
+    prepared: PreparedRun, feed: RunFeed, redact: Callable[[str], str]
+) -> Generator[Callable[[], Sequence[str]] | None]:
+    """Show the run in the block, and let others watch it; yields how it gets their messages."""
+    workspace, record = prepared.workspace, prepared.record
+    if workspace is None or record is None:
+        with feed.of(prepared.run.session):
+            yield None
+        return
+    with published(workspace, record, feed, redact) as messages:
+        yield messages

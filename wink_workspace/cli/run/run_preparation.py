@@ -1,0 +1,292 @@
+"""The start of a run of a model or a script, and of one that continues another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wink_workspace.cli.sandbox.sandbox_options import chosen_sandbox, configured
+from wink_workspace.cli.screen.command_context import MODEL_VARIABLE, CommandContext
+from wink_workspace.errors import UsageError
+from wink_workspace.sandbox import NO_SANDBOX
+
+from .run_evaluation import Run
+from .run_limits import RunLimits, RunMeter, price_of
+from .run_options import NOTHING_TO_APPLY, SANDBOX_NEEDS_COPY, RunOptions, refuse
+from .run_place import RunPlace, check_branch, open_workspace, works_in_place
+
+if TYPE_CHECKING:
+    from wink_workspace.adapters import Message, ModelTurn, ProviderAdapter
+    from wink_workspace.adapters.model import ModelEvent
+    from wink_workspace.prompt import Section
+    from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
+
+__all__ = [
+    "PreparedRun",
+    "about_next",
+    "continued",
+    "known_model",
+    "prepare",
+    "recorded",
+    "work_adapter",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun(RunPlace):
+    """A run that can start; ``record`` is ``None`` for a run in memory."""
+
+    run: Run
+    record: RecordedRun | None = None
+    conversation: tuple[Message, ...] = ()
+
+
+def prepare(
+    context: CommandContext,
+    options: RunOptions,
+    opened: ExitStack,
+    on_event: Callable[[ModelEvent], None],
+) -> tuple[PreparedRun, ProviderAdapter[None], RunMeter]:
+    """The run, the adapter that takes its turns, and the meter of what it uses."""
+    prepared: PreparedRun | None = None
+    about: RunAbout | None = None
+    if options.resume:
+        prepared = _prepare_in_workspace(context, options, opened)
+        about = None if prepared.record is None else prepared.record.about
+        refuse(
+            about is not None and about.is_agent,
+            f"the last run of {prepared.name} was one of an agent program",
+            f"Continue it: --workspace {prepared.name} --agent NAME --resume.",
+        )
+    limits = RunLimits.of(options.given, context.settings_for(), about)
+    name = _model_name(context, options, about)
+    price = price_of(name, limits)
+    adapter = work_adapter(context, name or _turns_of(options), limits, opened, on_event=on_event)
+    if prepared is None:
+        prepared = _prepare_new(context, options, opened)
+    record = prepared.record
+    if about is not None:
+        prepared = _resumed(context, prepared, adapter, options.message)
+        record = prepared.record
+    if record is not None:
+        record = replace(record, about=limits.noted_in(record.about))
+        record.keep_about()
+    meter = RunMeter(limits, price, record)
+    return replace(prepared, record=record), adapter, meter
+
+
+def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack) -> PreparedRun:
+    if options.source is None:
+        return _prepare_in_workspace(context, options, opened)
+    in_memory = Run.in_memory(
+        options.source,
+        task=options.task,
+        include_ignored=options.include_ignored,
+        more_sections=_mcp_sections(context, opened),
+    )
+    return PreparedRun(run=in_memory)
+
+
+def _prepare_in_workspace(
+    context: CommandContext, options: RunOptions, opened: ExitStack
+) -> PreparedRun:
+    servers = _mcp_sections(context, opened)  # before anything is copied
+    workspace, name = open_workspace(context, options, opened)
+    is_in_place = works_in_place(workspace, name)
+    refuse(options.has_sandbox and is_in_place, *SANDBOX_NEEDS_COPY)
+    refuse(options.apply and is_in_place, *NOTHING_TO_APPLY)
+    check_branch(options, Path(workspace.info.source))
+    record, conversation = _record(context, options, workspace, name)
+    # In place, the changes of others before the run are not part of it.
+    since = workspace.entry(record.about.after_entry) if is_in_place else None
+    return PreparedRun(
+        run=Run.in_workspace(
+            workspace,
+            task=record.about.task,
+            sandbox=record.about.sandbox,
+            config=configured(context, record.about.sandbox, image=options.image),
+            changes=partial(
+                workspace.changeset, since=since, include_ignored=options.include_ignored
+            ),
+            more_sections=servers,
+        ),
+        workspace=workspace,
+        name=name,
+        record=record,
+        conversation=conversation,
+        is_in_place=is_in_place,
+    )
+
+
+def _mcp_sections(context: CommandContext, opened: ExitStack) -> Sequence[Section[None]]:
+    """The tools of the MCP servers in the settings, which end with *opened*."""
+    from wink_workspace.project import mcp_sections
+
+    return mcp_sections(context.settings_for(), context.environment.variables, opened)
+
+
+def _record(
+    context: CommandContext, options: RunOptions, workspace: Workspace, name: str
+) -> tuple[RecordedRun, tuple[Message, ...]]:
+    """The record of the run, and its conversation so far."""
+    from wink_workspace.workspace import RecordedRun, RunAbout
+
+    folder = context.folder(name)
+    if not options.resume:
+        about = RunAbout(
+            task=context.redact(options.task),
+            model=_model_name(context, options) or "",
+            sandbox=_sandbox(context, options, is_copy=not works_in_place(workspace, name)),
+            after_entry=workspace.head.number,
+        )
+        return RecordedRun.begin(folder, about), ()
+    record = RecordedRun.newest(folder)
+    if record is None:
+        raise UsageError(f"{name} has no run to resume", hint="Start one with a task.")
+    record.drop_half_turn()
+    return record, () if options.message else record.conversation(workspace)
+
+
+def _sandbox(context: CommandContext, options: RunOptions, *, is_copy: bool) -> str:
+    """The name of the sandbox; one that only a file of settings names is for copies."""
+    if not is_copy:
+        return (options.sandbox or NO_SANDBOX) if options.has_sandbox else NO_SANDBOX
+    return chosen_sandbox(context, context.settings_for().sandbox, image=options.image)
+
+
+def recorded(
+    options: RunOptions,
+    prepared: PreparedRun,
+    adapter: ProviderAdapter[None],
+    meter: RunMeter,
+    *,
+    append: bool = False,
+) -> ProviderAdapter[None]:
+    """*adapter* with its turns recorded; with *append*, behind those in the file of --record."""
+    from wink_workspace.adapters import ScriptRecorder
+
+    record = prepared.record
+    if record is not None:
+
+        def keep(number: int, native: str | None) -> None:
+            meter.keep(number - 1)  # this turn is not counted yet
+            record.keep_native(number, native)
+
+        adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
+    if options.record is not None:
+        adapter = ScriptRecorder(adapter, options.record, append=append)
+    return adapter
+
+
+def _turns_of(options: RunOptions) -> tuple[ModelTurn, ...]:
+    from wink_workspace.adapters import load_script
+
+    assert options.script is not None  # noqa: S101 - otherwise there is a model
+    return load_script(options.script)
+
+
+def work_adapter(
+    context: CommandContext,
+    model: str | Sequence[ModelTurn],
+    limits: RunLimits,
+    opened: ExitStack,
+    *,
+    on_event: Callable[[ModelEvent], None] | None = None,
+) -> ProviderAdapter[None]:
+    """The adapter for the model of that name, or for the turns of a script."""
+    settings: dict[str, Any] = {
+        "limits": limits.of_loop(),
+        "redact": context.redact,
+        "traces_content": context.captures_content,
+    }
+    if not isinstance(model, str):
+        from wink_workspace.adapters import ScriptedAdapter
+
+        return ScriptedAdapter[None](model, **settings)
+    from wink_workspace.adapters.model import ModelAdapter
+
+    return opened.enter_context(
+        ModelAdapter[None](model, environment=context.environment, on_event=on_event, **settings)
+    )
+
+
+def _model_name(
+    context: CommandContext, options: RunOptions, about: RunAbout | None = None
+) -> str | None:
+    """The name of the model; ``None`` for a script."""
+    if options.script is not None:
+        return None
+    return known_model(context, options.model or ("" if about is None else about.model))
+
+
+def known_model(context: CommandContext, name: str | None) -> str:
+    """The model *name*, or that of the settings; ``UsageError`` if there is none."""
+    name = name or context.settings_for().model
+    if not name:
+        raise UsageError(
+            "no model is named",
+            hint=f"Give --model PROVIDER:NAME, such as anthropic:NAME, or set {MODEL_VARIABLE}.",
+        )
+    return name
+
+
+def _resumed(
+    context: CommandContext,
+    prepared: PreparedRun,
+    model: ProviderAdapter[None],
+    message: str | None,
+) -> PreparedRun:
+    """The interrupted run, or the one that continues it, with its conversation."""
+    workspace, record, conversation = prepared.workspace, prepared.record, prepared.conversation
+    assert workspace is not None  # noqa: S101 - only runs in workspaces are resumed
+    assert record is not None  # noqa: S101 - and each of them is recorded
+    if message is not None:
+        if record.is_finished:
+            return continued(context, prepared, model, message)
+        record.keep_message(context.redact(message))
+        conversation = record.conversation(workspace)
+    return replace(prepared, conversation=_in_format_of(model, record, conversation))
+
+
+def _in_format_of(
+    model: ProviderAdapter[None], record: RecordedRun, conversation: Sequence[Message]
+) -> tuple[Message, ...]:
+    """*conversation* with the turns that *model* made in the format of its provider."""
+    if model.model_name != record.about.model:
+        return tuple(conversation)
+    return record.with_natives(conversation, model.load_native)
+
+
+def continued(
+    context: CommandContext, prepared: PreparedRun, model: ProviderAdapter[None], message: str
+) -> PreparedRun:
+    """The run that continues a finished one with a *message* of the user."""
+    from wink_workspace.workspace import RecordedRun
+
+    workspace, record = prepared.workspace, prepared.record
+    assert workspace is not None  # noqa: S101 - only the changes of a workspace are asked about
+    assert record is not None  # noqa: S101 - each of its runs is recorded
+    about = about_next(context, record, workspace, message)
+    following = RecordedRun.begin(context.folder(prepared.name), about)
+    conversation = following.conversation(workspace)
+    return replace(
+        prepared,
+        record=following,
+        conversation=_in_format_of(model, following, conversation),
+    )
+
+
+def about_next(
+    context: CommandContext, record: RecordedRun, workspace: Workspace, message: str
+) -> RunAbout:
+    """The start of a run that continues a finished one with a *message* of the user."""
+    return replace(
+        record.about,
+        after_entry=workspace.head.number,
+        follows=record.number,
+        message=context.redact(message),
+    )

@@ -1,0 +1,1 @@
+"""The commands for sandboxes, images, services and the settings of projects."""

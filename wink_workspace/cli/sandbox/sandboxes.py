@@ -1,0 +1,650 @@
+"""The commands for sandboxes: ``doctor``, ``exec``, ``eval`` and those of ``image``.
+
+Sandboxes are known by name: the registry ``SANDBOXES`` has the backends. ``exec`` and ``eval`` are
+one call of the workspace each, so a failure leaves no trace in the files.
+"""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
+
+import typer
+
+from wink_workspace.cli.screen.command_context import (
+    CommandContext,
+    JsonOption,
+    WorkspaceArgument,
+    print_json,
+)
+from wink_workspace.cli.screen.display import print_table, printable
+from wink_workspace.clock import SYSTEM_CLOCK
+from wink_workspace.counts import counted, sized
+from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
+from wink_workspace.sandbox import (
+    AGENT_NAMES,
+    DEFAULT_SANDBOX,
+    SANDBOXES,
+    ExecRequest,
+    ExecResult,
+    Finding,
+    ImageRecipe,
+    SandboxImage,
+    SandboxImages,
+    StreamName,
+)
+
+from .project import for_project, for_workspace, outside, settings_findings, source_of
+from .sandbox_options import ImageOption, RunnerOption, running_config
+
+if TYPE_CHECKING:
+    from wink_workspace.prompt import ToolResult
+    from wink_workspace.sections.command_results import CommandOutput
+
+__all__ = [
+    "BuildOptions",
+    "EvalOptions",
+    "ExecOptions",
+    "ShellOptions",
+    "build_images",
+    "default_images",
+    "doctor",
+    "evaluate",
+    "execute",
+    "list_images",
+    "prune_images",
+    "shell",
+    "sweep_sandboxes",
+]
+
+RollbackOption = Annotated[
+    bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
+]
+
+_MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory
+_TIMEOUT_S: Final = 300.0  # a project's tests
+_EVALUATING: Final = ("asteval", "python")  # the sandboxes that AstevalSection can use
+
+_EXIT_STOPPED: Final = 124  # as timeout(1)
+_EXIT_NOT_EXECUTABLE, _EXIT_NOT_FOUND = 126, 127  # as a shell
+_EXIT_SIGNAL: Final = 128  # as a shell: this plus the signal's number
+
+_STATE_MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing": ("✗", "red")}
+
+
+def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
+    """Remove what sandboxes of dead processes left, such as containers; their names."""
+    swept: list[str] = []
+    for name in SANDBOXES.names():
+        try:
+            swept += SANDBOXES.get(name).sweep(context.environment)
+        except SandboxUnavailableError as error:
+            message = f"leftovers of the sandbox {name} cannot be removed: {error}"
+            context.err.print(printable(message), markup=False, style="yellow")
+    return tuple(swept)
+
+
+def doctor(
+    context: CommandContext,
+    directory: Annotated[Path, typer.Argument(help="A project; this directory by default.")] = (
+        Path()
+    ),
+    json: JsonOption = False,
+) -> int:
+    """Check what sandboxes need on this machine, and say how to fix each problem.
+
+    It also shows the settings for a project, first of all its network list, and where each is from.
+    """
+    from rich.text import Text
+
+    findings: list[Finding] = [*settings_findings(context, directory), _form(context)]
+    for name in SANDBOXES.names():
+        try:
+            findings += SANDBOXES.get(name).examine(context.environment)
+        except SandboxUnavailableError as error:
+            findings.append(Finding(name, "package", "missing", error.message, error.hint))
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark, style = _STATE_MARKS[finding.state]
+            line = Text(f"{mark} ", style=style)
+            line.append(f"{finding.part:<8}", style="dim")
+            line.append(f"{finding.name:<20}", style="bold")
+            line.append(printable(finding.detail))
+            context.out.print(line)
+            if finding.fix:
+                context.out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
+    return int(any(finding.state == "missing" for finding in findings))
+
+
+def _form(context: CommandContext) -> Finding:
+    """Whether the main branch and the forks of new workspaces are overlays or copies, and why."""
+    support = context.storage.overlay_support()
+    if support.available:
+        return Finding("forks", "overlay", "good", support.reason)
+    return Finding(
+        "forks",
+        "copy",
+        "limited",
+        f"each fork copies all files, because {support.reason}",
+        "Overlays need Linux 5.11 or newer, a local file system such as ext4, xfs or tmpfs, and"
+        " root or user namespaces for ordinary users. XDG_STATE_HOME moves the workspaces.",
+    )
+
+
+# exec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    """The options of ``exec``."""
+
+    workspace: Annotated[
+        str,
+        typer.Argument(
+            help="The workspace's id or its beginning; WORKSPACE/FORK for a fork; a directory, such"
+            " as . or ./project, for a temporary workspace of it."
+        ),
+    ]
+    command: Annotated[list[str], typer.Argument(help="After --, the program and its arguments.")]
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Pass standard input on to the program.")
+    ] = False
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0.001,
+            help="Seconds until the program is ended; by default limits.timeout, or 300.",
+        ),
+    ] = None
+    image: ImageOption = None
+    sandbox: RunnerOption = None
+    rollback: RollbackOption = False
+
+
+def execute(context: CommandContext, options: ExecOptions) -> int:
+    """Run one command in a sandbox over the workspace, as one call of its history.
+
+    The exit code is the command's own. It is 124 if a limit ended the command, which is then
+    undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
+    not exist, and 126 if it cannot be run. In a temporary workspace all changes are discarded.
+    """
+    source = _directory(options.workspace)
+    project = source or source_of(context, options.workspace)
+    context = outside(context, project)
+    # It starts while this process loads the rest. Files of settings rarely name another sandbox.
+    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
+    from wink_workspace.project import Settings
+
+    given = Settings(sandbox=options.sandbox, base=options.image)
+    context = for_project(context, project, given, asks=not options.stdin)
+    config = running_config(context, options.sandbox, image=options.image)
+    if source is None:
+        context.prepare_sandbox(options.workspace, config)
+    request = ExecRequest(
+        argv=tuple(options.command),
+        stdin=_standard_input() if options.stdin else b"",
+        timeout_s=options.timeout_s or context.settings_for().timeout_s or _TIMEOUT_S,
+    )
+    result: ExecResult | None = None
+    error: WinkError | None = None
+    with (
+        context.open(options.workspace)
+        if source is None
+        else context.temporary(source) as workspace
+    ):
+        sandbox = workspace.sandbox(config)
+        with workspace.call("exec", params={"argv": request.argv}) as call:
+            try:
+                result = sandbox.run(request, observer=_Output())
+                call.tool_result = _tool_result(result, request.timeout_s, options)
+            except WinkError as failure:  # recorded with its own message, and raised below
+                error = failure
+                call.fail(str(failure))
+    del engine  # the sandbox used it
+    if error is not None and not isinstance(error, ProgramError):
+        raise error
+    if not call.tool_result.success:
+        message = printable(call.tool_result.message)
+        context.err.print(f"wink-workspace: {message}", markup=False, style="yellow")
+    if isinstance(error, ProgramError):
+        return _EXIT_NOT_FOUND if error.is_missing else _EXIT_NOT_EXECUTABLE
+    return 0 if result is None else _exit_code(result)
+
+
+def _directory(name: str) -> Path | None:
+    """The directory that *name* is; ``None`` for a workspace, whose id begins with no such sign."""
+    return Path(name).resolve() if name.startswith((".", "/")) else None
+
+
+def _standard_input() -> bytes:
+    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1)
+    if len(data) > _MAX_INPUT_BYTES:
+        raise UsageError(
+            f"the input is longer than {_MAX_INPUT_BYTES:,} bytes",
+            hint="Put it into a file of the workspace, and let the command read that file.",
+        )
+    return data
+
+
+def _tool_result(
+    result: ExecResult, timeout_s: float, options: ExecOptions
+) -> ToolResult[CommandOutput]:
+    """What the entry shows; a failure if the command is to be undone."""
+    from wink_workspace.prompt import ToolResult
+    from wink_workspace.sections.command_results import CommandOutput, stopped_summary
+
+    output = CommandOutput.of(result)
+    stopped = stopped_summary(result, timeout_s)
+    if stopped is None and options.rollback and not output.succeeded:
+        stopped = f"{output.summary()}. Its changes were undone."
+    return ToolResult(
+        stopped or output.summary(),
+        output,
+        success=stopped is None,
+        outside_effects=output.outside_effects,
+    )
+
+
+def _exit_code(result: ExecResult) -> int:
+    if result.timed_out or result.stopped:
+        return _EXIT_STOPPED
+    if result.signal is not None:
+        return _EXIT_SIGNAL + result.signal
+    return result.exit_code or 0
+
+
+class _Output:
+    """Prints what a command writes: every byte, but on a terminal no control characters."""
+
+    def __init__(self) -> None:
+        self._streams: dict[StreamName, TextIO] = {"stdout": sys.stdout, "stderr": sys.stderr}
+        utf8 = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: utf8("replace") for name in self._streams}
+
+    def __call__(self, stream: StreamName, data: bytes) -> None:
+        target = self._streams[stream]
+        if target.isatty():
+            text = self._decoders[stream].decode(data)
+            target.write(printable(text.replace("\r\n", "\n").replace("\r", "\n")))
+        else:
+            target.buffer.write(data)
+        target.flush()
+
+
+# shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellOptions:
+    """The options of ``shell``."""
+
+    workspace: WorkspaceArgument
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --, another program and its arguments; bash or sh by default."),
+    ] = None
+    image: ImageOption = None
+    sandbox: RunnerOption = None
+    rollback: RollbackOption = False
+
+
+def shell(context: CommandContext, options: ShellOptions) -> int:
+    """Open a shell in a workspace or fork, inside of a sandbox, as one call of its history.
+
+    The shell cannot reach your other files or the network, so programs that a model wrote can be
+    tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
+    the shell are undone.
+    """
+    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
+    from wink_workspace.project import Settings
+
+    given = Settings(sandbox=options.sandbox, base=options.image)
+    context = for_workspace(context, options.workspace, given, asks=True)
+    config = running_config(context, options.sandbox, image=options.image)
+    context.prepare_sandbox(options.workspace, config)
+    argv = tuple(options.command or ())
+    terminal = {"TERM": context.environment.variables.get("TERM", "dumb")}
+    code = 1
+    with context.open(options.workspace) as workspace:
+        sandbox = workspace.sandbox(config)
+        sandbox.start()
+        del engine  # the sandbox uses it
+        with workspace.call("shell", params={"argv": argv}) as call:
+            code = sandbox.interact(argv, env=terminal)
+            if options.rollback and code != 0:
+                call.fail(f"exit code {code}. Its changes were undone.")
+            else:
+                call.result(message=f"exit code {code}")
+    return code
+
+
+# eval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions:
+    """The options of ``eval``."""
+
+    workspace: WorkspaceArgument
+    file: Annotated[
+        Path | None, typer.Argument(help="A file with the code; - for standard input.")
+    ] = None
+    code: Annotated[str | None, typer.Option("-c", help="The code itself.")] = None
+    reads: Annotated[
+        list[str] | None, typer.Option(help="A path that the code may read; all by default.")
+    ] = None
+    writes: Annotated[
+        list[str] | None,
+        typer.Option(help="A file that the code may create or replace; repeat for more."),
+    ] = None
+    sandbox: Annotated[
+        str,
+        typer.Option(help="asteval, or python for Python itself: all of the language."),
+    ] = "asteval"
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.001, max=600, help="Seconds until it is killed.")
+    ] = 5.0
+    json: JsonOption = False
+
+
+def evaluate(context: CommandContext, options: EvalOptions) -> int:
+    """Evaluate isolated Python over a workspace's files; a failure leaves no trace in them.
+
+    The exit code is 1 if the code failed.
+    """
+    from wink_workspace import serde
+    from wink_workspace.prompt import Prompt
+    from wink_workspace.runtime import ToolCall
+    from wink_workspace.sections import AstevalSection
+
+    if options.sandbox not in _EVALUATING:
+        raise UsageError(
+            f"eval cannot use the sandbox {options.sandbox!r}",
+            hint=f"Use one of {', '.join(_EVALUATING)}, or the command exec.",
+        )
+    config = SANDBOXES.get(options.sandbox).config(timeout_s=options.timeout_s)
+    # A person may replace a file without having read it, so there is no policy.
+    section = AstevalSection(config=config, policies=())
+    prompt = Prompt[None](ns="wink-workspace", key="eval", name="eval", sections=[section])
+    arguments = {
+        "code": _code(options),
+        "reads": ["."] if options.reads is None else options.reads,
+        "writes": options.writes or [],
+    }
+    with context.open(options.workspace) as workspace:
+        call = workspace.execute(prompt, ToolCall.of("evaluate_python", arguments, id="eval")).event
+    if options.json:
+        result: object = None if call.value is None else serde.dump(call.value)
+        print_json({"success": call.success, "message": call.message, "result": result})
+        return 0 if call.success else 1
+    context.out.print(printable(getattr(call.value, "stdout", "")), markup=False, end="")
+    if not call.success:
+        context.err.print(printable(call.message), markup=False, style="red")
+        return 1
+    value = getattr(call.value, "value", None)
+    if value is not None:
+        context.out.print(printable(value), markup=False)
+    return 0
+
+
+def _code(options: EvalOptions) -> str:
+    file, code = options.file, options.code
+    if (file is None) == (code is None):
+        raise UsageError("there is not exactly one source of code", hint="Give a file or -c CODE.")
+    if file is None:
+        return code or ""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file} cannot be read: {why}", hint="Name a text file.") from error
+
+
+# image
+
+
+def default_images(context: CommandContext) -> SandboxImages:
+    """The images of the default sandbox.
+
+    Raises:
+        UsageError: If it has none.
+    """
+    backend = SANDBOXES.get(DEFAULT_SANDBOX)
+    if backend.images is None:
+        raise UsageError(f"the sandbox {backend.name!r} has no images", hint="None is needed.")
+    return backend.images(context.environment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """The options of ``image build``."""
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="python, minimal, build, node; by default python and minimal."),
+    ] = None
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Build the image of the project in this directory; by default here, if it has a"
+            " wink-workspace.toml."
+        ),
+    ] = None
+    packages: Annotated[
+        list[str] | None, typer.Option(help="Debian packages for the project, as gcc,make.")
+    ] = None
+    requirements: Annotated[
+        list[str] | None,
+        typer.Option(help="A requirements.txt or pyproject.toml of the project; repeat for more."),
+    ] = None
+    lock: Annotated[
+        str | None,
+        typer.Option(help="A uv.lock, requirements.txt, or lock file of npm, pnpm or Yarn."),
+    ] = None
+    containerfile: Annotated[
+        str | None, typer.Option(help="A Containerfile of the project, as its base.")
+    ] = None
+    set_up: Annotated[
+        list[str] | None,
+        typer.Option(help="A shell command that runs last; repeat for more."),
+    ] = None
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"An agent program for `run --agent`: {', '.join(AGENT_NAMES)}; repeat for more."
+        ),
+    ] = None
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="For a project, the image to start from: python (the default), build, node, or"
+            " a name. Otherwise a public image, such as debian:bookworm-slim."
+        ),
+    ] = None
+    rebuild: Annotated[
+        bool, typer.Option("--no-cache", help="Build again even if it is current.")
+    ] = False
+    json: JsonOption = False
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether the options describe the image of a project."""
+        given = (self.packages, self.requirements, self.lock, self.containerfile, self.set_up)
+        return any(given)
+
+    @property
+    def recipe(self) -> ImageRecipe:
+        """The recipe of the project's image."""
+        from wink_workspace.sandbox.image_recipe import NODE_LOCKS
+
+        names = (name for given in self.packages or [] for name in given.split(","))
+        is_node = self.lock is not None and Path(self.lock).name in NODE_LOCKS
+        return ImageRecipe(
+            base=self.base or ("node" if is_node else "python"),
+            packages=tuple(name.strip() for name in names if name.strip()),
+            requirements=tuple(self.requirements or ()),
+            lock=self.lock,
+            containerfile=self.containerfile,
+            set_up=tuple(self.set_up or ()),
+            agents=tuple(self.agent or ()),
+        )
+
+
+def build_images(context: CommandContext, options: BuildOptions) -> None:
+    """Build the images of sandboxes, or one with the dependencies of a project.
+
+    An image that matches its recipe is not built again, nor a step of a project's image whose
+    inputs are unchanged. All steps run in sandboxes that can only read package registries.
+    """
+    if options.names and (options.has_recipe or options.agent or options.source is not None):
+        raise UsageError(
+            "these are images of ours and options for a project",
+            hint="Leave out the names; --base is the image to start from.",
+        )
+    recipe, context = (None, context) if options.names else _recipe(context, options)
+    images = default_images(context)
+    names = options.names or (images.usual_names if recipe is None else ())
+    wanted = {name: images.reference(name) for name in names}
+    if options.base is not None and len(wanted) > 1:
+        raise UsageError("a base is for one image", hint="Name the image that starts from it.")
+    built: list[SandboxImage] = []
+
+    def show(line: str) -> None:
+        context.err.print(printable(line), markup=False, style="dim")
+
+    for name, reference in wanted.items():
+        with context.spinner(f"building {reference}"):
+            built.append(
+                images.build(name, base=options.base, rebuild=options.rebuild, progress=show)
+            )
+    if recipe is not None:
+        source = (options.source or Path()).resolve()
+        with context.spinner(f"building the image of {source}"):
+            built.append(
+                images.build_project(
+                    recipe,
+                    source,
+                    rebuild=options.rebuild,
+                    confirmed=context.confirmed,
+                    progress=show,
+                )
+            )
+    if options.json:
+        print_json([asdict(image) for image in built])
+        return
+    for image in built:
+        context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
+
+
+def _recipe(
+    context: CommandContext, options: BuildOptions
+) -> tuple[ImageRecipe | None, CommandContext]:
+    """What to build for a project: as the options say, else its settings; ``None`` for nothing.
+
+    With it *context* for the project, with the files that the user confirmed.
+    """
+    from wink_workspace.project import PROJECT_FILE
+
+    source = options.source or Path()
+    if options.has_recipe:
+        return options.recipe, outside(context, source)
+    if options.source is None and not options.agent and not (source / PROJECT_FILE).exists():
+        return None, context
+    context = for_project(context, source.resolve(), asks=not options.json, needs_all=True)
+    recipe = context.settings_for().recipe or options.recipe
+    return recipe.with_agents(options.agent or ()), context
+
+
+def list_images(context: CommandContext, json: JsonOption = False) -> None:
+    """List our images and those of projects: whether each matches its recipe, its size and age."""
+    listed = default_images(context).listed()
+    if json:
+        print_json([asdict(image) for image in listed])
+        return
+    now_s = SYSTEM_CLOCK.now().timestamp()
+    rows = [
+        (
+            image.reference,
+            printable(image.state),
+            "" if image.size_bytes is None else f"{image.size_bytes:,}",
+            _age(image.created_s, now_s),
+        )
+        for image in listed
+    ]
+    print_table(context.out, ("IMAGE", "STATE", "BYTES", "AGE"), rows)
+
+
+def prune_images(
+    context: CommandContext,
+    older: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Delete what no build has used for this time, such as 12h."
+        ),
+    ] = "30d",
+    keep_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Delete also the least recently used of the rest, until it has at most this size,"
+            " such as 20G.",
+        ),
+    ] = "",
+    with_current: Annotated[
+        bool,
+        typer.Option("--all", help="Delete also the images in use by projects that exist."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete images and caches of builds that were not used for a long time.
+
+    These are images of projects, layers below them, images of older recipes, downloads, and results
+    of steps. An image stays if a container uses it. The images of a project stay as long as its
+    directory exists, except those that a newer build replaced.
+    """
+    from wink_workspace.project.units import parse_seconds, parse_size
+
+    report = default_images(context).prune(
+        older_s=parse_seconds(older),
+        keep_bytes=parse_size(keep_size) if keep_size else None,
+        with_current=with_current,
+        dry_run=dry_run,
+    )
+    if json:
+        print_json({"dry_run": dry_run, **asdict(report)})
+        return
+    now_s = SYSTEM_CLOCK.now().timestamp()
+    if report.removed:
+        rows = [
+            (printable(item.name), f"{item.size_bytes:,}", _age(item.used_s, now_s))
+            for item in report.removed
+        ]
+        heading = "WOULD BE DELETED" if dry_run else "DELETED"
+        print_table(context.out, (heading, "BYTES", "LAST USED"), rows)
+    for item in report.kept:
+        line = f"{item.name} is kept: {item.kept_because}"
+        context.err.print(printable(line), markup=False, style="yellow")
+    done = "would free" if dry_run else "freed"
+    context.out.print(
+        f"{counted(len(report.removed), 'item')}; {done} at least {sized(report.freed_bytes)}",
+        markup=False,
+    )
+
+
+def _age(created_s: float | None, now_s: float) -> str:
+    if not created_s:
+        return ""
+    minutes = max(0, int(now_s - created_s)) // 60
+    for size, noun in ((1_440, "day"), (60, "hour")):
+        if minutes >= size:
+            return counted(minutes // size, noun)
+    return counted(minutes, "minute")

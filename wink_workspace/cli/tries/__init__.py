@@ -1,0 +1,1 @@
+"""The commands ``attempts``: a task tried several times, each in a fork."""

@@ -1,0 +1,607 @@
+"""Garbage collection: join packs, and delete unreachable objects. No other module deletes objects.
+
+Everything here is a generator that pauses often, so that it can run in small steps between calls.
+Other processes may write meanwhile (``leases.py``).
+
+Rule 1: reachable are the objects that a ref leads to, up to the boundary of the history, the trees
+that the caller names, and the empty tree. If one of them cannot be read, nothing is deleted.
+Rule 2: an unreachable object may belong to a call in progress. It is deleted if no other process
+writes, if it belongs to an entry that was just forgotten, or if it is older than ``_GRACE_S``. A
+pack of ended calls counts as old.
+Nothing is deleted that was added or used since the collection began. A file from the future was
+written before the clock was set right; it counts as written just before the collection.
+Rule 3: a reachable object is deleted only after a pack that contains it is in place. Before
+anything is deleted, that pack and the refs would survive a loss of power: after one, a ref may
+again lead to what it led to before.
+Rule 4: what is reachable is determined again under the lock under which objects are deleted.
+
+A crash in the middle leaves unreachable objects, some of which refer to deleted ones. Plain git
+and ``git fsck`` accept this, and the next collection deletes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
+from wink_workspace.ledger.entries.commits import parse_commit
+from wink_workspace.ledger.store.disk import is_disk_full, ledger_failures, sync_filesystem
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID
+from wink_workspace.ledger.store.large_packs import is_large_pack
+from wink_workspace.ledger.store.leases import DeletionLock
+from wink_workspace.ledger.store.loose import LooseObject, run_steps
+from wink_workspace.ledger.store.objects import ObjectStore
+from wink_workspace.ledger.store.packs import ENDED_CALLS, OBJECTS_PER_STEP, Pack, is_shared
+from wink_workspace.ledger.store.repacking import Source, repacking, repacking_large
+
+__all__ = [
+    "Garbage",
+    "Steps",
+    "check_complete",
+    "collecting",
+    "disk_bytes",
+    "finding_sizes",
+    "has_lost_objects",
+    "has_many_packs",
+    "joining",
+    "marking",
+    "measuring",
+    "no_steps",
+    "objects_of",
+]
+
+Steps: TypeAlias = Callable[[str, int, int], None]
+"""Called repeatedly with the present step, the number of items done, and their total."""
+
+_log = logging.getLogger(__name__)
+
+_Item = TypeVar("_Item")
+
+_MAX_PACKS: Final = 8
+_MAX_PACKS_BETWEEN_CALLS: Final = 16
+_MAX_WASTE: Final = 0.2
+_MIN_TO_PACK: Final = 50
+_GRACE_S: Final = 3_600
+_MOST_AHEAD_S: Final = 60
+_BEFORE_S: Final = 1
+_DELETIONS_PER_LOCK: Final = 64
+_MAX_TRIES: Final = 1_000
+
+
+def no_steps(what: str, n_done: int, n_all: int) -> None:
+    """Ignore the progress."""
+    del what, n_done, n_all
+
+
+@dataclass(slots=True, kw_only=True)
+class Garbage:
+    """What a collection may delete, and how.
+
+    Attributes:
+        forgotten: Objects of entries that were just forgotten.
+        spared: The commits of the boundary, which readers look at even if no ref leads to them.
+        is_alone: Whether no other process had the ledger open for writing when it began.
+        alone: Returns a block whose value is the same for now; no other process can open the
+            ledger for writing before its end.
+        started: The filesystem's time at which the collection began; a writer that was not there
+            then adds nothing that is older.
+        with_deltas: Whether to compute new deltas, which takes seconds and is one step.
+        other_trees: Returns further roots to keep; one that does not exist is skipped.
+    """
+
+    forgotten: Collection[str] = ()
+    spared: Collection[str] = ()
+    is_alone: bool
+    alone: Callable[[], AbstractContextManager[bool]]
+    started: float
+    with_deltas: bool = False
+    other_trees: Callable[[], Collection[str]] = tuple
+
+    def may_delete(self, object_id: str, used: float) -> bool:
+        """Whether an unreachable object may be deleted that was last used at a time."""
+        if used >= self.started or object_id in self.spared:
+            return False
+        return self.is_alone or used < self.started - _GRACE_S or object_id in self.forgotten
+
+
+def collecting(
+    store: ObjectStore,
+    lock: DeletionLock,
+    garbage: Garbage,
+    *,
+    n_commits: int,
+    steps: Steps = no_steps,
+) -> Iterator[None]:
+    """Join packs and delete garbage. It may be repeated, also after a crash.
+
+    Args:
+        store: The objects.
+        lock: Excludes moves of refs during a deletion.
+        garbage: What may be deleted.
+        n_commits: How many commits are kept, for *steps*.
+        steps: Receives the progress.
+
+    Raises:
+        LedgerError: If an object cannot be read, written or deleted; no reachable object is
+            lost.
+    """
+    store.packs.correct_times(
+        lambda written: _is_in_future(written, lock, garbage), garbage.started - _BEFORE_S
+    )
+    _delete_leftovers(store, garbage)
+    kept = {EMPTY_TREE_ID}
+    yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
+    yield from _marking_trees(store, garbage, kept)
+    loose: list[LooseObject] = []
+    for found in store.loose.listed():
+        if not found.is_shared and _is_in_future(found.used, lock, garbage):
+            found = replace(found, used=garbage.started - _BEFORE_S)
+            store.loose.set_used(found)
+        loose.append(found)
+        yield
+    packs = list[Pack]()
+    for path in store.packs.paths():
+        packs.append((yield from store.packs.loading(path)))
+    in_open = (yield from store.open_packs.finding_sizes()).keys()
+    if garbage.is_alone and not kept.difference(
+        in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
+    ):
+        # Otherwise one may contain a missing object
+        with garbage.alone() as is_still_alone:  # a new writer may be about to write an index
+            if is_still_alone:
+                store.packs.delete_unindexed(garbage.started)
+    large = [pack for pack in packs if is_large_pack(pack.path) and not pack.is_shared]
+    replaced = yield from _packs_to_rewrite(
+        store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage
+    )
+    needed = yield from _needed_objects(replaced, _except(packs, replaced), kept, garbage)
+    needed |= yield from _needed_objects(large, [], kept, garbage)
+    unneeded_packs = [pack for pack in [*replaced, *large] if not needed[pack.path]]
+    packs, replaced, large = (_except(each, unneeded_packs) for each in (packs, replaced, large))
+    staying = _except(packs, replaced)
+    # Unneeded files first, so that new packs have their space
+    packed = _objects_in(staying)
+    yield from _delete_packs(store, lock, unneeded_packs, kept, packed, garbage)
+    unneeded = yield from _those(
+        loose, lambda found: found.id not in kept and garbage.may_delete(found.id, found.used)
+    )
+    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
+    sources = [Source(pack, needed[pack.path]) for pack in replaced]
+    new = yield from _replacement(store, sources, staying, loose, kept, garbage, steps)
+    if new is None:  # the disk is full
+        replaced, staying = [], packs
+    else:
+        replaced, staying = _except(replaced, new), staying + new
+        if garbage.with_deltas:
+            sources = [Source(pack, needed[pack.path]) for pack in large]
+            rewritten, new = yield from _large_replacement(store, sources, loose, kept)
+            replaced += _except(rewritten, new)
+            staying = _except(staying, rewritten) + new
+    passed(KillPoint.PACK_WRITTEN)
+    packed = _objects_in(staying)
+    yield from _delete_packs(store, lock, replaced, kept, packed, garbage)
+    unneeded = yield from _those(loose, lambda found: found.id in packed)
+    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
+    store.forget()
+
+
+def joining(store: ObjectStore, now: float) -> Generator[None]:
+    """Join the smaller packs, with all their objects; neither the history nor others are read.
+
+    A pack that may have objects of a call in progress is joined only with others like it: rule 2
+    would spare the garbage of all.
+
+    Args:
+        store: The objects.
+        now: The filesystem's time.
+    """
+    own = _not_shared(store)
+    spared = {path for path in own if path.stat().st_mtime >= now - _GRACE_S}
+    for paths in (spared, set(own) - spared):
+        smaller = _smaller(paths, lambda path: path.with_suffix(".pack").stat().st_size)
+        joined = list[Pack]()
+        for path in smaller if len(smaller) > 1 else ():
+            joined.append((yield from store.packs.loading(path)))
+        sources = [Source(pack, pack.disk_bytes) for pack in joined]
+        new = yield from repacking(store.repository, store.packs, sources)
+        if new is not None:
+            store.packs.set_made(new, max(pack.made for pack in joined))
+        passed(KillPoint.PACK_WRITTEN)
+        for pack in joined:
+            if pack.path != new:
+                store.packs.delete(pack.path)
+                passed(KillPoint.PACK_DELETED)
+                yield
+
+
+def has_many_packs(store: ObjectStore, *, times: int = 1) -> bool:
+    """Whether packs should be joined: there are more than *times* the usual number."""
+    return len(_not_shared(store)) > times * _MAX_PACKS_BETWEEN_CALLS
+
+
+def _not_shared(store: ObjectStore) -> list[Path]:
+    return [path for path in store.packs.paths() if not is_shared(path) and not is_large_pack(path)]
+
+
+def _is_in_future(time: float, lock: DeletionLock, garbage: Garbage) -> bool:
+    """Whether a file's time is later than now, so that its age says nothing."""
+    if time <= garbage.started + _MOST_AHEAD_S:
+        return False
+    return time > lock.filesystem_time() + _MOST_AHEAD_S  # the collection may have begun long ago
+
+
+def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
+    """Delete the unfinished files of dead processes; others are recognised by their age."""
+    before = garbage.started if garbage.is_alone else garbage.started - _GRACE_S
+    store.loose.delete_leftovers(before)
+    store.packs.delete_leftovers(before)
+
+
+def _needed_objects(
+    packs: list[Pack], others: list[Pack], kept: set[str], garbage: Garbage
+) -> Generator[None, None, dict[Path, list[str]]]:
+    """What must be kept of each of *packs*, by path: neither garbage nor in one of the *others*."""
+    present = _objects_in(others)
+    needed: dict[Path, list[str]] = {}
+    for pack in packs:
+        made = pack.made
+        needed[pack.path] = yield from _those(
+            pack.disk_bytes,
+            lambda each, made=made: (
+                each not in present and (each in kept or not garbage.may_delete(each, made))
+            ),
+        )
+    return needed
+
+
+def _replacement(
+    store: ObjectStore,
+    replaced: list[Source],
+    staying: list[Pack],
+    loose: list[LooseObject],
+    kept: set[str],
+    garbage: Garbage,
+    steps: Steps,
+) -> Generator[None, None, list[Pack] | None]:
+    """Write what is to be kept of *replaced* packs and loose objects to a new pack."""
+    present = _objects_in(staying)
+    sources = list(replaced)
+    small = yield from _those(
+        loose,
+        lambda found: found.id in kept and found.id not in present and not store.stays_loose(found),
+    )
+    if small and (replaced or len(small) >= _MIN_TO_PACK):
+        sources.append(Source(None, [found.id for found in small]))
+    ids = set[str]().union(*(source.ids for source in sources))
+    if not ids:
+        return []
+    try:
+        if garbage.with_deltas:
+            store.repository.pack(
+                sorted(ids), on_progress=lambda n: steps("packing objects", n, len(ids))
+            )
+            steps("packing objects", len(ids), len(ids))
+        else:
+            yield from repacking(store.repository, store.packs, sources)
+    except LedgerError as error:
+        needed = sum(
+            sum(source.pack.disk_bytes.values()) for source in replaced if source.pack is not None
+        )
+        if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no error number
+            raise
+        _log.warning("The disk is too full to pack objects; they stay as they are.")
+        return None
+    new: list[Pack] = []
+    for path in store.packs.paths():
+        pack = yield from store.packs.loading(path)
+        if pack.disk_bytes.keys() == ids:
+            new.append(pack)
+    if not new:
+        raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
+    if garbage.with_deltas:
+        store.packs.note_deltas(new[0].path)
+    spared = [each.pack.made for each in replaced if each.pack and not kept.issuperset(each.ids)]
+    store.packs.set_made(new[0].path, max(spared, default=ENDED_CALLS))
+    return new[:1]
+
+
+def _large_replacement(
+    store: ObjectStore, packs: list[Source], loose: list[LooseObject], kept: set[str]
+) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
+    """Write new packs of the versions of large files; the packs they replace, and the new ones.
+
+    Only ``gc`` does this, since it copies each large file.
+    """
+    deltas: dict[str, list[str]] = {}
+    for found in loose:
+        base = store.base_of(found.id) if found.is_delta else None
+        if base is not None and found.id in kept:
+            deltas.setdefault(base, []).append(found.id)
+    replaced, new = list[Pack](), list[Pack]()
+    for base, versions in deltas.items():
+        source = next((each for each in packs if each.pack and base in each.pack.disk_bytes), None)
+        try:
+            path = yield from repacking_large(store.repository, store.packs, base, versions, source)
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("The disk is too full to pack a large file; it stays as it is.")
+            continue
+        new.append(store.packs.load(path))
+        if source is not None and source.pack is not None:
+            replaced.append(source.pack)
+    return replaced, new
+
+
+def _delete_packs(
+    store: ObjectStore,
+    lock: DeletionLock,
+    replaced: list[Pack],
+    kept: set[str],
+    packed: set[str],
+    garbage: Garbage,
+) -> Iterator[None]:
+    lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
+    _sync_if(replaced, store)
+    for _ in range(_MAX_TRIES if replaced else 0):
+        with lock.exclusively() as is_locked:
+            if is_locked and _is_still_garbage(store, kept, lost, garbage):
+                lock.advance()
+                for pack in replaced:
+                    store.packs.invalidate(pack.path)
+                    passed(KillPoint.PACK_INVALIDATED)
+                break
+        yield
+    else:
+        return
+    for pack in replaced:
+        store.packs.delete(pack.path)
+        passed(KillPoint.PACK_DELETED)
+        yield
+
+
+def _delete_loose(
+    store: ObjectStore,
+    lock: DeletionLock,
+    unneeded: list[LooseObject],
+    kept: set[str],
+    packed: set[str],
+    garbage: Garbage,
+    steps: Steps,
+) -> Iterator[None]:
+    """Delete in inode order, which takes half the time."""
+    unneeded.sort(key=lambda found: found.inode)
+    n_done = 0
+    _sync_if(unneeded, store)
+    for _ in range(_MAX_TRIES + len(unneeded)):
+        part = unneeded[n_done : n_done + _DELETIONS_PER_LOCK]
+        if not part:
+            return
+        with lock.exclusively() as is_locked:
+            if is_locked:
+                unreachable = {each.id for each in part} - packed
+                if not _is_still_garbage(store, kept, unreachable, garbage):
+                    return
+                lock.advance()
+                for found in part:
+                    if found.id in packed or store.loose.used(found.id) < garbage.started:
+                        store.loose.delete(found.id)
+                        passed(KillPoint.LOOSE_DELETED)
+                    n_done += 1
+                    steps("deleting files", n_done, len(unneeded))
+        yield
+
+
+def _sync_if(deleted: Collection[object], store: ObjectStore) -> None:
+    """Wait until what was written would survive a loss of power, if anything is to be deleted."""
+    if deleted:
+        with ledger_failures("what replaces old history cannot be synced"):
+            sync_filesystem(store.repository.directory)
+
+
+def _is_still_garbage(
+    store: ObjectStore, kept: set[str], unreachable: set[str], garbage: Garbage
+) -> bool:
+    """Whether neither a ref nor another root leads to *unreachable* objects; completes *kept*."""
+    for _ in marking(store, kept):
+        pass
+    for _ in _marking_trees(store, garbage, kept):
+        pass
+    return kept.isdisjoint(unreachable)
+
+
+def _marking_trees(store: ObjectStore, garbage: Garbage, seen: set[str]) -> Iterator[None]:
+    """As ``marking`` for the other roots."""
+    for root in garbage.other_trees():
+        if root not in seen and root in store.repository:
+            for _ in _objects_of_tree(store, root, seen):
+                yield
+
+
+def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
+    """The objects of one commit, without its parents, that are not in *seen*; adds them to *seen*.
+
+    Raises:
+        LedgerDamagedError: If a commit or tree is missing.
+    """
+    seen.add(commit_id)
+    yield commit_id
+    yield from _objects_of_tree(
+        store, parse_commit(commit_id, store.read(commit_id, "commit")).tree, seen
+    )
+
+
+def _objects_of_tree(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
+    """``objects_of`` for one tree."""
+    trees = [root]
+    while trees:
+        tree_id = trees.pop()
+        if tree_id in seen:
+            continue
+        seen.add(tree_id)
+        yield tree_id
+        for _, entry in store.read_tree(tree_id):
+            if entry.is_tree:
+                trees.append(entry.id)
+            elif entry.id not in seen:
+                seen.add(entry.id)
+                yield entry.id
+                base = store.base_of(entry.id)
+                if base is not None and base not in seen:
+                    seen.add(base)
+                    yield base
+
+
+def check_complete(store: ObjectStore, commit_id: str, known: str | None) -> None:
+    """Check that a commit has all its objects, except those that the commit *known* has too.
+
+    Raises:
+        LedgerDamagedError: If one is missing.
+    """
+    new, old = (
+        EMPTY_TREE_ID if each is None else parse_commit(each, store.read(each, "commit")).tree
+        for each in (commit_id, known)
+    )
+    _check_tree(store, new, old)
+
+
+def has_lost_objects(store: ObjectStore, tree_id: str, known: str) -> bool:
+    """Whether another process deleted objects of a tree that the tree *known* does not have."""
+    if not store.repository.have_others_deleted():
+        return False
+    store.forget()
+    try:
+        _check_tree(store, tree_id, known)
+    except (LedgerDamagedError, EntryMissingError):
+        return True
+    return False
+
+
+def _check_tree(store: ObjectStore, new: str, old: str) -> None:
+    trees = [(new, old)]
+    while trees:
+        new, old = trees.pop()
+        before = EMPTY_TREE if old == EMPTY_TREE_ID else store.read_tree(old)
+        for name, entry in store.read_tree(new).rows_not_in(before):
+            if entry.is_tree:
+                there = before.get(name)
+                trees.append((entry.id, there.id if there and there.is_tree else EMPTY_TREE_ID))
+            elif entry.id not in store.repository:
+                raise LedgerDamagedError(f"object {entry.id} is missing")
+
+
+def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
+    """The size of each object on disk, without those that belong to a base."""
+    sizes: dict[str, int] = {}
+    for found in store.loose.listed():
+        if not found.is_shared:
+            sizes[found.id] = found.disk_bytes
+        yield
+    for path in store.packs.paths():
+        if not is_shared(path):
+            sizes.update((yield from store.packs.loading(path)).disk_bytes)
+    sizes.update((yield from store.open_packs.finding_sizes()))
+    return sizes
+
+
+def disk_bytes(store: ObjectStore) -> int:
+    """The size of all objects on disk, without those that belong to a base.
+
+    It costs the number of loose objects.
+    """
+    return run_steps(measuring(store))
+
+
+def measuring(store: ObjectStore) -> Generator[None, None, int]:
+    """As ``disk_bytes``; pauses often."""
+    # By inode, since a pack that is being sealed has two names; the first of them is listed first
+    total = sum((store.open_packs.file_sizes() | store.packs.file_sizes()).values())
+    for found in store.loose.listed():
+        if not found.is_shared:
+            total += found.disk_bytes
+        yield
+    return total
+
+
+def _those(
+    items: Collection[_Item], test: Callable[[_Item], bool]
+) -> Generator[None, None, list[_Item]]:
+    """The items that pass *test*."""
+    found: list[_Item] = []
+    for n, item in enumerate(items):
+        if test(item):
+            found.append(item)
+        if n % OBJECTS_PER_STEP == 0:
+            yield
+    return found
+
+
+def _ignore(n_done: int) -> None:
+    del n_done
+
+
+def marking(
+    store: ObjectStore, seen: set[str], on_progress: Callable[[int], None] = _ignore
+) -> Iterator[None]:
+    """Add everything that refs lead to to *seen*; what a commit in it leads to is in it already."""
+    ends = store.repository.boundary()
+    store.find_bases()
+    n_done = 0
+    for commit_id in store.repository.refs().values():
+        following: str | None = commit_id
+        while following is not None and following not in seen:
+            commit = parse_commit(following, store.read(following, "commit"))
+            for _ in objects_of(store, following, seen):
+                yield
+            n_done += 1
+            on_progress(n_done)
+            following = None if following in ends else commit.parent
+
+
+def _packs_to_rewrite(
+    store: ObjectStore, packs: list[Pack], kept: set[str], garbage: Garbage
+) -> Generator[None, None, list[Pack]]:
+    """The packs to rewrite: with much garbage, without deltas and, if there are many, others."""
+    wasteful: list[Pack] = []
+    for pack in packs:
+        lacks_deltas = (
+            garbage.with_deltas
+            and len(pack.disk_bytes) >= _MIN_TO_PACK
+            and not store.packs.has_deltas(pack.path)
+        )
+        if lacks_deltas or (yield from _wasted_part(pack, kept, garbage)) > _MAX_WASTE:
+            wasteful.append(pack)
+    if len(packs) - len(wasteful) <= _MAX_PACKS:
+        return wasteful
+    return [*wasteful, *_smaller(_except(packs, wasteful), lambda pack: len(pack.disk_bytes))]
+
+
+def _smaller(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> list[_Item]:
+    """All but those that are larger than all smaller ones together: each is rewritten rarely."""
+    found = sorted(items, key=size_of)
+    while len(found) > 1 and size_of(found[-1]) > sum(map(size_of, found[:-1])):
+        found.pop()
+    return found
+
+
+def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> Generator[None, None, float]:
+    wasted = yield from _those(
+        pack.disk_bytes,
+        lambda each: each not in kept and garbage.may_delete(each, pack.made),
+    )
+    return sum(map(pack.disk_bytes.__getitem__, wasted)) / max(1, sum(pack.disk_bytes.values()))
+
+
+def _objects_in(packs: Iterable[Pack]) -> set[str]:
+    return set[str]().union(*(pack.disk_bytes for pack in packs))
+
+
+def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:
+    paths = {pack.path for pack in others}
+    return [pack for pack in packs if pack.path not in paths]

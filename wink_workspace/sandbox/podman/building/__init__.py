@@ -1,0 +1,1 @@
+"""Images: their names, recipes and builds, and those of projects."""

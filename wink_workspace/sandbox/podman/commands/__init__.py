@@ -1,0 +1,1 @@
+"""Commands in containers: started, probed, watched and ended; and services beside them."""

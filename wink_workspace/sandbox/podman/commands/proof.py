@@ -1,0 +1,360 @@
+"""Checks the isolation of a container with probes, before anything else may run in it.
+
+The modules ``probes`` and ``workspace_probes`` run inside: the first before the container has a
+workspace, the second after it got one. The host takes part: it creates a secret file outside of the
+container, and listens on its own loopback and on an abstract socket. A connection there is a hole,
+whatever the container reports. A probe without a report counts as one that succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from wink_workspace.errors import IsolationError
+from wink_workspace.sandbox.isolation_report import IsolationReport, Layer, Probe
+from wink_workspace.sandbox.network import NetworkRules
+from wink_workspace.sandbox.podman.engine.containers import PROJECT_PATH, WORKSPACE_PATH, Host
+from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
+from wink_workspace.sandbox.podman.engine.system_calls import installed_list
+from wink_workspace.sandbox.podman.inside import network_probes, probes, workspace_probes
+from wink_workspace.sandbox.podman.transport.stream import Ending
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.podman.network.link import NetworkLink
+
+__all__ = [
+    "ProbeRun",
+    "layers",
+    "not_probed",
+    "prove",
+    "prove_network",
+    "prove_workspace",
+    "refuse_holes",
+]
+
+_MOST_LINES: Final = 100
+
+ProbeRun = Callable[[str, Mapping[str, str]], str]
+"""Runs a program in the container with variables, and returns its output."""
+
+
+def prove(
+    run: ProbeRun,
+    config: PodmanConfig,
+    host: Host,
+    *,
+    in_shell: bool = False,
+    shown: Callable[[], str | None] = lambda: None,
+) -> IsolationReport:
+    """Run all probes of a container that apply.
+
+    Args:
+        run: Runs a program in the container.
+        config: The configuration of the container.
+        host: What the machine provides for its limits.
+        in_shell: Whether to use the shell program instead of the Python program. It has fewer
+            probes, because a shell can do less.
+        shown: ``LiveContainer.shown``, asked after the probes: a shell has a container of its own.
+    """
+    expected = _names(in_shell=in_shell)
+    bound = (WORKSPACE_PATH, PROJECT_PATH, *(mount.target for mount in config.mounts))
+    with _canaries(with_listeners=True) as canaries:
+        variables = {
+            **canaries.variables,
+            "WINK_BOUND": " ".join(path.replace(" ", r"\040") for path in bound),
+        }
+        printed = run(_SHELL if in_shell else _source(probes), variables)
+        why_shown = shown()
+        if why_shown is not None:
+            expected.remove(_name(probes.see_paths_of_the_host))
+        results = [*_results(printed, expected), canaries.check()]
+    return IsolationReport(layers(config, host, why_shown), tuple(results))
+
+
+def prove_workspace(
+    run: ProbeRun, *, attached: bool, writes: Sequence[str] | None = None
+) -> tuple[Probe, ...]:
+    """Run all probes of the workspace's mount; for containers with Python.
+
+    Args:
+        run: Runs a program in the container.
+        attached: Whether the workspace was attached to the running container.
+        writes: If the workspace is read-only, the directories of it that are not.
+    """
+    with _canaries(with_listeners=False) as canaries:
+        variables = {
+            **canaries.variables,
+            "WINK_ATTACHED": "1" if attached else "",
+            "WINK_WRITES": json.dumps(writes),
+        }
+        printed = run(_source(workspace_probes), variables)
+    return tuple(_results(printed, list(map(_name, workspace_probes.PROBES))))
+
+
+def prove_network(run: ProbeRun, link: NetworkLink, rules: NetworkRules) -> tuple[Probe, ...]:
+    """Run all probes of the network list.
+
+    Args:
+        run: Runs a program in the container.
+        link: The proxy. It connects nowhere meanwhile, and remembers what it would have connected.
+        rules: The list that was configured.
+    """
+    from wink_workspace.sandbox.podman.network.routes import (
+        PROXY_PORT,  # on use: most sandboxes have no network
+    )
+
+    listed = min(map(str, rules.hosts), default="")
+    with link.probing() as canary:
+        variables = {
+            "WINK_PROXY_PORT": str(PROXY_PORT),
+            "WINK_LISTED": listed,
+            "WINK_LIST": json.dumps(rules.lines()),
+        }
+        printed = run(_source(network_probes), variables)
+    results = _results(printed, list(map(_name, network_probes.PROBES)))
+    reached = ", ".join(sorted(set(canary.reached)))
+    detail = f"reached: {reached}" if reached else "nothing reached"
+    return (*results, Probe("reach a host through the proxy", not reached, detail))
+
+
+def _results(printed: str, expected: list[str]) -> list[Probe]:
+    reported = dict(_reported(printed))
+    return [reported.get(name, Probe(name, False, "no answer")) for name in expected]
+
+
+def refuse_holes(report: IsolationReport) -> None:
+    """Raise ``IsolationError`` if a probe of *report* succeeded."""
+    if report.holes:
+        found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
+        raise IsolationError(f"the sandbox is not isolated, nothing was run in it: {found}")
+
+
+def not_probed(ending: Ending, errors: bytes, timeout_s: float) -> IsolationError:
+    """The error for a probe program that printed nothing."""
+    if ending.refused is not None:
+        how = f"was not started ({os.strerror(ending.exit_code or 0)})"
+    elif ending.timed_out:
+        how = f"printed nothing for {timeout_s:g} seconds"
+    elif ending.signal is not None:
+        how = f"was killed by signal {ending.signal}"
+    else:
+        how = f"ended with exit code {ending.exit_code}"
+    output = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return IsolationError(
+        f"the isolation could not be probed, nothing was run: the probe program {how}"
+        + (f", with the error {output[:300]!r}" if output else ""),
+        hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
+        " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
+    )
+
+
+def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[Layer, ...]:
+    """The isolation layers of commands that this configuration has on this machine.
+
+    *shown* is ``LiveContainer.shown``.
+    """
+
+    def limit(name: str, controller: str, instead: str) -> Layer:
+        is_active = controller in host.controllers
+        return Layer(
+            name,
+            is_active,
+            "" if is_active else f"the engine has no {controller} cgroup; {instead}",
+        )
+
+    return (
+        Layer(
+            "user namespace",
+            True,
+            "with ids that no account has" if host.is_root else "the caller's",
+        ),
+        Layer("capabilities", True, "none for commands"),
+        Layer("no new privileges", True),
+        Layer(
+            "filter of system calls",
+            True,
+            "the engine's, narrowed" if installed_list() else "the engine's",
+        ),
+        Layer("read-only root", True),
+        Layer("hidden paths of the host", shown is None, shown or "except of what is bound"),
+        Layer(
+            "no network",
+            not config.network,
+            f"commands can reach: {', '.join(config.network.lines())}" if config.network else "",
+        ),
+        limit("memory limit", "memory", "the data of each process is limited instead"),
+        limit("process limit", "pids", "the user's processes are limited instead"),
+        limit("processor limit", "cpu", "only the time limit applies"),
+        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
+    )
+
+
+def _names(*, in_shell: bool) -> list[str]:
+    if in_shell:
+        return list(_SHELL_NAMES)
+    return list(map(_name, probes.PROBES))
+
+
+def _name(probe: Callable[[], str | None]) -> str:
+    return probe.__name__.replace("_", " ")
+
+
+def _source(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def _reported(printed: str) -> Iterator[tuple[str, Probe]]:
+    for line in printed.splitlines()[:_MOST_LINES]:
+        try:
+            found: Any = json.loads(line)
+        except ValueError:
+            continue
+        match found:
+            case [str(name), bool(stopped), str(detail)]:
+                yield name, Probe(name, stopped, detail)
+            case _:
+                continue
+
+
+_SHELL_NAMES: Final = (
+    "work in the workspace",
+    "write outside the workspace",
+    "read files of the host",
+    "see paths of the host",
+    "gain rights",
+    "use forbidden system calls",
+    "see other processes",
+    "make devices",
+    "change the kernel",
+    "find an interface",
+    "find a route",
+)
+_SHELL: Final = r"""
+say() { printf '["%s", %s, "%s"]\n' "$1" "$2" "$3"; }
+ended() { if [ -z "$2" ]; then say "$1" true "refused"; else say "$1" false "$2"; fi; }
+writes() {
+    found=
+    for file in "$@"; do if (: > "$file") 2>/dev/null; then found="$found $file"; fi; done
+    echo "$found"
+}
+if [ -w /workspace ]; then found=; else found="a command cannot write to the workspace"; fi
+ended "work in the workspace" "$found"
+ended "write outside the workspace" "$(writes /.p /etc/.p /usr/.p /root/.p /var/tmp/.p /run/.p)"
+found=
+for file in "$WINK_CANARY" "/proc/1/root$WINK_CANARY" "/workspace/..$WINK_CANARY"; do
+    if (read -r line < "$file") 2>/dev/null; then found="$found $file"; fi
+done
+ended "read files of the host" "$found"
+found=
+while read -r id above device root point rest; do
+    for bound in $WINK_BOUND; do
+        case "$point/" in "$bound"/*) continue 2 ;; esac
+    done
+    case "$rest" in
+        *" - proc "*|*" - sysfs "*|*" - cgroup"*|*" - devpts "*|*" - mqueue "*) continue ;;
+    esac
+    if [ -c "$point" ]; then continue; fi
+    case "$root" in /|/[0-9]|/[0-9][0-9]) ;; *) found="$found $root" ;; esac
+    case "${rest#* - }" in *" /"*|*=/*|*:/*) found="$found ${rest#* - }" ;; esac
+done < /proc/self/mountinfo
+ended "see paths of the host" "$found"
+found= filter="no filter of system calls"
+while read -r name value rest; do
+    case "$name $value" in
+        "CapEff: 0000000000000000"|"CapPrm: 0000000000000000") ;;
+        CapEff:*|CapPrm:*) found="$found $name $value" ;;
+        "NoNewPrivs: 0") found="$found programs may gain rights" ;;
+        "Uid: 0") found="$found the command is root" ;;
+        "Seccomp: 2") filter= ;;
+    esac
+done < /proc/self/status
+ended "gain rights" "$found"
+ended "use forbidden system calls" "$filter"
+found=
+for folder in /proc/[0-9]*; do
+    read -r name 2>/dev/null < "$folder/comm" || continue
+    case "$name" in catatonit|podman-init|sh|busybox) ;; *) found="$found $name" ;; esac
+done
+ended "see other processes" "$found"
+if mknod /tmp/.p c 1 1 2>/dev/null; then found="devices can be made"; else found=; fi
+ended "make devices" "$found"
+settings="/proc/sys/kernel/hostname /proc/sysrq-trigger /sys/kernel/uevent_helper"
+ended "change the kernel" "$(writes $settings)"
+found=
+while read -r name rest; do
+    case "$name" in Inter-*|face*|lo:*) ;; *) found="$found $name" ;; esac
+done < /proc/net/dev
+ended "find an interface" "$found"
+found=
+while read -r name rest; do
+    case "$name" in Iface) ;; *) found="$found $name" ;; esac
+done < /proc/net/route
+ended "find a route" "$found"
+"""
+
+
+class _Canaries:
+    """A file and listeners on the host that the probes must not reach."""
+
+    def __init__(self, folder: Path, listeners: Mapping[str, socket.socket]) -> None:
+        self._listeners = listeners
+        self._canary = folder / "secret"
+        self._secret = secrets.token_hex(16)
+        self._canary.write_text(self._secret, encoding="ascii")
+        self._canary.chmod(0o644)  # readable for all, so that only the isolation can hide it
+        port, abstract = "0", ""
+        if listeners:
+            port = str(cast("tuple[str, int]", listeners["loopback"].getsockname())[1])
+            abstract = cast("bytes", listeners["abstract"].getsockname())[1:].decode("ascii")
+        self.variables = {
+            "WINK_CANARY": str(self._canary),
+            "WINK_PORT": port,
+            "WINK_ABSTRACT": abstract,
+        }
+
+    def check(self) -> Probe:
+        """Whether the container has reached a listener or changed the file."""
+        reached = [name for name, listener in self._listeners.items() if _was_reached(listener)]
+        if self._canary.read_text(encoding="ascii") != self._secret:
+            reached.append("secret")
+        name = "reach the canaries of the host"
+        return Probe(
+            name, not reached, f"reached: {', '.join(reached)}" if reached else "nothing reached"
+        )
+
+
+@contextmanager
+def _canaries(*, with_listeners: bool) -> Generator[_Canaries]:
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-canary-")))
+        folder.chmod(0o755)
+        listeners: dict[str, socket.socket] = {}
+        if with_listeners:
+            for name, family, address in (
+                ("loopback", socket.AF_INET, ("127.0.0.1", 0)),
+                ("abstract", socket.AF_UNIX, f"\0wink-{secrets.token_hex(8)}"),
+            ):
+                listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                listener.bind(address)
+                listener.listen()
+                listener.setblocking(False)
+                listeners[name] = listener
+        yield _Canaries(folder, listeners)
+
+
+def _was_reached(listener: socket.socket) -> bool:
+    try:
+        connection, _ = listener.accept()
+    except BlockingIOError:
+        return False
+    connection.close()
+    return True

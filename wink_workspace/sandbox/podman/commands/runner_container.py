@@ -1,0 +1,403 @@
+"""A container with the runner: it is started and probed before it has a workspace.
+
+Rule 1: every probe of the container was stopped before a workspace is attached to it, and every
+probe of the workspace before a command runs.
+Rule 2: the note that names the container is on the disk before the workspace is attached. So the
+next process that opens the workspace knows which container may hold its files.
+Rule 3: a container gets one workspace, once. There is no way to take it out again.
+
+States: STARTED -> (WAITING ->) ATTACHED -> ENDED. A workspace that is a plain copy is bound by the
+engine at the start, so such a container never waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess  # noqa: TID251 - podman connects a program to our terminal
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, Final
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.clock import Cancellation, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
+from wink_workspace.sandbox.git_directory import HISTORY_PATH
+from wink_workspace.sandbox.isolation_report import IsolationReport
+from wink_workspace.sandbox.podman.engine.containers import (
+    WORKSPACE_PATH,
+    Container,
+    Host,
+    container_spec,
+    new_name,
+    remove,
+)
+from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig, ReadOnlyMount
+from wink_workspace.sandbox.podman.engine.service import PodmanService
+from wink_workspace.sandbox.podman.transport.container_frames import Kind
+from wink_workspace.sandbox.podman.transport.stream import Ending, Limits, RunnerStream
+from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest, StreamName
+from wink_workspace.system_packages import install_hint
+
+from . import leftovers
+from .command_runs import payload_of, probe_run
+from .proof import prove, prove_network, prove_workspace, refuse_holes
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.podman.network.link import NetworkLink
+
+__all__ = [
+    "ContainerKind",
+    "NoPythonError",
+    "RunnerContainer",
+    "link_of",
+    "mount_workspace",
+    "with_history",
+]
+
+_log = logging.getLogger(__name__)
+
+_BOOT: Final = (
+    "python3",
+    "-I",
+    "-c",
+    (
+        "import os, sys\n"
+        "source, left = b'', int(sys.argv[2])\n"
+        "while left > len(source):\n"
+        "    source += os.read(0, left - len(source)) or os._exit(0)\n"
+        "exec(compile(source, '<runner>', 'exec'))"
+    ),
+)
+"""Reads the runner's source from the stream. Process listings would show it as an argument."""
+_INTERACTIVE_WATCH_S: Final = 0.1
+_LAST_TIMEOUT_S: Final = 60.0
+
+
+class NoPythonError(Exception):
+    """The image has no Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerKind:
+    """Everything that is fixed when a container is created, except its workspace.
+
+    Two kinds are equal if a container of one can take the place of a container of the other.
+    """
+
+    service: PodmanService
+    clock: Clock
+    digest: str
+
+    @classmethod
+    def of(
+        cls, service: PodmanService, clock: Clock, config: PodmanConfig, host: Host, image: str
+    ) -> ContainerKind | None:
+        """The kind of this configuration; ``None`` if *image*, the id of its image, is empty."""
+        if not image:
+            return None
+        spec = container_spec(config, host=host, name="", workspace=None, command=_BOOT)
+        rules = config.network
+        network = [repr(rules), *(each.value for each in rules.secrets)]
+        text = json.dumps([image, config.user_id, network, spec], sort_keys=True)
+        return cls(service, clock, hashlib.sha256(text.encode()).hexdigest())
+
+
+class RunnerContainer:
+    """A started container whose runner is ready and whose isolation was probed.
+
+    Args:
+        service: The engine.
+        config: The limits.
+        host: What the machine provides for them.
+        workspace: The directory that the engine binds. ``None`` if ``attach`` mounts it later.
+        note: The file that names the container while it may hold *workspace*.
+        clock: Measures time limits.
+        cancellation: Is checked before each request to the engine, and in waits.
+        network: The connections of commands; the container closes it. ``None`` for none.
+        project: The directory that a build step can write, at ``PROJECT_PATH``.
+        meanwhile: Is called while the runner starts.
+
+    Attributes:
+        live: The running container.
+        shell: The path of its shell.
+        report: The isolation layers, and the probes of the container.
+        end: Ends the container; may be called again. It is also called when this object is deleted
+            and when the interpreter ends.
+
+    Raises:
+        NoPythonError: If the image has no Python.
+        SandboxUnavailableError: If it cannot be started.
+        IsolationError: If a probe succeeded; the container has ended.
+        CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
+    """
+
+    def __init__(
+        self,
+        service: PodmanService,
+        config: PodmanConfig,
+        host: Host,
+        *,
+        workspace: Path | None = None,
+        note: Path | None = None,
+        clock: Clock,
+        cancellation: Cancellation,
+        network: NetworkLink | None = None,
+        project: Path | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> None:
+        name, source = new_name(), _runner_source()
+        command = (*_BOOT, str(config.user_id), str(len(source)))
+        if network is not None:
+            from wink_workspace.sandbox.podman.network.routes import (
+                PROXY_PORT,  # on use: most sandboxes have no network
+            )
+
+            command = (*command, str(PROXY_PORT))
+        spec = container_spec(
+            config, host=host, name=name, workspace=workspace, command=command, project=project
+        )
+        streams: list[socket] = []
+        self._notes: list[Path] = []
+        self._has_workspace = workspace is not None
+        self._service = service
+        self._network = network
+        self.end = weakref.finalize(
+            self, _end_container, service, name, streams, self._notes, os.getpid(), network
+        )
+        try:
+            cancellation.check()
+            container = Container(service, spec, timeout_s=config.start_timeout_s)
+            cancellation.check()
+            streams.append(container.attach())
+            self._stream = RunnerStream(streams[0], clock=clock)
+            self.live = container.start()
+            if note is not None:
+                self._note(note)
+            meanwhile()
+            ready = self._stream.ready(source, config.start_timeout_s, cancellation)
+            self.shell = ready.shell or "/bin/sh"
+            run = probe_run(self, cancellation)
+            self.report = prove(run, config, host, shown=lambda: self.live.shown)
+            refuse_holes(self.report)
+            if network is not None:
+                found = prove_network(run, network, config.network)
+                self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
+                refuse_holes(self.report)
+        except SandboxUnavailableError as error:
+            self.end()
+            if _lacks_python(error):
+                raise NoPythonError from error
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it runs, and sent nothing since it was probed."""
+        return self.end.alive and self.live.is_running and self._stream.is_silent
+
+    def attach(self, mount: Callable[[int], None], note: Path | None) -> None:
+        """Mount a workspace in it, after the container is noted.
+
+        Args:
+            mount: Mounts the workspace for the process id of the container.
+            note: The file that names the container while it may hold the workspace.
+
+        Raises:
+            SandboxError: If it has had a workspace.
+            SandboxUnavailableError: If the mount fails; the container has ended.
+        """
+        if self._has_workspace:
+            raise SandboxError("this container has had a workspace", hint="Start another one.")
+        self._has_workspace = True
+        try:
+            if note is not None:
+                self._note(note)
+                passed(KillPoint.CONTAINER_NOTED)
+            mount_workspace(mount, self.live.pid)
+            passed(KillPoint.WORKSPACE_ATTACHED)
+        except BaseException:
+            self.end()
+            raise
+
+    def probe_workspace(
+        self,
+        cancellation: Cancellation,
+        *,
+        attached: bool,
+        writes: Sequence[str] | None = None,
+    ) -> None:
+        """Probe the mount of the workspace, and add the probes to ``report``.
+
+        Args:
+            cancellation: Ends the probes.
+            attached: Whether a branch on an overlay was attached.
+            writes: If the workspace is read-only, the directories of it that are not.
+
+        Raises:
+            IsolationError: If a probe succeeded; the container has ended.
+            CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
+        """
+        try:
+            found = prove_workspace(probe_run(self, cancellation), attached=attached, writes=writes)
+            self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
+            refuse_holes(self.report)
+        except BaseException:
+            self.end()
+            raise
+
+    def run(
+        self,
+        request: ExecRequest | PythonRequest,
+        env: Mapping[str, str],
+        limits: Limits,
+        sink: Callable[[StreamName, bytes], None],
+    ) -> Ending:
+        """Run a command; see ``Commands.run``."""
+        kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
+        network, stdin = self._network, request.stdin
+        if network is None:
+            payload = payload_of(request, env)
+            return self._stream.run(kind, payload, stdin=stdin, limits=limits, sink=sink)
+        payload = payload_of(request, network.environment(env))
+        network.begin()
+        try:
+            ending = self._stream.run(
+                kind, payload, stdin=stdin, limits=limits, sink=sink, relay=network
+            )
+        finally:
+            requests = network.end()
+        return replace(ending, network=requests)
+
+    def interact(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        directory: str,
+        user_id: int,
+        watch: Callable[[], str | None],
+    ) -> int:
+        """Run a program with our standard streams in *directory*; returns its exit code.
+
+        It is a process beside the runner, with the isolation of commands. Afterwards the runner
+        kills what it left. *watch* is polled, and returns why the program has to be ended.
+
+        Raises:
+            SandboxError: If *watch* returned a reason; the caller ends the container.
+        """
+        has_terminal = all(os.isatty(fd) for fd in (0, 1, 2))
+        variables = [f"--env={name}={value}" for name, value in env.items()]
+        command = [
+            *(_podman(), "--url", f"unix://{self._service.socket_path}", "exec", "--interactive"),
+            *(("--tty",) if has_terminal else ()),
+            *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}/{directory}", *variables),
+            *(self.live.name, *argv),
+        ]
+        with subprocess.Popen(command, cwd="/") as process:  # noqa: S603 - no shell
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(_INTERACTIVE_WATCH_S)
+                        break
+                    reason = watch()
+                    if reason is not None:
+                        raise SandboxError(f"the program was stopped: {reason}")
+            except BaseException:
+                process.kill()
+                raise
+        last = PythonRequest(code="", cwd="/")
+        self.run(last, env, Limits(_LAST_TIMEOUT_S), _discard)  # kills what was left
+        return code
+
+    def _note(self, note: Path) -> None:
+        self._notes.append(note)
+        leftovers.note(note, self.live)
+
+
+def link_of(config: PodmanConfig, environment: Environment | None) -> NetworkLink | None:
+    """The proxy of a container with *config*; ``None`` without a network list."""
+    if not config.network:
+        return None
+    from wink_workspace.sandbox.podman.network.link import (
+        NetworkLink,  # on use: most sandboxes have no network
+    )
+
+    return NetworkLink.of(config.network, environment or Environment.from_os())
+
+
+def with_history(config: PodmanConfig, directory: Path | None) -> PodmanConfig:
+    """*config* with the history of the source, for git, as one more mount."""
+    if directory is None:
+        return config
+    return replace(config, mounts=(*config.mounts, ReadOnlyMount(str(directory), HISTORY_PATH)))
+
+
+def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
+    """Mount a workspace in the container of process *pid*; its note must have been written.
+
+    Raises:
+        SandboxUnavailableError: If the system refuses it.
+    """
+    try:
+        mount(pid)
+    except MountError as error:
+        raise SandboxUnavailableError(
+            f"the workspace cannot be mounted in its container: {error.message}",
+            hint="Use a workspace with a plain copy of the files; `wink-workspace doctor` says"
+            " what the machine supports.",
+        ) from error
+
+
+def _end_container(
+    service: PodmanService,
+    name: str,
+    streams: list[socket],
+    notes: list[Path],
+    owner: int,
+    network: NetworkLink | None,
+) -> None:
+    try:
+        if os.getpid() != owner:
+            return  # a forked child leaves it to its parent
+        if network is not None:
+            network.close()
+        remove(service, name)
+    except SandboxError as error:
+        _log.warning("The container %s could not be removed: %s", name, error)
+    else:
+        for note in notes:
+            leftovers.forget(note)
+    finally:
+        for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
+            stream.close()
+
+
+def _discard(stream: StreamName, data: bytes) -> None:
+    """Discard output."""
+
+
+def _podman() -> str:
+    program = shutil.which("podman")
+    if program is None:
+        raise SandboxUnavailableError("there is no podman on the PATH", hint=install_hint("podman"))
+    return program
+
+
+def _lacks_python(error: SandboxUnavailableError) -> bool:
+    """Whether a container did not start because python3 is missing; runtimes differ in wording."""
+    text = error.message.casefold()
+    return "python3" in text and ("not found" in text or "no such file" in text)
+
+
+def _runner_source() -> bytes:
+    return (Path(__file__).parents[1] / "inside" / "runner.py").read_bytes()

@@ -1,0 +1,1 @@
+"""The Podman engine and its containers: connection, limits, owners, removal."""

@@ -1,0 +1,169 @@
+"""The client of the program that carries connections to services.
+
+Rule 1: the program runs while this process does, and a forked child does not use it.
+Rule 2: both ends of a way are named by containers that run. The program refuses the network of
+this machine as the end of a way.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess  # noqa: TID251 - a threaded process must not enter namespaces itself
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from wink_workspace.errors import SandboxError, UsageError
+
+from .containers import LiveContainer
+
+__all__ = ["Relay"]
+
+_PROGRAM: Final = Path(__file__).parents[1] / "inside" / "relay_program.py"
+_MAX_BYTES: Final = 65_536
+_TIMEOUT_S: Final = 20.0
+_END_TIMEOUT_S: Final = 2.0
+
+
+class Relay:
+    """Listeners whose connections end in containers. Methods may be called by any thread.
+
+    Nothing is started before the first ``listen``. The program ends with ``end``, with this object,
+    with the interpreter, and with the process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: _Program | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the program, if it runs."""
+        program = self._running
+        return None if program is None or program.process.poll() is not None else program.pid
+
+    def listen(
+        self,
+        start: LiveContainer | None,
+        host: str,
+        port: int,
+        target: LiveContainer,
+        target_port: int,
+    ) -> tuple[int, int]:
+        """Accept connections on an address; each one is connected to a port of *target*.
+
+        Args:
+            start: The container in whose network the address is; ``None`` for this machine.
+            host: A loopback address, such as ``127.0.0.1``.
+            port: The port; 0 for any.
+            target: The container to connect to, on its loopback.
+            target_port: Its port.
+
+        Returns:
+            The number of the listener, and its port.
+
+        Raises:
+            UsageError: If the port is taken, or needs a privilege.
+            SandboxError: If a container has ended, or the program failed.
+        """
+        request: dict[str, object] = {
+            "do": "listen",
+            "host": host,
+            "port": port,
+            "to": target.pid,
+            "to_port": target_port,
+        }
+        if start is not None:
+            request["from"] = start.pid
+        answer = self._request(request)
+        if answer.get("errno") in (errno.EADDRINUSE, errno.EACCES):
+            raise UsageError(
+                f"port {port} of {host} cannot be used: {answer['text']}", hint="Use another port."
+            )
+        if "errno" in answer:
+            raise SandboxError(f"a service cannot be reached on port {port}: {answer['text']}")
+        # The containers still run, so the process ids were not those of other processes.
+        if not all(each.is_running for each in (start, target) if each is not None):
+            self.close(int(answer["id"]))
+            raise SandboxError("a service cannot be reached: its container has ended")
+        return int(answer["id"]), int(answer["port"])
+
+    def close(self, listener: int) -> None:
+        """End a listener with its connections; does nothing if the program has ended."""
+        if self.pid is not None:
+            self._request({"do": "close", "id": listener})
+
+    def end(self) -> None:
+        """End the program with all listeners. May be called again."""
+        with self._lock:
+            program, self._running = self._running, None
+        if program is not None:
+            program.end()
+
+    def _request(self, request: dict[str, object]) -> dict[str, Any]:
+        with self._lock:
+            if self.pid is None:
+                self._running = _Program()
+            program = self._running
+            assert program is not None  # noqa: S101 - started above
+            try:
+                program.channel.send(json.dumps(request).encode())
+                packet = program.channel.recv(_MAX_BYTES)
+                if packet:
+                    return json.loads(packet)
+                why = "it ended"
+            except (OSError, ValueError) as error:
+                why = str(error)
+            except BaseException:
+                self._running = None  # an answer that was not read would be taken for the next one
+                program.end()
+                raise
+            self._running = None
+            program.end()
+        raise SandboxError(f"the program that carries connections to services failed: {why}")
+
+
+class _Program:
+    """The process, and our end of the pair of sockets."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+                    [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C in a terminal is not for it
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise SandboxError(
+                    f"the program that carries connections to services cannot be started: {error}"
+                ) from error
+        ours.settimeout(_TIMEOUT_S)
+        self.pid = self.process.pid
+        self.channel = ours
+        self.end = weakref.finalize(self, _end, self.process, ours, os.getpid())
+
+
+def _end(process: subprocess.Popen[bytes], channel: socket.socket, owner: int) -> None:
+    """End the program: it does so by itself when the connection is closed."""
+    channel.close()
+    if os.getpid() != owner:
+        return  # a forked child leaves it to its parent
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Programs that run inside a container, without any import of ours."""

@@ -1,0 +1,1 @@
+"""Messages between the host and a container: frames with limits, and their stream."""

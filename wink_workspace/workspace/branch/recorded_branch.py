@@ -1,0 +1,126 @@
+"""One branch of a workspace as its ledger has it: the newest entry, the base and the changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wink_workspace.errors import LedgerDamagedError, UsageError
+from wink_workspace.ledger import MAIN_BRANCH, Branch, Ledger, LogEntry, ObjectStore, lost_ref
+from wink_workspace.session import ToolInvoked
+from wink_workspace.workspace.changes.applied_trees import AppliedTrees
+from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
+from wink_workspace.workspace.place.storage import WorkspaceInfo
+
+from .forking import imported_entry
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace.changes.changeset import ChangeSet
+
+__all__ = ["RecordedBranch"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBranch:
+    """What the ledger has of one branch; ``applied`` is the file of ``AppliedTrees``."""
+
+    info: WorkspaceInfo
+    ledger: Ledger
+    branch: Branch
+    applied: Path
+
+    @property
+    def store(self) -> ObjectStore:
+        """The objects of all branches."""
+        return self.ledger.store
+
+    @property
+    def name(self) -> str:
+        """The name of the branch."""
+        return self.branch.ref.rpartition("/")[2]
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the files are the user's own directory; those of a fork are a copy."""
+        return self.info.mode == "in_place" and self.name == MAIN_BRANCH
+
+    def refuse_in_place(self, what: str, hint: str) -> None:
+        """Raise ``UsageError`` if the files are the user's own directory.
+
+        Args:
+            what: What such files cannot be, with a preposition for "anything".
+            hint: What to do instead.
+        """
+        if self.is_in_place:
+            raise UsageError(
+                f"the files of workspace {self.info.id} are those of {self.info.source} itself, "
+                f"and cannot be {what} anything",
+                hint=hint,
+            )
+
+    @property
+    def head(self) -> LogEntry:
+        """The newest entry; ``LedgerDamagedError`` if there is none."""
+        head = self.branch.head
+        if head is None:
+            raise lost_ref(MAIN_BRANCH, f"the workspace {self.info.id} has no history")
+        return head
+
+    def imported(self) -> LogEntry:
+        """The entry of the import; raises as ``imported_entry``."""
+        return imported_entry(self.ledger)
+
+    def base_files(self) -> str:
+        """The root that the changes of this branch are relative to.
+
+        That is the last synced state, or else the import. For a fork of a workspace in place,
+        whose source keeps changing, it is the entry at which the fork left the main branch.
+        """
+        if self.head.base:
+            return self.head.base
+        if self.info.mode != "in_place" or self.is_in_place:
+            return self.imported().files
+        main = self.ledger.branch(MAIN_BRANCH)
+        for entry in self.branch.log():
+            common = main.at(entry.number)
+            if common is not None and common.id == entry.id:
+                return common.files
+        return self.imported().files
+
+    def changeset(
+        self, base: str, wanted: str, *, include_ignored: bool, limit: int | None = None
+    ) -> ChangeSet:
+        """The changes from the root *base* to the root *wanted*, with the source's ignore rules.
+
+        Args:
+            base: The old files.
+            wanted: The new files.
+            include_ignored: Include created files that the rules ignore.
+            limit: The most changes to look at; the result cannot be applied then.
+        """
+        from wink_workspace.workspace.changes.changeset import (
+            ChangeSet,  # on use: with diffs it takes 20 ms to load
+        )
+
+        imported = self.imported().files
+        applied: Iterable[str] = ()
+        with suppress(LedgerDamagedError):  # the next apply reports it
+            applied = AppliedTrees(self.applied).referenced
+        with open_source_filter(
+            Path(self.info.source),
+            rules_in(self.store, wanted),
+            imported=(self.store, imported),
+            known=[imported, *(root for root in applied if root in self.store.repository)],
+            include_ignored=include_ignored,
+        ) as source_filter:
+            return ChangeSet.between(self.store, base, wanted, source_filter, limit=limit)
+
+    def outside_effects(self, number: int | None) -> tuple[str, ...]:
+        """The effects of an entry outside of the workspace; none if there is no *number*."""
+        if number is None:
+            return ()
+        event = self.branch.record(self.branch.find(number)).event
+        return event.outside_effects if isinstance(event, ToolInvoked) else ()

@@ -1,0 +1,279 @@
+"""Copies of the newest history of sources, which git in a sandbox reads.
+
+::
+
+    <state>/git/
+        <format>-<key>/     a copy: complete from the moment it has this name
+            objects/        the objects of git
+            template/       the git directory that each call begins with
+            lock            locked, shared, by every process that uses it
+        new-<random>/       one that a process is making
+        old-<random>/       one that lost its name and is to be deleted
+        claims              locked for an instant when a copy is found, named or retired
+
+Rule 1: a copy never changes. It is made when a workspace is created, and shared by all workspaces
+with the same commit, tags, rules and base. The file ``git`` of a workspace names it.
+Rule 2: a copy that a process uses is not deleted before the process ends: its containers show it.
+Rule 3: ``.git`` at the top of such a workspace is a file that we write, and no tool and no history
+sees that name. A command may change it; it is written again after the command. No git of the host
+runs in a workspace.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import FilesystemError, LedgerError, UsageError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.ledger import (
+    CopyPaths,
+    FileStamp,
+    Ledger,
+    UserHead,
+    open_user_head,
+    walk,
+)
+from wink_workspace.sandbox.git_directory import (
+    GIT_DIRECTORY_FILE,
+    GIT_OBJECTS_PATH,
+    GIT_WORKTREE_PATH,
+)
+from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER, ImportConfig, PathRules
+from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree, delete_unused
+
+from .bases import BaseStore
+
+__all__ = ["GIT_RULE", "GitCopies", "copy_git", "hides_git", "write_git_file"]
+
+_log = logging.getLogger(__name__)
+
+GIT_RULE: Final = "/.git"
+"""The rule that hides ``.git`` from the history of a workspace with a copy."""
+
+_GIT: Final = WorkspacePath((".git",))
+_FORMAT: Final = 1
+_NEW, _OLD = "new-", "old-"
+_USER_ID: Final = 1_000
+_Stamps = Callable[[Parts, str], FileStamp | None]
+
+
+class GitCopies:
+    """The copies of a state directory."""
+
+    _held: ClassVar[dict[Path, int]] = {}
+    """The lock of each copy that this process uses, until it ends."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / "git"
+
+    def find(self, name: str) -> Path | None:
+        """The copy of this name, for this process; ``None`` if there is none."""
+        with self._claimed():
+            path = self._root / name
+            if path not in self._held:
+                lock = _locked(path, fcntl.LOCK_SH) if path.is_dir() else None
+                if lock is None:
+                    return None
+                self._held[path] = lock
+        return path
+
+    def make(self, name: str, fill: Callable[[Path], None]) -> None:
+        """Make the copy *name* with *fill*, which writes it into a directory, unless it exists.
+
+        Raises what *fill* raises; nothing is left then.
+        """
+        if self.find(name) is not None:
+            return
+        with self._claimed():
+            unfinished = self._root / f"{_NEW}{secrets.token_hex(8)}"
+            unfinished.mkdir()
+            lock = _locked(unfinished, fcntl.LOCK_SH)
+        try:
+            fill(unfinished)
+            _make_readable(unfinished)
+            with self._claimed():
+                path = self._root / name
+                if not path.exists():  # no other process was faster
+                    unfinished.rename(path)
+                    if lock is not None:
+                        self._held[path], lock = lock, None
+        finally:
+            if lock is not None:
+                os.close(lock)
+            with suppress(FilesystemError):  # otherwise ``collect`` deletes it
+                delete_tree(unfinished)
+        self.find(name)
+
+    def collect(self) -> int:
+        """Delete the copies that no workspace names and no process uses; how many.
+
+        Raises:
+            FilesystemError: If a copy cannot be locked or retired; the next call tries again.
+        """
+        if not self._root.is_dir():
+            return 0
+        removed: list[Path] = []
+        n_retired = 0
+        with ExitStack() as locks:
+            with translate_os_error(self._root), self._claimed():
+                named = self._named()
+                for path in list(self._root.iterdir()):
+                    if path.name in named or not path.is_dir():
+                        continue
+                    lock = _locked(path, fcntl.LOCK_EX)
+                    if lock is None:
+                        continue
+                    locks.callback(os.close, lock)
+                    retired = path
+                    if not path.name.startswith((_NEW, _OLD)):
+                        retired = path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
+                        n_retired += 1
+                    removed.append(retired)
+            delete_unused(removed)
+        return n_retired
+
+    def _named(self) -> set[str]:
+        names: set[str] = set()
+        for path in self._root.with_name("workspaces").glob("*/git"):
+            with suppress(FileNotFoundError):
+                names.add(path.read_text(encoding="ascii").strip())
+        return names
+
+    @contextmanager
+    def _claimed(self) -> Generator[None]:
+        """Exclude other processes that find, name or retire copies, for a few system calls only."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._root / "claims").open("wb") as claims:
+            fcntl.flock(claims, fcntl.LOCK_EX)
+            yield
+
+
+def copy_git(
+    source: Path, folder: WorkspaceFolder, rules: PathRules, *, config: ImportConfig, clock: Clock
+) -> PathRules:
+    """Copy the newest history of a source for a new workspace; its rules, which then hide ``.git``.
+
+    Without a repository, or if it cannot be copied, nothing happens; the reason is logged.
+    """
+    depth = config.git_depth
+    if not depth:
+        return rules
+    try:
+        head = open_user_head(source, config.trusted_by(source))
+        if head is None:
+            return rules
+        name = _name(head, rules, folder, depth)
+        unrecorded = rules.unrecorded()
+
+        def fill(path: Path) -> None:
+            assert head is not None  # noqa: S101 - checked above
+            copied = head.copy(
+                path,
+                CopyPaths(GIT_OBJECTS_PATH, GIT_WORKTREE_PATH, _USER_ID, str(OUTPUT_FOLDER)),
+                depth=depth,
+                hides=lambda parts: unrecorded is not None and unrecorded.hides(parts),
+                stamps=_stamps(folder),
+                clock=clock,
+            )
+            _log.info("copied %d commits of %s", copied.n_commits, source)
+
+        GitCopies(folder.state_dir).make(name, fill)
+    except (UsageError, LedgerError, OSError) as error:
+        _log.warning("git in the sandbox has no history of %s: %s", source, error)
+        return rules
+    folder.git.write_text(f"{name}\n", encoding="ascii")
+    return replace(rules, excluded=(*rules.excluded, GIT_RULE))
+
+
+def hides_git(rules: PathRules) -> bool:
+    """Whether these are the rules of a workspace with a copy."""
+    return GIT_RULE in rules.excluded
+
+
+def write_git_file(files: Path) -> None:
+    """Write ``.git`` into the files of a workspace, unless it is there as we write it.
+
+    Raises:
+        FilesystemError: If it cannot be written.
+    """
+    with DiskTree(files, make_accessible=True) as tree:
+        entry = tree.entry(_GIT)
+        is_ours = (
+            entry is not None
+            and entry.kind is FileKind.FILE
+            and entry.n_links == 1
+            and entry.mode == 0o644
+            and entry.size_bytes == len(GIT_DIRECTORY_FILE)
+        )
+        if is_ours:
+            with tree.open(_GIT) as file:
+                is_ours = file.read() == GIT_DIRECTORY_FILE
+        if not is_ours:
+            if entry is not None:
+                tree.remove(_GIT)
+            tree.put_file(_GIT, [GIT_DIRECTORY_FILE])
+
+
+def _name(head: UserHead, rules: PathRules, folder: WorkspaceFolder, depth: int) -> str:
+    base = folder.base.read_text(encoding="utf-8") if folder.base.is_file() else ""
+    about = repr((head.digest, rules, base, depth))
+    return f"{_FORMAT}-{hashlib.sha256(about.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
+
+
+def _stamps(folder: WorkspaceFolder) -> _Stamps:
+    """The statuses of the files of the base that the workspace begins with.
+
+    A copy has none: its forks have files of their own. Without them, git reads each file.
+    """
+    if not folder.base.is_file():
+        return lambda _parts, _id: None
+    base = BaseStore(folder.state_dir, SYSTEM_CLOCK).named(folder.base.read_text(encoding="utf-8"))
+    index = None if base is None else base.index()
+    if base is None or index is None:
+        return lambda _parts, _id: None
+    with Ledger(folder.ledger) as ledger:
+        contents = {path.parts: entry.id for path, entry in walk(ledger.store, base.tree)}
+    base.release()
+
+    def stamp(parts: Parts, content: str) -> FileStamp | None:
+        found = index.get(parts[:-1], parts[-1]) if contents.get(parts) == content else None
+        if found is None:
+            return None
+        return FileStamp(found.changed_ns, found.modified_ns, found.inode, found.size_bytes)
+
+    return stamp
+
+
+def _locked(path: Path, how: int) -> int | None:
+    """A descriptor with the lock of a copy; ``None`` if another process has it or deleted it."""
+    try:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _make_readable(directory: Path) -> None:
+    """Let the users of containers read it, whatever the umask is."""
+    directory.chmod(0o755)
+    for path in (directory / "objects", directory / "template"):
+        path.chmod(0o755)
+        for each in path.rglob("*"):
+            each.chmod(0o755 if each.is_dir() else 0o444)

@@ -1,0 +1,252 @@
+"""The other branches of an open workspace: fork, merge, compare and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import (
+    ConflictError,
+    EntryMissingError,
+    FileMissingError,
+    FilesystemError,
+    LedgerBusyError,
+    UsageError,
+)
+from wink_workspace.filesystem import WorkspacePath, parse_path
+from wink_workspace.ledger import (
+    MAIN_BRANCH,
+    BranchWriter,
+    Draft,
+    EntryKind,
+    LogEntry,
+    diff,
+    merge_base,
+    merge_trees,
+    with_paths_from,
+)
+from wink_workspace.workspace.branch.forking import (
+    copy_runs,
+    delete_fork,
+    forks_of,
+    head_of,
+    require_branch,
+)
+from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
+from wink_workspace.workspace.files.derived_paths import DerivedPaths
+from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
+from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree
+from wink_workspace.workspace.place.temporary_forks import leftover_forks
+from wink_workspace.workspace.sandboxing import WorkspaceSandbox
+
+from .moves import Moves, merge_conflict
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace.changes.changeset import ChangeSet
+    from wink_workspace.workspace.changes.selection import Selection
+
+__all__ = ["Branches"]
+
+
+class Branches:
+    """The branches beside an open one.
+
+    Args:
+        recorded: The open branch as the ledger has it.
+        folder: Where it is stored.
+        writer: The open branch.
+        moves: Makes drafts.
+        derived: Its derived paths.
+        sandbox: Its sandbox.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        recorded: RecordedBranch,
+        folder: WorkspaceFolder,
+        writer: BranchWriter,
+        moves: Moves,
+        *,
+        derived: DerivedPaths | None,
+        sandbox: WorkspaceSandbox,
+        clock: Clock,
+    ) -> None:
+        self._recorded = recorded
+        self._ledger = recorded.ledger
+        self._folder = folder
+        self._writer = writer
+        self._moves = moves
+        self._derived = derived
+        self._sandbox = sandbox
+        self._clock = clock
+
+    def fork(
+        self, name: str, *, at: int | str | None, of: str, with_runs: bool
+    ) -> tuple[WorkspacePath, ...]:
+        """See ``Workspace.fork``."""
+        with self._moves.block():
+            self._ledger.check_new_fork(name)
+            branch = self._ledger.branch(of) if of else self._writer
+            entry = branch.head if at is None else branch.find(at)
+            if entry is None:
+                raise EntryMissingError(f"the branch {of!r} has no entry")
+            left: tuple[WorkspacePath, ...] = ()
+            fork = self._folder.of_branch(name)
+
+            def copy_files() -> None:
+                nonlocal left
+                delete_tree(fork.branch_dir)  # of a process that was killed here
+                if self._derived is not None:
+                    left = self._derived.copy_to(fork.checkpoint)
+                self._sandbox.copy_services(fork)
+                if with_runs:
+                    copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
+
+            def delete_files() -> None:
+                with suppress(FilesystemError):  # otherwise the next fork of this name does it
+                    delete_tree(fork.branch_dir)
+
+            self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
+        return left
+
+    def delete(self, name: str) -> None:
+        """See ``Workspace.delete_fork``."""
+        if name == MAIN_BRANCH:
+            raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
+        require_branch(self._ledger, name)
+        delete_fork(self._folder, self._ledger, name)
+
+    def delete_leftover(self) -> None:
+        """See ``Workspace.delete_leftover_forks``."""
+        for leftover in leftover_forks(forks_of(self._ledger)):
+            with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
+                self.delete(leftover)
+
+    def discard(self, name: str, *, reason: str, since: str) -> None:
+        """See ``Workspace.discard_fork``."""
+        require_branch(self._ledger, name)
+        branch = self._ledger.branch(name)
+        kept = (
+            branch.kept(since)
+            if since
+            else merge_base(self._recorded.store, self._recorded.head, head_of(self._ledger, name))
+        )
+
+        def keep() -> None:
+            head = branch.refresh()
+            if head is None or (kept is not None and head.files == kept.files):
+                return
+            self._writer.discard(
+                head.files,
+                reason=reason,
+                call_id=name,
+                at=self._clock.now(),
+                found_after=None if kept is None else (kept.number, kept.files),
+            )
+
+        delete_fork(self._folder, self._ledger, name, first=keep)
+
+    def compare(self, one: str, other: str) -> ChangeSet:
+        """See ``Workspace.compare``."""
+        heads: list[LogEntry] = []
+        for branch in (one, other):
+            require_branch(self._ledger, branch)
+            head = self._ledger.branch(branch).head
+            heads.append(head or self._recorded.imported())
+        return self._recorded.changeset(heads[0].files, heads[1].files, include_ignored=True)
+
+    def changes_to_merge(self, branch: str) -> ChangeSet:
+        """See ``Workspace.changes_to_merge``."""
+        sides = self._sides(branch)
+        base, theirs = (
+            (self._recorded.head.files,) * 2 if sides is None else (sides[0].files, sides[2])
+        )
+        return self._recorded.changeset(base, theirs, include_ignored=True)
+
+    def merge(
+        self,
+        branch: str,
+        paths: Sequence[str] | None,
+        selected: Selection | None = None,
+        shown: ChangeSet | None = None,
+    ) -> Draft | None:
+        """The entry that merges *branch*; ``None`` if there is nothing to merge.
+
+        It runs in the block of its move. See ``Workspace.merge``.
+        """
+        hint = f"Apply the fork instead, with branch={branch!r}."
+        self._recorded.refuse_in_place("merged into", hint)
+        sides = self._sides(branch)
+        if sides is None:
+            return None
+        base, other, theirs = sides
+        store, head = self._recorded.store, self._recorded.head
+        if selected is not None:
+            theirs = _selected_root(selected, shown, expected=(base.files, theirs))
+        if paths is not None:
+            theirs = self._changed_paths_only(base.files, theirs, paths, branch)
+        merged = merge_trees(store, base=base.files, ours=head.files, theirs=theirs)
+        reason = f"merge of {branch}, entry {other.number}"
+        if merged.tree is None:
+            raise merge_conflict(reason, merged, ("this branch", branch))
+        draft = self._moves.draft(EntryKind.MERGE, reason, merged.tree)
+        if paths is None and selected is None:  # otherwise the rest of the branch is not merged
+            return replace(draft, merged=other, base=self._merged_base(base, other))
+        return None if merged.tree == head.files else draft
+
+    def _sides(self, branch: str) -> tuple[LogEntry, LogEntry, str] | None:
+        """The common entry, the other branch's newest one, and its files; ``None`` if merged."""
+        require_branch(self._ledger, branch)
+        if branch == self._folder.branch:
+            raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
+        store = self._recorded.store
+        other = self._ledger.branch(branch).head
+        base = other and merge_base(store, self._recorded.head, other)
+        if other is None or (base is not None and base.id == other.id):
+            return None
+        base = base or self._recorded.imported()
+        return base, other, with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER])
+
+    def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
+        """The root *base* with the state of *paths* in the root *theirs*."""
+        store, wanted = self._recorded.store, [parse_path(path) for path in paths]
+        changes = list(diff(store, base, theirs))
+        for path in wanted:
+            if not any(change.path.is_below(path) for change in changes):
+                raise FileMissingError(
+                    f"{path} was not changed in {branch}", hint="Show the diff of the branch."
+                )
+        return with_paths_from(store, base, theirs, wanted)
+
+    def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
+        """The base of this branch after a merge: what both branches synced."""
+        ours, theirs = self._recorded.head.base, other.base
+        if common.base == theirs or ours == theirs:
+            return ours
+        if common.base == ours:
+            return theirs
+        imported = self._recorded.imported().files
+        base, ours, theirs = (root or imported for root in (common.base, ours, theirs))
+        merged = merge_trees(self._recorded.store, base=base, ours=ours, theirs=theirs)
+        return merged.tree or ours
+
+
+def _selected_root(
+    selected: Selection, shown: ChangeSet | None, *, expected: tuple[str, str]
+) -> str:
+    """The root with the chosen parts; *expected* has the roots that must have been shown."""
+    if shown is None:
+        raise UsageError(
+            "a selection without the changes that it belongs to",
+            hint="Pass the result of changes_to_merge, too.",
+        )
+    if (shown.base, shown.wanted) != expected:
+        raise ConflictError(
+            "the branch changed since its changes were shown",
+            hint="Look at them again, then merge.",
+        )
+    return selected.root(shown)

@@ -1,0 +1,203 @@
+"""The source of an open branch: preview, apply and sync.
+
+This decides what is applied, between which trees. ``applying.py`` has the merge with the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, get_args
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import ConflictError, UsageError
+from wink_workspace.ledger import Draft, EntryKind, merge_trees
+from wink_workspace.workspace.apply.applying import Applied, ApplyTarget, SourceUpdate
+from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
+from wink_workspace.workspace.changes.changeset import ChangeSet
+from wink_workspace.workspace.changes.selection import Selection, selected_changes
+from wink_workspace.workspace.place.path_rules import ImportConfig
+
+from .moves import Moves, merge_conflict
+
+__all__ = ["BranchSource"]
+
+_TARGETS: Final = get_args(ApplyTarget)
+
+
+class BranchSource:
+    """Applies an open branch to its source, and merges changes of the source into it.
+
+    Args:
+        recorded: The branch as the ledger has it.
+        moves: Makes moves, and reads the present files.
+        clock: The time.
+        config: Says which repositories outside of the source may get a branch.
+    """
+
+    def __init__(
+        self, recorded: RecordedBranch, moves: Moves, clock: Clock, config: ImportConfig
+    ) -> None:
+        self._recorded = recorded
+        self._moves = moves
+        self._clock = clock
+        self._config = config
+
+    def preview(self, to: ApplyTarget, *, include_ignored: bool) -> ChangeSet:
+        """See ``Workspace.preview``; the derived paths are not included."""
+        self._check_target(to)
+        base = self._recorded.base_files()
+        if to == "worktree":
+            with suppress(UsageError):  # the source is missing; apply reports it
+                update = self._update(include_ignored=include_ignored)
+                base = update.base_for_source(self._recorded.applied, branch=self._recorded.name)
+        head = self._moves.present_root()
+        return self._recorded.changeset(base, head, include_ignored=include_ignored)
+
+    def apply(
+        self,
+        to: ApplyTarget,
+        *,
+        branch: str,
+        merge: bool,
+        include_ignored: bool,
+        previewed: ChangeSet | None,
+        selected: Selection | None,
+    ) -> Applied:
+        """See ``Workspace.apply``."""
+        self._check_target(to, branch, merge=merge)
+        if to == "branch":
+            return self.apply_to_branch(
+                branch,
+                message="",
+                include_ignored=include_ignored,
+                previewed=previewed,
+                selected=selected,
+            )
+        with self._moves.block(needs_room=to != "patch"):
+            update = self._update(previewed, selected, include_ignored=include_ignored)
+            if to == "patch":
+                return update.as_patch()
+            return update.to_directory(
+                self._recorded.applied,
+                branch=self._recorded.name,
+                at=self._clock.now(),
+                markers=merge,
+            )
+
+    def undo_apply(self, *, merge: bool) -> Applied:
+        """See ``Workspace.undo_apply``."""
+        self._check_target("worktree", merge=merge)
+        with self._moves.block():
+            return self._update().to_directory(
+                self._recorded.applied,
+                branch=self._recorded.name,
+                at=self._clock.now(),
+                markers=merge,
+                undo=True,
+            )
+
+    def apply_to_branch(
+        self,
+        name: str,
+        *,
+        message: str,
+        include_ignored: bool,
+        previewed: ChangeSet | None,
+        selected: Selection | None,
+    ) -> Applied:
+        """See ``Workspace.apply_to_branch``."""
+        with self._moves.block():
+            update = self._update(previewed, selected, include_ignored=include_ignored)
+            number = self._recorded.head.number
+            default = f"Changes of workspace {self._recorded.info.id}, entry {number}"
+            return update.to_branch(
+                name,
+                note=self._recorded.applied,
+                branch=self._recorded.name,
+                message=f"{message or default}\n",
+                at=self._clock.now(),
+                include_ignored=include_ignored,
+                trusted=self._config.trusted_by(Path(self._recorded.info.source)),
+            )
+
+    def write_patch(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        include_ignored: bool,
+        previewed: ChangeSet | None,
+        selected: Selection | None,
+    ) -> Applied:
+        """See ``Workspace.write_patch``."""
+        with self._moves.block(needs_room=False):
+            update = self._update(previewed, selected, include_ignored=include_ignored)
+            return update.write_patch(write)
+
+    def sync(self) -> Draft | None:
+        """The entry that merges later changes of the source; ``None`` if there are none.
+
+        It runs in the block of its move. See ``Workspace.sync``.
+        """
+        head, note = self._recorded.head, self._recorded.applied
+        source = self._update().read_source(note, branch=self._recorded.name, at=self._clock.now())
+        if source.foreign == self._recorded.base_files():
+            return None
+        merged = merge_trees(
+            self._recorded.store, base=source.base, ours=head.files, theirs=source.files
+        )
+        reason = f"sync with {self._recorded.info.source}"
+        if merged.tree is None:
+            raise merge_conflict(reason, merged, ("workspace", "source"))
+        return replace(self._moves.draft(EntryKind.SYNC, reason, merged.tree), base=source.foreign)
+
+    def _check_target(self, to: ApplyTarget, branch: str = "", *, merge: bool = False) -> None:
+        if to not in _TARGETS or (branch and to != "branch") or (merge and to != "worktree"):
+            raise UsageError(
+                f"cannot apply to {to!r}{f' with the branch {branch!r}' if branch else ''}",
+                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone, and "
+                "conflict markers go with 'worktree' alone.",
+            )
+        if to == "worktree" and self._recorded.is_in_place:
+            info = self._recorded.info
+            raise UsageError(
+                f"the files of workspace {info.id} are those of {info.source} itself",
+                hint="There is nothing to apply; take the changes as a patch or as a branch.",
+            )
+
+    def _update(
+        self,
+        previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
+        *,
+        include_ignored: bool = False,
+    ) -> SourceUpdate:
+        info, head = self._recorded.info, self._moves.present_root()
+        if previewed is not None and previewed.wanted != head:
+            raise ConflictError(
+                f"the workspace {info.id} changed since its changes were shown",
+                hint="Look at them again, then apply.",
+            )
+
+        def choose(base: str) -> ChangeSet:
+            return self._recorded.changeset(base, head, include_ignored=include_ignored)
+
+        if selected is not None:
+            if previewed is None:
+                raise UsageError(
+                    "a selection without the changes that it belongs to",
+                    hint="Pass the result of preview, too.",
+                )
+            head = selected.root(previewed)
+            choose = partial(selected_changes, previewed, head)
+        return SourceUpdate(
+            self._recorded.store,
+            Path(info.source),
+            base=self._recorded.base_files(),
+            head=head,
+            choose=choose,
+            hidden=info.rules.unrecorded(),
+        )

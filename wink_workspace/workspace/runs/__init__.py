@@ -1,0 +1,1 @@
+"""Runs of models on a workspace: recorded ones, and those that happen now."""
