@@ -259,7 +259,7 @@ def test_names_of_parents_are_not_stored_again_for_each_directory(
         lambda content: b"",
         lambda content: content[:-10],
         lambda content: content[:-10] + b"0" + content[-9:],
-        lambda content: content.replace(b"[3, ", b"[4, ", 1),
+        lambda content: content.replace(b"[4, ", b"[5, ", 1),
         lambda content: b"\x00\xff" + content,
         lambda content: content.replace(b"\n", b" "),
     ],

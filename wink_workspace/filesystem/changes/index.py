@@ -31,10 +31,13 @@ from .dirty import Dirty
 from .index_file import (
     DirectoryStatus,
     IndexContent,
-    IndexFile,
-    PackedEntries,
+    Row,
     Status,
+    decoded,
     directory_status,
+    encoded,
+    read_index,
+    row_of,
     status_of,
     write_index,
 )
@@ -61,7 +64,7 @@ _MANY_FILES: Final = 64
 EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
 
-KnownListing = tuple[DirectoryStatus, PackedEntries]
+KnownListing = tuple[DirectoryStatus, dict[str, Row]]
 """The status of a directory before it was listed, and its entries."""
 
 Watch = Callable[[Parts, int], None]
@@ -93,7 +96,7 @@ or is merged with another one. A directory whose form changes is another directo
 class FileIndex:
     """The status of every entry, by directory and name.
 
-    A directory whose entries did not change stays packed, as it was listed or stored. It is
+    A directory whose entries did not change stays encoded, as it was listed or stored. It is
     decoded by ``directories``, which is a view.
 
     Attributes:
@@ -104,7 +107,7 @@ class FileIndex:
     """
 
     def __init__(self) -> None:
-        self._packed: dict[Parts, PackedEntries] = {}
+        self._packed: dict[Parts, bytes] = {}
         self._decoded: dict[Parts, dict[str, Status]] = {}
         self.directories: Mapping[Parts, dict[str, Status]] = _Directories(
             self._packed, self._decoded
@@ -118,7 +121,12 @@ class FileIndex:
     @property
     def n_bytes(self) -> int:
         """The total size of all files."""
-        return sum(sum(entries.column(2)) for entries in self._content({}).entries.values())
+        return sum(row[2] for parts in self.directories for row in self._rows(parts).values())
+
+    def _rows(self, directory: Parts) -> Mapping[str, Row]:
+        """The entries of a directory; one that is encoded stays so."""
+        packed = self._packed.get(directory)
+        return self._decoded.get(directory, {}) if packed is None else decoded(packed)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileIndex):
@@ -152,7 +160,7 @@ class FileIndex:
     def names(self, directory: Parts) -> set[str]:
         """The names in a directory, none if it did not exist."""
         packed = self._packed.get(directory)
-        return set(self._decoded.get(directory, ())) if packed is None else set(packed.names())
+        return set(self._decoded.get(directory, ()) if packed is None else decoded(packed))
 
     def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
         """Add *entries*, by name, to a directory.
@@ -182,26 +190,24 @@ class FileIndex:
 
         *own* is the status of the directory before it was listed.
         """
-        packed = PackedEntries.of_listing(entries)
-        self.put_packed(directory, packed, racy_ns, own=own and directory_status(own))
+        rows = {name: row_of(found) for name, found in entries}
+        self.put_rows(directory, rows, racy_ns, own=own and directory_status(own))
 
-    def put_packed(
+    def put_rows(
         self,
         directory: Parts,
-        packed: PackedEntries,
+        rows: Mapping[str, Row],
         racy_ns: int,
         *,
         own: DirectoryStatus | None = None,
     ) -> None:
         """As ``put_listing``."""
-        self._packed[directory] = packed
+        self._packed[directory] = encoded(rows)
         self._decoded.pop(directory, None)
-        if max(packed.values(5), default=0) > 1:
-            at = zip(packed.names(), packed.column(5), strict=True)
-            self.linked.update((directory, name) for name, n_links in at if n_links > 1)
-        if max(packed.column(4), default=0) >= racy_ns:
-            at = zip(packed.names(), packed.column(4), strict=True)
-            self.racily_clean.update((directory, name) for name, ns in at if ns >= racy_ns)
+        self.linked.update((directory, name) for name, row in rows.items() if row[5] > 1)
+        self.racily_clean.update(
+            (directory, name) for name, row in rows.items() if row[4] >= racy_ns
+        )
         if own is not None:
             self.set_listed(directory, own, racy_ns)
 
@@ -211,7 +217,7 @@ class FileIndex:
         Those with an entry that was put or forgotten after the listing are left out.
         """
         return {
-            parts: (own, self._packed[parts])
+            parts: (own, decoded(self._packed[parts]))
             for parts, own in self._listed.items()
             if parts in self._packed and parts not in self._just_listed
         }
@@ -230,31 +236,21 @@ class FileIndex:
         """
         if self._listed.get(directory) != directory_status(now) or directory in self._just_listed:
             return None
-        packed = self._packed.get(directory)
-        return sorted(self._decoded[directory]) if packed is None else packed.names()
+        return sorted(self._rows(directory))
 
     def doubt_newest(self) -> None:
         """Count all that changed up to 2 s before the newest change as racily clean, too.
 
         For a tree that does not keep times; see ``change_times``.
         """
-        changes = {parts: entries.column(4) for parts, entries in self._packed.items()}
-        newest_ns = max(
-            chain(
-                (max(changed, default=0) for changed in changes.values()),
-                (at.changed_ns for each in self._decoded.values() for at in each.values()),
-                (own[2] for own in self._listed.values()),
-            ),
-            default=0,
-        )
-        racy_ns = newest_ns - COARSEST_TICK_NS
-        for parts, changed in changes.items():
-            if max(changed, default=0) >= racy_ns:
-                at = zip(self._packed[parts].names(), changed, strict=True)
-                self.racily_clean.update((parts, name) for name, ns in at if ns >= racy_ns)
-        for parts, each in self._decoded.items():
-            new = ((parts, name) for name, at in each.items() if at.changed_ns >= racy_ns)
-            self.racily_clean.update(new)
+        changes = [
+            (row[4], (parts, name))
+            for parts in self.directories
+            for name, row in self._rows(parts).items()
+        ]
+        listed = (own[2] for own in self._listed.values())
+        racy_ns = max(chain((ns for ns, _ in changes), listed), default=0) - COARSEST_TICK_NS
+        self.racily_clean.update(key for ns, key in changes if ns >= racy_ns)
 
     def trust_older(self, racy_ns: int) -> None:
         """No longer count entries that changed before *racy_ns* as racily clean.
@@ -340,7 +336,7 @@ class FileIndex:
     def _is_same(self, newer: FileIndex, directory: Parts) -> bool:
         """Whether a directory is known to have the same entries, without decoding them."""
         before, after = self._packed.get(directory), newer._packed.get(directory)
-        return before is not None and after is not None and before.equals(after)
+        return before is not None and before == after
 
     # Stored
 
@@ -349,9 +345,9 @@ class FileIndex:
         write_index(path, self._content(note or {}))
 
     def _content(self, note: Mapping[str, Any]) -> IndexContent:
-        decoded = {parts: PackedEntries.of(entries) for parts, entries in self._decoded.items()}
+        packed = {parts: encoded(entries) for parts, entries in self._decoded.items()}
         return IndexContent(
-            {**self._packed, **decoded},
+            {**self._packed, **packed},
             {parts: own for parts, own in self._listed.items() if parts not in self._just_listed},
             self.unreadable,
             self.racily_clean,
@@ -369,35 +365,37 @@ class FileIndex:
     def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
         """As ``load``, with the note by its keys; empty if ``save`` got none."""
         try:
-            stored = IndexFile(path)
+            content = read_index(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, TypeError) as error:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
-        content, index = stored.content(), cls()
+        index = cls()
         index._packed.update(content.entries)
         index._listed = dict(content.listed)
         index.unreadable = set(content.unreadable)
         index.racily_clean = set(content.racily_clean)
         index.linked = set(content.linked)
-        return index, stored.note
+        return index, dict(content.note)
 
 
 class _Directories(Mapping[Parts, dict[str, Status]]):
     """The entries of every directory, each decoded when it is first used."""
 
     def __init__(
-        self, packed: dict[Parts, PackedEntries], decoded: dict[Parts, dict[str, Status]]
+        self, packed: dict[Parts, bytes], unpacked: dict[Parts, dict[str, Status]]
     ) -> None:
         self._packed = packed
-        self._decoded = decoded
+        self._decoded = unpacked
 
     def __getitem__(self, directory: Parts) -> dict[str, Status]:
         packed = self._packed.get(directory)
         if packed is None:
             return self._decoded[directory]
-        entries = self._decoded[directory] = packed.entries()
+        rows = decoded(packed)
+        entries = dict(zip(rows, map(Status._make, rows.values()), strict=True))
+        self._decoded[directory] = entries
         del self._packed[directory]
         return entries
 

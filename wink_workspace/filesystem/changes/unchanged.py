@@ -12,11 +12,9 @@ from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 
 from .index import FileIndex, KnownListing
-from .index_file import directory_status, have_statuses
+from .index_file import directory_status, row_of
 
 __all__ = ["UnchangedDirectories"]
-
-_ENTRIES_A_PIECE = 2_000
 
 
 class UnchangedDirectories:
@@ -39,7 +37,10 @@ class UnchangedDirectories:
         own, entries = known
         if directory_status(os.fstat(directory)) != own:
             return None
-        for piece in entries.pieces(_ENTRIES_A_PIECE):
-            if not have_statuses(directory, piece.names(), bytes(piece.statuses)):
-                return None
+        try:
+            for name, row in entries.items():
+                if row_of(os.stat(name, dir_fd=directory, follow_symlinks=False)) != row:
+                    return None
+        except OSError:
+            return None
         return known

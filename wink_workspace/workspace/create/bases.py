@@ -59,7 +59,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
-from wink_workspace.filesystem.changes.index_file import IndexFile, status_of
+from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
@@ -102,6 +102,7 @@ _log = logging.getLogger(__name__)
 _FORMAT: Final = 1
 _REMEMBERED_FORMAT: Final = 4
 _NEW, _OLD = "new-", "old-"
+_STORED_SAMPLE: Final = 256
 _SAMPLE: Final = 64
 _CHECKSUM_BYTES: Final = 20
 _MAX_CHANGED_FILES: Final = 1_000
@@ -156,16 +157,16 @@ class Base:
         return FileIndex.load(self.path / "index")
 
     def has_changed_sample(self) -> bool:
-        """Whether one of some entries, others each time, does not have the status of the index."""
+        """Whether one of some entries, not always the same, does not have its first status."""
         try:
-            index = IndexFile(self.path / "index", is_checked=False)
-            n_chosen = min(_SAMPLE, index.n_entries)
-            chosen = secrets.SystemRandom().sample(range(index.n_entries), n_chosen)
+            sample = read_note(self.path / "index")["sample"]
             files = os.fspath(self.files)
-            for parts, name, status in index.sample(chosen):
-                if status_of(os.lstat("/".join((files, *parts, name)))) != status:
+            for (*parts, name), status in secrets.SystemRandom().sample(
+                sample, min(_SAMPLE, len(sample))
+            ):
+                if status_of(os.lstat("/".join((files, *parts, name)))) != tuple(status):
                     return True
-        except (OSError, ValueError, IndexError):  # the last two: the index itself is damaged
+        except (OSError, ValueError, KeyError):  # the last two: the index itself is damaged
             return True
         return False
 
@@ -681,12 +682,15 @@ class _Unfinished:
 
     def keep_index(self, index: FileIndex) -> None:
         """Store the statuses of everything written."""
-        index.save(self.path / "index")
         times = hashlib.sha256()
+        every: list[tuple[Parts, Status]] = []
         for directory, entries in sorted(index.directories.items()):
             for name, at in sorted(entries.items()):
+                every.append(((*directory, name), at))
                 if stat.S_ISREG(at.mode):
                     times.update(f"{(*directory, name)!r} {at.modified_ns}\n".encode())
+        sample = secrets.SystemRandom().sample(every, min(_STORED_SAMPLE, len(every)))
+        index.save(self.path / "index", note={"sample": sample})
         self.times = times.hexdigest()[:16]
         self.n_bytes = index.n_bytes
         if self.objects.is_dir():
@@ -898,7 +902,7 @@ class _Remembered:
     def drop_without_base(self, bases: Path) -> None:
         """Delete it if its base does not exist."""
         try:
-            named = str(IndexFile(self._path, is_checked=False).note.get("base"))
+            named = str(read_note(self._path).get("base"))
         except (OSError, ValueError):
             named = ""
         if not (named and (bases / named).is_dir()):

@@ -141,9 +141,9 @@ class SourceWalk:
             if found is None:
                 return None
             own, entries = found
-            self._index.put_packed(parts, entries, racy_ns, own=own)
-            self._count(parts, entries.file_sizes())
-            return entries.directories()
+            self._index.put_rows(parts, entries, racy_ns, own=own)
+            self._count(parts, [row[2] for row in entries.values() if stat.S_ISREG(row[0])])
+            return [name for name, row in entries.items() if stat.S_ISDIR(row[0])]
 
         known = UnchangedDirectories(self._tree, earlier)
         for listing in self._tree.listings(

@@ -15,7 +15,7 @@ from typing import Any
 
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index_file import IndexFile
+from wink_workspace.filesystem.changes.index_file import read_note
 from wink_workspace.ledger import ObjectStore, diff
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
@@ -70,7 +70,7 @@ class SourceTimes:
     @cached_property
     def _note(self) -> dict[str, Any]:
         try:
-            return dict(IndexFile(self._file, is_checked=False).note)
+            return read_note(self._file)
         except (OSError, ValueError):
             return {}
 
