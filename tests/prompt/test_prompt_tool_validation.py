@@ -20,7 +20,6 @@ from wink_workspace.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
     import wink_workspace.prompt.tool_context as contexts
-
     from wink_workspace.prompt.tool import ToolHandler
 
 P = TypeVar("P")

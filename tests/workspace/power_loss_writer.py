@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import wink_workspace.ledger.store.open_packs
-
 from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import (
