@@ -11,7 +11,6 @@ import json
 import marshal
 import os
 import stat
-import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ Row = tuple[int, ...]
 """The fields of a ``Status``."""
 
 _fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
-_FORMAT: Final = [4, sys.version_info[:2]]
+_FORMAT: Final = 4  # the same for every Python: processes of several may share a base
 _Stored = tuple[
     list[tuple[int, Parts, bytes | None, DirectoryStatus | None]], list[list[tuple[int, str]]]
 ]
@@ -136,7 +135,7 @@ def write_index(path: Path, content: IndexContent) -> None:
     stored: _Stored = directories, pairs
     body = marshal.dumps(stored, _SAME_BYTES)
     note = json.dumps(dict(content.note))
-    header = json.dumps([*_FORMAT, _checksum(note, body), len(body), note]).encode()
+    header = json.dumps([_FORMAT, _checksum(note, body), len(body), note]).encode()
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_bytes(header + b"\n" + body)
     unfinished.replace(path)
@@ -160,8 +159,8 @@ def read_note(path: Path) -> dict[str, Any]:
 def _header(file: BufferedReader) -> tuple[int, str]:
     """The checksum and the note; raises ``ValueError``."""
     try:
-        version, python, checksum, n_bytes, note = json.loads(file.readline())
-        if [version, tuple(python)] != _FORMAT:
+        version, checksum, n_bytes, note = json.loads(file.readline())
+        if version != _FORMAT:
             raise ValueError("it is of another version")
         if file.tell() + n_bytes != os.fstat(file.fileno()).st_size:
             raise ValueError("it is damaged")
