@@ -181,10 +181,10 @@ def measure(benchmark, bench: Bench, call: Callable[[], None]) -> None:
     """Measure calls of one kind, and the exact counts of one of them."""
     store = bench.workspace._ledger.store
     call()
-    n_objects, n_loose = store.n_written, len(list(store.loose.listed()))
+    n_objects, n_packs = store.n_written, len(store.packs.paths())
     call()
     benchmark.extra_info["n_objects_a_call"] = store.n_written - n_objects
-    benchmark.extra_info["n_new_files_in_the_ledger"] = len(list(store.loose.listed())) - n_loose
+    benchmark.extra_info["n_new_files_in_the_ledger"] = len(store.packs.paths()) - n_packs
     benchmark.pedantic(call, rounds=ROUNDS, warmup_rounds=3)
 
 

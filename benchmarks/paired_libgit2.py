@@ -29,7 +29,6 @@ from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_c
 from wink_workspace.ledger.store import trees
 from wink_workspace.ledger.store.disk import sync
 from wink_workspace.ledger.store.git_tree import GitEntry, GitTree
-from wink_workspace.ledger.store.loose import LooseObjects
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import Packs, PackWriter, encode_object
 from wink_workspace.ledger.store.refs import RefMover
@@ -96,18 +95,16 @@ class Bench:
     # Objects
 
     def writing(self) -> Iterator[Pair]:
-        loose = self.ours.loose
         sizes = [(1 << 10, 300), (1 << 14, 300), (1 << 20, 20)]
         for n_bytes, rounds in sizes:
-            yield self.write(loose, f"write a text of {n_bytes:,} bytes", n_bytes, text, 1, rounds)
+            yield self.write(f"write a text of {n_bytes:,} bytes", n_bytes, text, 1, rounds)
         for n_bytes, rounds in [(1 << 10, 300), (1 << 14, 300), (1 << 16, 100), (8 << 20, 5)]:
             name = f"write noise of {n_bytes:,} bytes"
-            yield self.write(loose, name, n_bytes, secrets.token_bytes, 1, rounds)
-            yield self.write(loose, f"{name}, level 0", n_bytes, secrets.token_bytes, 0, rounds)
+            yield self.write(name, n_bytes, secrets.token_bytes, 1, rounds)
+            yield self.write(f"{name}, level 0", n_bytes, secrets.token_bytes, 0, rounds)
 
     def write(
         self,
-        loose: LooseObjects,
         part: str,
         n_bytes: int,
         content: Callable[[int], bytes],
@@ -119,8 +116,8 @@ class Bench:
         theirs = [content(n_bytes) for _ in range(rounds)]
 
         def ours(n: int) -> None:
-            loose.write("blob", mine[n])
-            loose.sync()
+            self.store.write_blob(mine[n])
+            self.store.sync()
 
         return Pair(part, ours, lambda n: odb.write(ObjectType.BLOB, theirs[n]), rounds)
 

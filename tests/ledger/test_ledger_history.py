@@ -765,9 +765,7 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_packs_written_by_libgit2_are_synced_and_merged_files_if_the_ledger_is_durable(
-    tmp_path, monkeypatch, durable
-):
+def test_packs_written_by_libgit2_are_synced(tmp_path, monkeypatch, durable):
     synced: set[str] = set()
     real = os.fsync
 
@@ -776,20 +774,13 @@ def test_packs_written_by_libgit2_are_synced_and_merged_files_if_the_ledger_is_d
         real(fd)
 
     with new_ledger(tmp_path, durable=durable) as ledger:
-        lines = [b"%d\n" % n for n in range(9)]
-        base = ledger.store.write_blob(b"".join(lines))
-        ours = ledger.store.write_blob(b"".join([b"x\n", *lines[1:]]))
-        theirs = ledger.store.write_blob(b"".join([*lines[:-1], b"y\n"]))
+        blobs = [ledger.store.write_blob(b"%d" % n) for n in range(9)]
         monkeypatch.setattr(os, "fsync", fsync)
-        merged = ledger.store.repository.merge_blobs(base, ours, theirs)
-        assert merged is not None
-        ledger.store.repository.pack([base, ours, theirs])
+        ledger.store.repository.pack(blobs)
         packed = list((tmp_path / "ledger.git/objects").glob("pack/pack-*"))
         monkeypatch.undo()
-    objects = tmp_path / "ledger.git/objects"
-    written = {*packed, objects / merged[:2] / merged[2:]} if durable else {*packed}
-    written |= {path.parent for path in written}
-    assert len(written) == (5 if durable else 3)
+    written = {*packed, *(path.parent for path in packed)}
+    assert len(written) == 3
     assert synced == {str(path) for path in written}
 
 

@@ -15,8 +15,8 @@ from wink_workspace.errors import BundleError
 from wink_workspace.filesystem.git_binary import git_hash
 from wink_workspace.ledger import BundleLimits, Ledger, read_bundle
 from wink_workspace.ledger.entries.commits import Commit, format_commit
+from wink_workspace.ledger.store.compression import ObjectKind
 from wink_workspace.ledger.store.deltas import delta_between
-from wink_workspace.ledger.store.loose import ObjectKind
 from wink_workspace.ledger.store.packs import PACK_HEADER, encode_object, entry_header
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -79,7 +79,8 @@ def versions(ledger: Ledger, n_newest: int = 1_000) -> list[bytes]:
 
 
 def n_deltas(directory: Path) -> int:
-    return len(list((directory / "ledger.git/wink/large").glob("*")))
+    """How many packs of deltas wait for ``gc``."""
+    return len(list((directory / "ledger.git/wink/open").glob("*-*.rows")))
 
 
 @pytest.mark.behaviour(54)
@@ -189,7 +190,7 @@ def test_a_base_stays_until_its_last_delta_is_forgotten(ledger, writer, tmp_path
 
 def test_many_deltas_are_followed_by_a_new_base(ledger, writer, tmp_path, monkeypatch) -> None:
     # The real limit takes hundreds of versions.
-    monkeypatch.setattr("wink_workspace.ledger.store.large_deltas._MOST_WASTE", 0.01)
+    monkeypatch.setattr("wink_workspace.ledger.store.large_files._MOST_WASTE", 0.01)
     noise = random.Random(2)
     begin(writer, tmp_path)
     expected = [LOG, LOG + b"once more\n"]
@@ -197,7 +198,7 @@ def test_many_deltas_are_followed_by_a_new_base(ledger, writer, tmp_path, monkey
     for _ in range(8):
         expected.append(expected[-1] + noise.randbytes(30_000))
         write(writer, tmp_path, expected[-1])
-        bases |= set(ledger.store.loose.deltas.bases({}).values())
+        bases |= set(ledger.store.open_packs.bases().values())
     assert len(bases) == 3
     assert versions(ledger) == expected
 
@@ -217,11 +218,9 @@ def test_another_process_reads_versions_before_and_after_gc(ledger, writer, tmp_
 def test_a_damaged_version_is_reported(ledger, writer, tmp_path, packed) -> None:
     begin(writer, tmp_path)
     blob = write(writer, tmp_path, LOG + b"x")
-    base = ledger.store.loose.deltas.load(blob).base
-    path = tmp_path / "ledger.git/objects" / base[:2] / base[2:]
     if packed:
         ledger.maintain(Retention())
-        path = max((tmp_path / "ledger.git/objects/pack").glob("*.pack"), key=_size)
+    path = max((tmp_path / "ledger.git/objects/pack").glob("*.pack"), key=_size)
     path.chmod(0o644)
     with path.open("r+b") as file:
         file.seek(LARGE_BYTES // 2)
@@ -260,11 +259,13 @@ def test_a_kill_at_any_step_loses_no_version(tmp_path) -> None:
     assert_clean(tmp_path)
 
 
-def test_pieces_that_are_not_read_leave_no_file_open(ledger) -> None:
-    blob = ledger.store.loose.write("blob", b"content")
+def test_pieces_that_are_not_read_leave_no_file_open(ledger, tmp_path) -> None:
+    (tmp_path / "f").write_bytes(LOG)
+    with (tmp_path / "f").open("rb") as file:
+        blob = ledger.store.write_blob_from(file.fileno())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pieces = ledger.store.chunks(blob)
         del pieces
     assert caught == []
-    assert b"".join(ledger.store.chunks(blob)) == b"content"
+    assert b"".join(ledger.store.chunks(blob)) == LOG

@@ -45,10 +45,10 @@ from wink_workspace.ledger import (
     TreeEntry,
     tree_steps,
 )
-from wink_workspace.ledger.store.loose import run_steps
+from wink_workspace.ledger.store.compression import run_steps
 from wink_workspace.ledger.store.packs import ENDED_CALLS
 from wink_workspace.ledger.store.repository import GitRepository
-from wink_workspace.ledger.upkeep.collection import joining, measuring
+from wink_workspace.ledger.upkeep.collection import joining
 
 KIB = 1_024
 
@@ -588,7 +588,7 @@ def test_a_history_is_read_once_to_find_its_first_entry(tmp_path, reads) -> None
         assert len(reads) > 99
 
 
-@pytest.mark.parametrize("job", ["joining", "collecting", "measuring", "forgetting"])
+@pytest.mark.parametrize("job", ["joining", "collecting", "forgetting"])
 def test_no_step_of_maintenance_is_longer_for_more_objects(tmp_path, job: str) -> None:
     """Counts the lines of Python between two pauses, in packs of several sizes."""
     longest: dict[int, int] = {}
@@ -604,8 +604,6 @@ def test_no_step_of_maintenance_is_longer_for_more_objects(tmp_path, job: str) -
                     }
                     root = tree(ledger.store, files, writer.head.files)
                 call(writer, root)
-            for n in range(n_objects // 20):
-                ledger.store.loose.write("blob", b"loose %d" % n)
             ledger.store.open_packs.seal()
             ledger.store.forget()
             longest[n_objects] = longest_step(job_of(ledger, job))
@@ -635,8 +633,6 @@ def test_no_step_of_recording_a_directory_is_longer_for_more_files(tmp_path: Pat
 def job_of(ledger: Ledger, name: str) -> Iterator[None]:
     if name == "joining":
         return joining(ledger.store, time.time())
-    if name == "measuring":
-        return measuring(ledger.store)
     budget_bytes = 10 * KIB if name == "forgetting" else 10_000 * KIB
     return ledger._deleting(Retention(budget_bytes=budget_bytes), NOW)
 
@@ -774,6 +770,7 @@ def test_reading_an_entry_that_another_process_deleted_says_so(ledger, tmp_path)
             write_noise(writer, n)
         old = reader.branch().find(2)
         ledger.maintain(Retention(budget_bytes=10 * KIB))
+        reader.store.forget()  # else it reads the deleted files that it has open
         message = "deleted by the retention of another process"
         with pytest.raises(EntryMissingError, match=message) as caught:
             contents(reader.store, old.files)
@@ -934,7 +931,8 @@ def test_the_budget_holds_with_many_branches_that_write_at_the_same_time(
             write_noise(writer, n * n_branches + k + 2)
             ledger.maintain_if_due(kept, seconds=seconds)
             most = max(most, ledger.disk_bytes())
-    assert most <= kept.budget_bytes * 9 / 8 + 100 * KIB
+    # Nothing is deleted of the open packs of others
+    assert most <= kept.budget_bytes * 9 / 8 + 200 * KIB
     for n, (ledger, writer) in enumerate(zip(ledgers, writers, strict=True)):
         newest = random.Random(7 * n_branches + n + 2).randbytes(20 * KIB)
         assert contents(ledger.store, writer.head.files) == {"f": newest}

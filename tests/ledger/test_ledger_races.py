@@ -76,15 +76,16 @@ def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
         for _ in range(n_steps):
             ledger.maintain_if_due(Retention(), seconds=0)
         assert ledger._job is not None
-        real = ledger._has_measured
+        real = ledger._must_measure
 
-        def measure_slowly(retention: Retention, ends: float) -> bool:
+        def measure_slowly(retention: Retention) -> bool:
+            slowly.undo()
             assert other.maintain(Retention()).ran
-            return real(retention, ends)
+            return real(retention)
 
         with monkeypatch.context() as slowly:
             # The other process works between two steps of one method
-            slowly.setattr(ledger, "_has_measured", measure_slowly)
+            slowly.setattr(ledger, "_must_measure", measure_slowly)
             ledger.maintain_if_due(Retention(), seconds=0)
         while ledger._job is not None:
             ledger.maintain_if_due(Retention(), seconds=0)

@@ -717,7 +717,8 @@ def test_a_changed_content_behind_an_unchanged_status_is_found_by_its_hash(
 
 def damaged_objects(base: Base, how: str) -> None:
     """Replace the pack of its objects; ledgers keep the former one, which is a link."""
-    (pack,) = (base.objects / "objects" / "pack").glob("*.pack")
+    packs = (base.objects / "objects" / "pack").glob("*.pack")
+    pack = min(packs, key=lambda path: path.stat().st_size)  # the other one has the large file
     content = bytearray(pack.read_bytes())
     pack.unlink()
     if how == "cut":
@@ -766,10 +767,11 @@ def test_verifying_contents_names_the_files_of_a_damaged_object(machine: Machine
     base.release()
     with Ledger(base.objects) as ledger:
         entry = entry_at(ledger.store, base.tree, WorkspacePath(("large",)))
-    assert entry is not None
-    stored = base.objects / "objects" / entry.id[:2] / entry.id[2:]
+        assert entry is not None
+        (pack,) = (each for each in ledger.store.packs.listed() if entry.id in each.disk_bytes)
+    stored = pack.path.with_suffix(".pack")
     content = bytearray(stored.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[pack.offsets[entry.id] + pack.disk_bytes[entry.id] // 2] ^= 1
     stored.unlink()
     stored.write_bytes(content)
     state = base.path.parent.parent

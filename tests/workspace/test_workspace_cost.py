@@ -22,7 +22,6 @@ from workspace_rig import Call, calls, die, doing, folder, made, reopened, stora
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskTree
-from wink_workspace.ledger.store.loose import LooseObject, LooseObjects
 from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.prompt import FilesUsed
 from wink_workspace.workspace import Workspace
@@ -211,21 +210,15 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
 
 @pytest.fixture
 def read_objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The objects of the ledger that were read, and the object files that were listed."""
+    """The objects of the ledger that were read."""
     seen: list[str] = []
-    read, listed = GitRepository.read, LooseObjects.listed
+    read = GitRepository.read
 
     def reading(repository: GitRepository, object_id: str) -> object:
         seen.append(object_id)
         return read(repository, object_id)
 
-    def listing(objects: LooseObjects) -> Iterator[LooseObject]:
-        for found in listed(objects):
-            seen.append(found.id)
-            yield found
-
     monkeypatch.setattr(GitRepository, "read", reading)
-    monkeypatch.setattr(LooseObjects, "listed", listing)
     return seen
 
 

@@ -34,7 +34,7 @@ from wink_workspace.workspace import WorkspaceConfig
 
 LITTLE = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
 
-POINTS = ("boundary-moved", "discard-forgotten", "pack-written", "loose-deleted", "pack-deleted")
+POINTS = ("boundary-moved", "discard-forgotten", "pack-written", "pack-deleted")
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\ntwo\nthree\n",

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     )
     from .exchange.shallow_copy import CopyPaths, FileStamp, ShallowCopy, UserHead, open_user_head
     from .ledger import Ledger
+    from .store.compression import run_steps
     from .store.disk import is_disk_full
     from .store.linking import link_objects
     from .store.lock import WriterLock, try_read_lock
-    from .store.loose import run_steps
     from .store.merge import (
         AppliedChange,
         Merge,

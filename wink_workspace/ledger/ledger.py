@@ -47,7 +47,6 @@ from .store.disk import is_disk_full, ledger_failures, sync_filesystem, write_wh
 from .store.index_rebuilding import rebuild_indexes
 from .store.leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .store.lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
-from .store.loose import run_steps
 from .store.objects import ObjectStore
 from .store.refs import MAIN_BRANCH, RefMover, delete_stale_locks
 from .upkeep.collection import (
@@ -56,7 +55,6 @@ from .upkeep.collection import (
     disk_bytes,
     has_many_packs,
     joining,
-    measuring,
     no_steps,
 )
 from .upkeep.retention import (
@@ -136,7 +134,6 @@ class Ledger:
         self._writers: list[BranchWriter] = []
         self._lease = MaintenanceLease(directory / "wink" / "maintenance")
         self._sealing: Iterator[None] | None = None
-        self._measuring: Iterator[None] | None = None
         self._job: Generator[None, None, object] | None = None
         self._maybe_due = True
         self._looked_at: datetime | None = None
@@ -304,9 +301,6 @@ class Ledger:
         """Move a branch to the newest entry that a loss of power left, and forget lost discards."""
         repository = self.store.repository
         with ledger_failures("what a loss of power left cannot be read"):
-            for path in (self._directory / "objects").glob("??/*"):
-                if not path.stat().st_size:  # its content was never written
-                    path.unlink()
             for name, commit_id in repository.refs(DISCARDED_REFS).items():
                 if commit_id not in repository:
                     repository.delete_ref(name)
@@ -510,7 +504,7 @@ class Ledger:
     # Maintenance
 
     def disk_bytes(self) -> int:
-        """The size of all objects on disk; costs the number of loose objects."""
+        """The size of all objects on disk."""
         with ledger_failures("the size of the ledger cannot be read"):
             return disk_bytes(self.store)
 
@@ -523,8 +517,7 @@ class Ledger:
         """
         self._note_written()
         if self._must_measure(retention):
-            with ledger_failures("the size of the ledger cannot be read"):
-                run_steps(self._measured())
+            self._measure()
         return self._is_over(retention)
 
     def _note_written(self) -> None:
@@ -548,11 +541,10 @@ class Ledger:
             return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
         return n_bytes > retention.budget_bytes * _MOST_EXCESS
 
-    def _measured(self) -> Generator[None]:
+    def _measure(self) -> None:
         """Measure the size, so that it is known."""
-        begun_at = self._total_bytes
-        self._disk_bytes = yield from measuring(self.store)
-        self._measured_at = begun_at
+        self._disk_bytes = self.disk_bytes()
+        self._measured_at = self._total_bytes
 
     def maintain_if_due(self, retention: Retention, *, seconds: float = STEP_SECONDS) -> None:
         """Do a step of maintenance, if any is due; between calls only.
@@ -560,10 +552,9 @@ class Ledger:
         A step ends after about *seconds*, and the next one continues. Due are: making a pack of
         this writer's new objects when there are many, measuring the size, joining packs, and
         deleting history that *retention* does not keep. While the history exceeds the budget by
-        an eighth, a step has no limit, and waits for one of another process. The first
-        measurement, and those while the history exceeds the budget, have no limit either. Nor has
-        a process's first step if three times as many packs as usual wait to be joined: processes
-        that make one call each never finish this in steps.
+        an eighth, a step has no limit, and waits for one of another process. Nor has a process's
+        first step a limit if three times as many packs as usual wait to be joined: processes that
+        make one call each never finish this in steps.
 
         Raises:
             LedgerError: As ``maintain``.
@@ -573,15 +564,15 @@ class Ledger:
             self._sealing = self.store.open_packs.sealing(is_idle=is_idle)
         n_bytes = self.store.written_bytes - self._noted_bytes
         is_due = self._maybe_due or n_bytes > retention.budget_bytes // _NOTED_AFTER_PART
-        if not is_due and self._sealing is self._measuring is self._job is None:
+        if not is_due and self._sealing is self._job is None:
             return
         self._note_written()
         ends = self._clock.monotonic_s() + seconds
         if self._sealing is not None and self._has_sealed(ends):
             self._sealing = None
             self._maybe_due = True
-        if not self._has_measured(retention, ends):
-            return
+        if self._must_measure(retention):
+            self._measure()
         is_over = self._is_over(retention)
         if self._job is None and not is_over and not self._maybe_due:
             return
@@ -597,6 +588,9 @@ class Ledger:
                 self._measured_at = -math.inf
                 is_over = self.is_over_budget(retention)
             if self._job is None:
+                if is_over:  # what is in an open pack cannot be deleted
+                    self._sealing = None
+                    self.store.open_packs.seal()
                 self._job = self._doing(retention, now, is_over=is_over)
                 if has_many_packs(self.store, times=_BEHIND):  # each process made few calls
                     ends = math.inf
@@ -612,19 +606,6 @@ class Ledger:
         """Seal the open pack until *ends*; return whether that is done, or has to wait."""
         with _full_disk_delays_packing():
             return self._continue(self._sealing or iter(()), ends)
-        return True
-
-    def _has_measured(self, retention: Retention, ends: float) -> bool:
-        """Measure the size until *ends* if it must be known; return whether it is."""
-        if self._measuring is None:
-            if not self._must_measure(retention):
-                return True
-            self._measuring = self._measured()
-        if self._is_far_over(retention):
-            ends = math.inf
-        if not self._continue(self._measuring, ends):
-            return False
-        self._measuring = None
         return True
 
     def _is_far_over(self, retention: Retention) -> bool:
@@ -685,7 +666,7 @@ class Ledger:
                     if n_done % _PAUSES_PER_LOOK == 0 and self._clock.monotonic_s() >= ends:
                         return False
         except BaseException:
-            self._job = self._sealing = self._measuring = None
+            self._job = self._sealing = None
             raise
         return True
 
@@ -713,6 +694,7 @@ class Ledger:
                         self._delete_files_of_deleted(directory.name)
             elif directory.name != MAIN_BRANCH:
                 shutil.rmtree(directory, ignore_errors=True)
+        self._sealing = None
         for seal in (self.store.open_packs.seal, self.store.open_packs.seal_dead):
             with _full_disk_delays_packing():
                 seal()

@@ -28,9 +28,9 @@ from wink_workspace.errors import BundleError, LedgerError
 from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_commit
 from wink_workspace.ledger.entries.discards import DISCARDED_REFS
 from wink_workspace.ledger.entries.history_check import HistoryCheck
+from wink_workspace.ledger.store.compression import ObjectKind
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree
-from wink_workspace.ledger.store.large_packs import LARGE_BYTES
-from wink_workspace.ledger.store.loose import ObjectKind
+from wink_workspace.ledger.store.large_files import LARGE_BYTES
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.pack_streams import PackIngest, PackOutput, check_checksum
 from wink_workspace.ledger.store.packs import encode_object

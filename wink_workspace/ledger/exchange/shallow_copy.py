@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.git_binary import git_hash
-from wink_workspace.ledger.store.loose import ObjectKind
+from wink_workspace.ledger.store.compression import ObjectKind
 from wink_workspace.ledger.store.packs import Packs, PackWriter, encode_object
 
 from .git_links import open_user_repository

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .loose import run_steps
+from .compression import run_steps
 
 __all__ = ["EMPTY_TREE", "EMPTY_TREE_ID", "GitEntry", "GitTree", "Mode"]
 

@@ -1,12 +1,12 @@
 """Rebuilds the index of a pack, which a loss of power can leave missing, empty or short.
 
-An index has only what the pack itself says: the id, the place and the CRC of each object. Earlier
-versions of the program deleted the rows of an open pack before its index was on the disk.
+An index has only what the pack itself says: the id, the place and the CRC of each object.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import secrets
 import zlib
 from functools import lru_cache
@@ -16,8 +16,9 @@ from typing import Final
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash, object_header
 
+from .compression import ObjectKind
 from .deltas import delta_sizes
-from .loose import ObjectKind
+from .large_files import LARGE_BYTES
 from .packs import (
     PACK_HEADER,
     TEMPORARY,
@@ -47,7 +48,9 @@ def rebuild_indexes(packs: Packs) -> int:
         try:
             if not _is_whole(pack.with_suffix(".idx"), pack):
                 unfinished = pack.with_name(f"{TEMPORARY}{secrets.token_hex(8)}.idx")
-                unfinished.write_bytes(_Contents(pack.read_bytes()).index())
+                with pack.open("rb") as file:
+                    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                unfinished.write_bytes(_Contents(memoryview(data)).index())
                 unfinished.rename(pack.with_suffix(".idx"))
                 n_rebuilt += 1
                 _log.warning("The index of %s was missing or broken, and is rebuilt.", pack)
@@ -72,10 +75,14 @@ def _is_whole(index: Path, pack: Path) -> bool:
 
 
 class _Contents:
-    """The objects of a pack, each with its place. All of it is in memory, large files as well."""
+    """The objects of a pack, each with its place.
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._checksum = data, data[-_CHECKSUM_BYTES:]
+    A large file is not in memory as a whole. Deltas for one cannot be read: their pack is never on
+    the disk without its index.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._checksum = data, bytes(data[-_CHECKSUM_BYTES:])
         if git_hash(data[:-_CHECKSUM_BYTES]).digest() != self._checksum:
             raise LedgerDamagedError("the pack does not have its checksum")
         self._offsets: dict[str, int] = {}
@@ -86,30 +93,34 @@ class _Contents:
         entries: dict[bytes, tuple[int, int]] = {}
         at = PACK_HEADER.size
         while at < len(self._data) - _CHECKSUM_BYTES:
-            kind, content, end = self._object(at)
-            object_id = git_hash(object_header(kind, len(content)) + content)
-            self._offsets[object_id.hexdigest()] = at
-            entries[object_id.digest()] = at, zlib.crc32(self._data[at:end])
+            *_, object_id, end = self._object(at)
+            self._offsets[object_id.hex()] = at
+            entries[object_id] = at, zlib.crc32(self._data[at:end])
             at = end
         return pack_index(entries, self._checksum)
 
-    def _read(self, at: int) -> tuple[ObjectKind, bytes, int]:
-        """Kind and content of the object at an offset, and where its entry ends."""
-        header = self._data[at : at + _LONGEST_HEADER]
+    def _read(self, at: int) -> tuple[ObjectKind, bytes, bytes, int]:
+        """Kind, content and id of the object at an offset, and where its entry ends."""
+        header, size_bytes = bytes(self._data[at : at + _LONGEST_HEADER]), 0
         if (by_offset := parse_offset_delta(header)) is not None:
             kind, base, length = None, at - by_offset[1], by_offset[2]
         else:
-            kind, _, base_id, length = parse_entry_header(header)
+            kind, size_bytes, base_id, length = parse_entry_header(header)
             base = self._offsets[base_id] if kind is None else at
         inflater, content, end = zlib.decompressobj(), bytearray(), at + length
+        digest = git_hash() if kind is None else git_hash(object_header(kind, size_bytes))
         while not inflater.eof:
             if end >= len(self._data):
                 raise LedgerDamagedError("an object of the pack ends too early")
             piece = self._data[end : end + _READ_BYTES]
-            content += inflater.decompress(piece)
+            part = inflater.decompress(piece)
+            digest.update(part)
+            if kind is None or size_bytes < LARGE_BYTES:
+                content += part
             end += len(piece) - len(inflater.unused_data)
         if kind is not None:
-            return kind, bytes(content), end
-        kind, before, _ = self._object(base)
+            return kind, bytes(content), digest.digest(), end
+        kind, before, *_ = self._object(base)
         delta = bytes(content)
-        return kind, apply_delta(delta, before, max_bytes=delta_sizes(delta)[1]), end
+        made = apply_delta(delta, before, max_bytes=delta_sizes(delta)[1])
+        return kind, made, git_hash(object_header(kind, len(made)) + made).digest(), end

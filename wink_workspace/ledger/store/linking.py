@@ -2,20 +2,19 @@
 
 Rule 1: a file with objects never changes, so two repositories may have hard links of one file.
 Either may delete its own. Between two filesystems the file is copied.
-Rule 2: a shared pack is marked by a ``.keep`` file, as git marks packs that it must not repack, and
-a shared loose object by its second link. They do not count towards the budget of the ledger: their
-disk space belongs to the base, and deleting history cannot free it.
+Rule 2: a shared pack is marked by a ``.keep`` file, as git marks packs that it must not repack. It
+does not count towards the budget of the ledger: its disk space belongs to the base, and deleting
+history cannot free it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from wink_workspace._kill_points import KillPoint, passed
 
 from .disk import ledger_failures, link_or_copy, sync
-from .packs import KEEP
+from .packs import KEEP, TEMPORARY
 
 __all__ = ["link_objects"]
 
@@ -28,25 +27,13 @@ def link_objects(source: Path, target: Path, *, durable: bool = False) -> None:
     Raises:
         LedgerError: If a file cannot be linked or copied.
     """
-    objects = target / "objects"
+    packs, ours = (each / "objects" / "pack" for each in (source, target))
     with ledger_failures(f"the objects of {source} cannot be shared"):
-        touched: set[Path] = set()
-        for path in _files_in(source / "objects"):
-            linked = objects / path.relative_to(source / "objects")
-            linked.parent.mkdir(exist_ok=True)
+        for path in [*packs.glob("*.pack"), *packs.glob("*.idx")]:  # a pack before its index
+            linked = ours / path.name
             if path.suffix == ".idx":
                 linked.with_suffix(KEEP).touch()
-            link_or_copy(path, linked, prefix="tmp_obj_")
-            touched.add(linked.parent)
+            link_or_copy(path, linked, prefix=TEMPORARY)
             passed(KillPoint.OBJECTS_LINKED)
         if durable:
-            for directory in touched:
-                sync(directory)
-
-
-def _files_in(objects: Path) -> Iterator[Path]:
-    """Every file with objects; a pack before its index."""
-    for directory in sorted(each for each in objects.iterdir() if len(each.name) == 2):
-        yield from sorted(directory.iterdir())
-    yield from (objects / "pack").glob("*.pack")
-    yield from (objects / "pack").glob("*.idx")
+            sync(ours)

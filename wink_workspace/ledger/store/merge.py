@@ -248,10 +248,11 @@ class _Merger:
         texts = self._texts(before, present, after)
         if texts is None:
             raise _ConflictFound("was changed since, and is not text that could be merged")
-        merged = self.store.repository.merge_blobs(before.id, present.id, after.id)
+        contents = (self.store.read(each.id) for each in (before, present, after))
+        merged = self.store.repository.merge_contents(*contents)
         if merged is None:
             raise _ConflictFound("was changed since, in the same lines", texts)
-        return merged
+        return self.store.write_blob(merged)
 
     def wants_union(self, path: WorkspacePath) -> bool:
         """Whether our ``.gitattributes`` set ``merge=union`` for *path*; the last pattern wins."""
@@ -357,7 +358,7 @@ class _Texts:
         Every line of the texts has a prefix, so that none can look like a marker.
         """
         sides = (_add_prefixes(content) for content in self.contents(store))
-        return _lines(store.repository.merge_with_markers(*sides))
+        return _lines(store.repository.merge_contents(*sides, with_markers=True) or b"")
 
 
 def _n_changed(changed: Sequence[tuple[range, range]]) -> int:

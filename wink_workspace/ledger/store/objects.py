@@ -3,8 +3,6 @@
 Rule 1: this module only adds objects. Only ``collection.py`` deletes them.
 Rule 2: memory is bounded. A content of ``LARGE_BYTES`` or more is written and read in pieces, and
 the cache of trees is limited by its number of entries.
-Rule 3: large or incompressible blobs are never packed: loose, they can be read piece by piece;
-deltas do not shrink them, and each repack would copy them.
 
 Use a store from one thread at a time.
 """
@@ -20,16 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
+from .compression import CHUNK_BYTES, ObjectKind, run_steps
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
-from .large_packs import LARGE_BYTES
-from .loose import (
-    CHUNK_BYTES,
-    WORTH_COMPRESSING,
-    LooseObject,
-    ObjectKind,
-    is_worth_compressing,
-    run_steps,
-)
+from .large_files import LARGE_BYTES
 from .open_packs import Like
 from .packs import PackedObject, Packs, PackWriter, encode_object
 
@@ -38,10 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob", "SeparatePack"]
 
-PreparedBlob: TypeAlias = PackedObject | bytes
-"""A content encoded for a pack or, if it is not packed, unchanged."""
+PreparedBlob: TypeAlias = PackedObject
+"""A content encoded for a pack."""
 
-_SMALL_BYTES: Final = 16_384
 _MAX_CACHED_ENTRIES: Final = 200_000
 
 
@@ -50,7 +40,6 @@ class ObjectStore:
 
     Attributes:
         repository: The git repository.
-        loose: The objects that have a file each: large ones, and those that do not shrink.
         open_packs: The objects that were added since, until they are packed.
         packs: The packed objects.
         n_written: How many objects were added.
@@ -62,7 +51,6 @@ class ObjectStore:
 
     def __init__(self, repository: GitRepository) -> None:
         self.repository = repository
-        self.loose = repository.loose
         self.open_packs = repository.open_packs
         self.packs = Packs(repository.directory / "objects", durable=repository.durable)
         self.durable = repository.durable
@@ -88,8 +76,6 @@ class ObjectStore:
         """
         self.n_written += 1
         self.written_bytes += len(content)
-        if len(content) >= _SMALL_BYTES and kind == "blob" and not _is_packable(content):
-            return self.loose.write(kind, content)
         if self._bulk is not None:
             made = encode_object(kind, content)
             self._bulk.write(made)
@@ -105,12 +91,10 @@ class ObjectStore:
 
     def prepare_blob(self, content: bytes) -> PreparedBlob:
         """Encode *content* for ``write_prepared``; may run in any thread."""
-        return encode_object("blob", content) if _is_packable(content) else content
+        return encode_object("blob", content)
 
     def write_prepared(self, prepared: PreparedBlob) -> str:
         """Add a prepared blob inside a ``bulk``; return its id. Raises as ``write``."""
-        if isinstance(prepared, bytes):
-            return self.write_blob(prepared)
         if self._bulk is None:
             raise LedgerError(
                 "a blob prepared for a pack can only be written inside a bulk",
@@ -133,6 +117,16 @@ class ObjectStore:
         Raises:
             LedgerError: If it cannot be read or written, or its size changes meanwhile.
         """
+        return run_steps(self.blob_steps(fd, like=like))
+
+    def blob_steps(
+        self, fd: int, *, piece_bytes: int = CHUNK_BYTES, like: str | None = None
+    ) -> Generator[None, None, str]:
+        """As ``write_blob_from``, a piece of a large file for each step.
+
+        Raises:
+            LedgerError: As ``write_blob_from``.
+        """
         try:
             size_bytes = os.fstat(fd).st_size - os.lseek(fd, 0, os.SEEK_CUR)
             if size_bytes < LARGE_BYTES:
@@ -140,27 +134,13 @@ class ObjectStore:
                     return self.write("blob", file.read())
         except OSError as error:
             raise LedgerError(f"a file cannot be read: {error.strerror}") from error
-        return run_steps(self.blob_steps(fd, size_bytes, like=like))
-
-    def blob_steps(
-        self,
-        fd: int,
-        size_bytes: int,
-        *,
-        piece_bytes: int = CHUNK_BYTES,
-        like: str | None = None,
-    ) -> Generator[None, None, str]:
-        """Add *fd* from its position to its end as a loose blob, a piece for each step.
-
-        *like* is the id of the version before, as for ``write_blob_from``.
-
-        Raises:
-            LedgerError: As ``write_blob_from``.
-        """
         self.n_written += 1
         self.written_bytes += size_bytes
-        like = like if size_bytes >= LARGE_BYTES else None
-        return self.loose.blob_steps(fd, size_bytes, piece_bytes=piece_bytes, like=like)
+        return (
+            yield from self.repository.large_files.writing(
+                fd, size_bytes, piece_bytes=piece_bytes, like=like
+            )
+        )
 
     def write_tree(self, tree: GitTree, *, before: tuple[str, GitTree] | None = None) -> str:
         """Add a tree; return its id. *before* is a similar tree. Raises as ``write``."""
@@ -216,7 +196,6 @@ class ObjectStore:
                 hint="End the bulk first.",
             )
         self.flush()
-        self.loose.sync()
 
     def flush(self) -> None:
         """Write everything added so far; it is in memory until then.
@@ -255,9 +234,9 @@ class ObjectStore:
         Raises:
             LedgerDamagedError: If it is missing or damaged.
         """
-        pieces = self.loose.chunks(object_id)
-        if pieces is None:
-            pieces = self.repository.large_packs.chunks(object_id)
+        pieces = None
+        if self.size_bytes(object_id) >= LARGE_BYTES:
+            pieces = self.repository.large_files.chunks(object_id)
         return iter((self.read(object_id),)) if pieces is None else pieces
 
     def tree(self, tree_id: str) -> GitTree:
@@ -289,7 +268,7 @@ class ObjectStore:
 
     def find_bases(self) -> None:
         """Look for the large blobs that are deltas, of every process."""
-        self._bases = self.loose.deltas.bases(self._bases)
+        self._bases = self.open_packs.bases()
 
     def free_bytes(self) -> int:
         """The free space of the disk with the ledger, in bytes.
@@ -321,21 +300,6 @@ class ObjectStore:
         self._trees.clear()
         self._n_cached_entries = 0
         self.repository.reopen()
-
-    def is_small(self, found: LooseObject) -> bool:
-        """Whether it is so small that it does not stay loose."""
-        return found.disk_bytes < _SMALL_BYTES
-
-    def stays_loose(self, found: LooseObject) -> bool:
-        """Whether rule 3 keeps this object loose."""
-        if found.is_delta:
-            return True
-        if self.is_small(found):
-            return False
-        kind, size_bytes = self.loose.header(found.id)
-        if kind != "blob":
-            return False
-        return size_bytes >= LARGE_BYTES or found.disk_bytes >= WORTH_COMPRESSING * size_bytes
 
     def _drop_oldest(self) -> None:
         while self._n_cached_entries > self.most_cached:
@@ -381,8 +345,6 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
         """Add an object with *content*; return its id. Raises as ``ObjectStore.write``."""
-        if kind == "blob" and not _is_packable(content):
-            return self._store.write(kind, content)
         self._store.n_written += 1
         self._store.written_bytes += len(content)
         made = encode_object(kind, content)
@@ -408,10 +370,3 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
         trace: TracebackType | None,
     ) -> None:
         self._writer.abandon()
-
-
-def _is_packable(content: bytes) -> bool:
-    """Whether rule 3 allows a blob in a pack."""
-    if len(content) < _SMALL_BYTES:
-        return True
-    return len(content) < LARGE_BYTES and is_worth_compressing(content)

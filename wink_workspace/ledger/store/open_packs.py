@@ -1,11 +1,15 @@
 """Open packs: the objects of calls, appended to one file that later becomes a pack of git.
 
-A loose object needs a new file, and a call writes about nine objects. On ext4 a new file takes up
-to ten times as long in the minutes after many files nearby were deleted, and packing loose objects
-deletes them (benchmarks/results.md has figures). So each writer appends its objects to a file::
+A call writes about nine objects. On ext4 a new file for each takes up to ten times as long in the
+minutes after many files nearby were deleted (benchmarks/results.md has figures). So each writer
+appends its objects to a file::
 
     wink/open/<name>.pack   a pack without its number of objects and its checksum
     wink/open/<name>.rows   id, offset, length and CRC of each object; locked by the writer
+
+A pack whose name begins with the id of a blob and ``-`` has deltas for that blob, the base of a
+large file (``large_files.py``). It is not sealed: a later writer continues it, until ``gc`` joins
+it with the base.
 
 Rule 1: an object exists once its row is complete. Rows are written after the bytes that they name,
 and a row whose bytes do not match its CRC ends the pack; a loss of power can leave one.
@@ -28,7 +32,7 @@ import secrets
 import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -38,22 +42,23 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash
 
+from .compression import CHUNK_BYTES, ObjectKind, compress
 from .deltas import delta_between, delta_sizes
 from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync, sync_pack
 from .lock import MAX_LOCK_TRIES, LockFile, never_in_place
-from .loose import CHUNK_BYTES, ObjectKind, compress
 from .packs import (
     ENDED_CALLS,
     PACK_HEADER,
     TEMPORARY,
     TYPE_OF_KIND,
+    Pack,
     Packs,
     entry_header,
     pack_index,
     parse_entry_header,
 )
 
-__all__ = ["Like", "OpenPacks", "OwnPack"]
+__all__ = ["DataFile", "Like", "OpenPacks", "OwnPack"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,22 +82,22 @@ Like: TypeAlias = tuple[str, bytes]
 """The id and the content of an object that is similar to a new one."""
 
 
-class _DataFile:
-    """The open data file of a pack; closed with its last user."""
+class DataFile:
+    """A file of objects that is open for reading; closed with its last user."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         closed_with(self, self.fd)
 
 
-_data_files: WeakValueDictionary[Path, _DataFile] = WeakValueDictionary()
+_data_files: WeakValueDictionary[Path, DataFile] = WeakValueDictionary()
 """Shared by all ledgers of this process: with many open branches, each reads the packs of all."""
 
 
-def _opened(path: Path) -> _DataFile:
+def _opened(path: Path) -> DataFile:
     file = _data_files.get(path)
     if file is None or not path.exists():
-        file = _data_files[path] = _DataFile(path)
+        file = _data_files[path] = DataFile(path)
     return file
 
 
@@ -103,6 +108,7 @@ class _OpenPack:
         rows: The path of the rows.
 
     Attributes:
+        base: The base of a large file, if it has the deltas for that.
         index: The index of the ordinary pack that it became, ``None`` before.
 
     Raises:
@@ -111,10 +117,11 @@ class _OpenPack:
 
     def __init__(self, rows: Path) -> None:
         self.rows, self.data = rows, rows.with_suffix(_DATA_SUFFIX)
+        self.base = _base_in(rows)
         self.places: dict[str, _Place] = {}
         self.index: Path | None = None
         self._n_rows = 0
-        self._file: _DataFile | None = _opened(self.data)
+        self._file: DataFile | None = _opened(self.data)
         self._data_fd = self._file.fd
 
     def load(self) -> None:
@@ -153,7 +160,7 @@ class _OpenPack:
         if kind is not None:
             return kind, size_bytes
         _, size_bytes = delta_sizes(_inflate(entry[start:], object_id))
-        return self.header(base)[0], size_bytes
+        return "blob" if self.base else self.header(base)[0], size_bytes
 
     def valid_places(self) -> dict[str, _Place]:
         """The places up to the first one whose bytes are missing or differ."""
@@ -178,28 +185,37 @@ class OwnPack(_OpenPack):
         written_bytes: The size of the file.
     """
 
-    def __init__(self, directory: Path, *, durable: bool) -> None:
-        self.lock = _new_rows(directory)
+    def __init__(self, directory: Path, *, durable: bool, base: str = "") -> None:
+        self.lock = (_left_rows(directory, base) if base else None) or _new_rows(directory, base)
         rows = self.lock.path
         data = rows.with_suffix(_DATA_SUFFIX)
         self._write_fd = -1
+        is_new = not data.exists()
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._write_fd = os.open(data, flags, 0o644)
+            self._write_fd = os.open(data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             super().__init__(rows)
-            if durable:
+            self._continue()
+            if durable and is_new:
                 sync(directory)
         except BaseException:
             with suppress(OSError):  # the next writer deletes it
-                data.unlink(missing_ok=True)
-                rows.unlink(missing_ok=True)
+                if is_new:
+                    data.unlink(missing_ok=True)
+                    rows.unlink(missing_ok=True)
             self.close()
             raise
-        self._buffer = bytearray(PACK_HEADER.pack(b"PACK", 2, 0))
-        self.written_bytes = 0
         self._new_rows = bytearray()
         self.unflushed: list[str] = []
         self.depths: dict[str, int] = {}
+
+    def _continue(self) -> None:
+        """Go on after the objects that an earlier writer left."""
+        self.load()
+        self.places = self.valid_places()
+        self._n_rows = len(self.places)
+        os.ftruncate(self.lock.fd, self._n_rows * _ROW.size)
+        self.written_bytes = max((sum(each[:2]) for each in self.places.values()), default=0)
+        self._buffer = bytearray(b"" if self.places else PACK_HEADER.pack(b"PACK", 2, 0))
 
     def entry(self, object_id: str) -> bytes:
         """The bytes of an object, which may be in memory only."""
@@ -232,6 +248,16 @@ class OwnPack(_OpenPack):
                 else entry_header(kind, size)
             )
             entry = header + compress(content, worth=worth)
+        self._append(object_id, entry)
+        return object_id
+
+    def add_delta(self, object_id: str, base: str, delta: bytes) -> None:
+        """Add a version of a large file, unless this pack has it."""
+        if object_id not in self.places:
+            header = entry_header(None, len(delta), base=base)
+            self._append(object_id, header + zlib.compress(delta, 1))
+
+    def _append(self, object_id: str, entry: bytes) -> None:
         buffer = self._buffer
         offset, length, crc = self.written_bytes + len(buffer), len(entry), zlib.crc32(entry)
         buffer += entry
@@ -240,7 +266,6 @@ class OwnPack(_OpenPack):
         self.unflushed.append(object_id)
         if len(buffer) > _MAX_BUFFERED_BYTES:
             self.flush()
-        return object_id
 
     def _delta_entry(self, content: bytes, like: Like) -> bytes:
         """*content* as a delta; empty if that is not possible or not shorter."""
@@ -308,6 +333,7 @@ class OpenPacks:
         self._durable = durable
         self.own: OwnPack | None = None
         self._full: list[OwnPack] = []
+        self._large: dict[str, OwnPack] = {}
         self._others: dict[str, _OpenPack] = {}
 
     # Writing
@@ -318,10 +344,28 @@ class OpenPacks:
             self.own = OwnPack(self._directory, durable=self._durable)
         return self.own
 
+    def large(self, base: str) -> OwnPack:
+        """The open pack of this writer with the deltas for *base*."""
+        pack = self._large.get(base)
+        if pack is None or not pack.lock.is_open:
+            with ledger_failures("an object cannot be written"):
+                pack = OwnPack(self._directory, durable=self._durable, base=base)
+            self._large[base] = pack
+            left = self._others.pop(pack.rows.name, None)
+            if left is not None:
+                left.close()
+        return pack
+
     def flush(self) -> None:
         """Write everything; if durable, call fsync."""
         own = self.own
-        if own is not None and own.unflushed and own.lock.fd >= 0:
+        if own is not None:
+            self._flush(own)
+        for pack in self._large.values():
+            self._flush(pack)
+
+    def _flush(self, own: OwnPack) -> None:
+        if own.unflushed and own.lock.fd >= 0:
             own.flush()
             if self._durable:
                 own.sync()
@@ -355,6 +399,44 @@ class OpenPacks:
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """An object's kind and size; raises as ``read``."""
         return self._known_pack(object_id).header(object_id)
+
+    def large_entry(self, object_id: str) -> bytes | None:
+        """The entry of a version of a large file; ``None`` if no open pack has it."""
+        pack = self._pack_of(object_id)
+        return pack.entry(object_id) if pack is not None and pack.base else None
+
+    def base_of(self, object_id: str) -> str:
+        """The base of a version of a large file; empty if no open pack has it."""
+        pack = self._pack_of(object_id)
+        return pack.base if pack is not None else ""
+
+    def large_bytes(self, base: str) -> int:
+        """The size of all deltas for *base*."""
+        packs = [pack for pack in self._all() if pack.base == base]
+        return sum(length for pack in packs for _, length, _ in pack.places.values())
+
+    def bases(self) -> dict[str, str]:
+        """The base of each version of a large file, of all writers."""
+        self.find_others()
+        return {
+            object_id: pack.base for pack in self._all() if pack.base for object_id in pack.places
+        }
+
+    @contextmanager
+    def left_large(self) -> Generator[list[Pack]]:
+        """The packs with deltas of large files that no writer has open; none can in the block."""
+        self.find_others()
+        with ExitStack() as locks:
+            found: list[Pack] = []
+            for pack in [each for each in self._others.values() if each.base]:
+                lock = _locked_rows(pack.rows)
+                if lock is not None:
+                    locks.callback(lock.release)
+                    pack.load()
+                    sizes = {each: place[1] for each, place in pack.places.items()}
+                    offsets = {each: place[0] for each, place in pack.places.items()}
+                    found.append(Pack(pack.rows, pack.rows.stat().st_mtime, sizes, offsets))
+            yield found
 
     def finding_sizes(self) -> Generator[None, None, dict[str, int]]:
         """The size of each object on disk; pauses after each open pack, which is small."""
@@ -390,7 +472,8 @@ class OpenPacks:
         return list(self._directory.glob(names))
 
     def _mine(self) -> list[OwnPack]:
-        return self._full if self.own is None else [self.own, *self._full]
+        mine = [*self._full, *self._large.values()]
+        return mine if self.own is None else [self.own, *mine]
 
     def _all(self) -> list[_OpenPack]:
         return [*self._mine(), *self._others.values()]
@@ -399,7 +482,7 @@ class OpenPacks:
         own = self.own
         if own is not None and object_id in own.places:
             return own
-        for pack in self._full:
+        for pack in (*self._full, *self._large.values()):
             if object_id in pack.places:
                 return pack
         for other in self._others.values():
@@ -432,6 +515,7 @@ class OpenPacks:
                 self.own.flush()
             self._full.append(self.own)
             self.own = None
+        self._leave_large()
         while self._full:
             pack = self._full[0]
             if not pack.lock.is_open:  # this is a forked child of its writer
@@ -443,6 +527,15 @@ class OpenPacks:
             if is_idle and index is not None:
                 self._packs.set_made(index, ENDED_CALLS)
 
+    def _leave_large(self) -> None:
+        """Let any writer continue the packs with deltas of large files."""
+        large, self._large = self._large, {}
+        for pack in large.values():
+            self._flush(pack)
+            pack.close()
+        if large:
+            self.find_others()
+
     def seal(self, *, flush: Callable[[Path], object] = sync_pack) -> None:
         """``sealing`` at once."""
         for _ in self.sealing(flush=flush):
@@ -450,9 +543,12 @@ class OpenPacks:
 
     def seal_dead(self) -> None:
         """Seal what writers that have ended left behind."""
+        for data in self._listed("*-*" + _DATA_SUFFIX):
+            if not data.with_suffix(_ROW_SUFFIX).exists():  # rows are created first, deleted first
+                data.unlink(missing_ok=True)
         mine = {pack.rows for pack in self._mine()}
         for rows in self._listed("*" + _ROW_SUFFIX):
-            if rows not in mine:
+            if rows not in mine and not _base_in(rows):
                 lock = LockFile(rows)
                 try:
                     if lock.try_lock_exclusively() and lock.is_in_place:
@@ -487,13 +583,37 @@ class OpenPacks:
         """Close every file; what is not sealed is sealed by the next writer."""
         for pack in self._all():
             pack.close()
-        self.own, self._full, self._others = None, [], {}
+        self.own, self._full, self._large, self._others = None, [], {}, {}
 
 
-def _new_rows(directory: Path) -> LockFile:
+def _base_in(rows: Path) -> str:
+    """The base in the name of a pack with deltas of a large file; empty for another one."""
+    base, dash, _ = rows.stem.partition("-")
+    return base if dash else ""
+
+
+def _left_rows(directory: Path, base: str) -> LockFile | None:
+    """The locked rows of a pack for *base* that no writer has open, if there is one."""
+    found = (_locked_rows(rows) for rows in directory.glob(f"{base}-*{_ROW_SUFFIX}"))
+    return next(filter(None, found), None)
+
+
+def _locked_rows(rows: Path) -> LockFile | None:
+    """The lock of a pack that no writer has open; ``None`` also if there is nothing in it."""
+    lock = LockFile(rows)
+    if lock.try_lock_exclusively() and lock.is_in_place:
+        if os.fstat(lock.fd).st_size:
+            return lock
+        rows.unlink(missing_ok=True)  # its data may be about to be deleted
+    lock.release()
+    return None
+
+
+def _new_rows(directory: Path, base: str) -> LockFile:
     """Create and lock the file of a new pack's rows."""
+    prefix = f"{base}-" if base else ""
     for _ in range(MAX_LOCK_TRIES):
-        lock = LockFile(directory / f"{secrets.token_hex(8)}{_ROW_SUFFIX}")
+        lock = LockFile(directory / f"{prefix}{secrets.token_hex(8)}{_ROW_SUFFIX}")
         if lock.try_lock_exclusively() and lock.is_in_place:
             return lock
         lock.release()  # another process took it for one of a dead writer

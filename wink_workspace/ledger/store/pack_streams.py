@@ -21,9 +21,9 @@ from typing import BinaryIO, Final
 from wink_workspace.errors import BundleError, LedgerDamagedError
 from wink_workspace.filesystem.git_binary import apply_delta, git_hash, object_header
 
+from .compression import CHUNK_BYTES, ObjectKind, compress
 from .deltas import delta_between
-from .large_packs import LARGE_BYTES
-from .loose import CHUNK_BYTES, ObjectKind, compress
+from .large_files import LARGE_BYTES
 from .objects import ObjectStore
 from .packs import (
     PACK_HEADER,

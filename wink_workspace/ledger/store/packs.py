@@ -1,9 +1,9 @@
 """Packs: many objects in one file, with an index beside it (gitformat-pack, version 2).
 
-``PackWriter`` writes one object after the other, for a commit of many files: one file each for
-10,000 objects takes seconds. It makes no deltas; ``GitRepository.pack`` makes them during garbage
-collection. libgit2 reads single objects; this module reads indexes for the ids of a pack's objects
-and their sizes on disk, which libgit2 does not provide.
+``PackWriter`` writes one object after the other, for a commit of many files, a large file, or the
+objects of other packs. ``GitRepository.pack`` computes deltas during garbage collection. libgit2
+reads single objects; this module reads indexes for the ids of a pack's objects and their sizes on
+disk, which libgit2 does not provide.
 
 Rule 1: a pack is valid once its ``.idx`` has its final name, and is ignored without it. So the
 index is written last and deleted first.
@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
+from .compression import CHUNK_BYTES, ObjectKind, compress, run_steps
 from .disk import file_sizes, ledger_failure, ledger_failures, sync_pack, write_whole
-from .loose import CHUNK_BYTES, ObjectKind, compress, run_steps
 
 __all__ = [
     "KEEP",
@@ -245,6 +245,7 @@ class PackWriter:
         self._temporary = packs.directory / f"{TEMPORARY}{secrets.token_hex(8)}"
         self._index = self._temporary.with_suffix(".idx")
         self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
+        self._begun, self._crc = PACK_HEADER.size, 0
         with ledger_failures("a pack cannot be written"):
             self._file = self._temporary.open("xb+")
             self._file.write(PACK_HEADER.pack(b"PACK", 2, 0))
@@ -252,27 +253,45 @@ class PackWriter:
 
     def write(self, made: PackedObject) -> None:
         """Add an object; a repeated one is ignored."""
-        digest = bytes.fromhex(made.id)
-        if digest not in self._entries:
-            entry = made.entry
-            self._entries[digest] = (self._offset, zlib.crc32(entry))
-            try:
-                self._file.write(entry)
-            except OSError as error:
-                raise ledger_failure("a pack cannot be written", error) from error
-            self._offset += len(entry)
+        if bytes.fromhex(made.id) not in self._entries:
+            self.append(made.entry)
+            self.end(made.id)
+
+    def append(self, data: bytes) -> None:
+        """Continue the entry of the present object, which ``end`` ends."""
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise ledger_failure("a pack cannot be written", error) from error
+        self._offset += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+
+    def end(self, object_id: str) -> None:
+        """Give the present object its id."""
+        self._entries[bytes.fromhex(object_id)] = (self._begun, self._crc)
+        self._begun, self._crc = self._offset, 0
 
     def finish(self) -> None:
         """Rename the pack into place; delete it if it is empty or an error occurs."""
         run_steps(self.finish_steps())
 
-    def finish_steps(self) -> Generator[None, None, None]:
-        """As ``finish``; pauses often. Deletes the pack if it does not run to its end."""
+    def finish_steps(self, *, durable: bool = False) -> Generator[None, None, Path | None]:
+        """As ``finish``, with its index; pauses often. Deletes the pack if it is closed early.
+
+        It would survive a loss of power if the repository is durable, or with *durable*.
+        """
         try:
             with ledger_failures("a pack cannot be written"):
-                if self._entries:
-                    checksum = yield from self._complete()
-                    yield from self._rename_into_place(checksum)
+                if not self._entries:
+                    return None
+                checksum = yield from self._complete()
+                self._index.write_bytes((yield from index_steps(self._entries, checksum)))
+                name = self._packs.directory / f"pack-{checksum.hex()}"
+                self._temporary.rename(name.with_suffix(".pack"))
+                self._index.rename(name.with_suffix(".idx"))
+                if durable or self._packs.durable:
+                    sync_pack(name.with_suffix(".idx"))
+                return name.with_suffix(".idx")
         finally:
             self.abandon()
 
@@ -282,14 +301,6 @@ class PackWriter:
             self._file.close()
         for path in (self._temporary, self._index):
             path.unlink(missing_ok=True)
-
-    def _rename_into_place(self, checksum: bytes) -> Generator[None, None, None]:
-        self._index.write_bytes((yield from index_steps(self._entries, checksum)))
-        name = self._packs.directory / f"pack-{checksum.hex()}"
-        self._temporary.rename(name.with_suffix(".pack"))
-        self._index.rename(name.with_suffix(".idx"))
-        if self._packs.durable:
-            sync_pack(name.with_suffix(".idx"))
 
     def _complete(self) -> Generator[None, None, bytes]:
         """Write the number of objects and append the checksum, which covers that number."""

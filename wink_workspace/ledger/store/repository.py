@@ -7,10 +7,10 @@ variables are never read.
 Rule 2: the interface has ids as 40 hexadecimal digits, contents as bytes, failures as
 ``LedgerError``.
 Rule 3: libgit2 writes every file under a temporary name first.
-Rule 4: libgit2 reads a loose object only after this module has read it and found it complete:
-libgit2 never returns from a truncated file, which a loss of power can leave.
+Rule 4: there are no loose objects but the empty tree, which is never read: libgit2 never returns
+from a truncated file, which a loss of power can leave. libgit2 merges in memory.
 
-``loose.py`` and ``refs.py`` write what is on the hot path: loose objects and one ref.
+``open_packs.py`` and ``refs.py`` write what is on the hot path: objects and one ref.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import weakref
+import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -37,10 +39,11 @@ from pygit2.enums import (
 from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 
+from .compression import ObjectKind
 from .disk import sync, write_whole
+from .git_tree import EMPTY_TREE_ID
 from .index_rebuilding import rebuild_indexes
-from .large_packs import LargePacks
-from .loose import LooseObjects, ObjectKind
+from .large_files import LargeFiles
 from .open_packs import OpenPacks
 from .packs import Packs
 
@@ -148,41 +151,83 @@ def _line_range(start: int, n_lines: int) -> range:
     return range(first, first + n_lines)
 
 
+def _tree_of(git: pygit2.Repository, content: bytes) -> pygit2.Oid:
+    builder = git.TreeBuilder()
+    builder.insert("file", git.create_blob(content), FileMode.BLOB)
+    return builder.write()
+
+
 def _ignore_progress(n_read: int) -> None:
     del n_read
 
 
-class _OpenObjects(pygit2.OdbBackend):
-    """Lets libgit2 read the objects of open packs."""
+class _Objects(pygit2.OdbBackend):
+    """Lets libgit2 read objects that this class finds."""
 
-    def __init__(self, open_packs: OpenPacks) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType] - pygit2 has no types for it
-        self._open_packs = open_packs
+    def find(self, object_id: str) -> tuple[int, bytes]:
+        """The type and content of an object; raises ``KeyError`` if it is not here."""
+        raise KeyError(object_id)
 
     def read_cb(self, oid: pygit2.Oid) -> tuple[int, bytes]:
-        kind, content = self._open_packs.read(str(oid))
-        return _TYPES[kind], content
+        return self.find(str(oid))
 
     def read_prefix_cb(self, oid: pygit2.Oid) -> tuple[int, bytes, pygit2.Oid]:
-        return *self.read_cb(oid), oid
+        return *self.find(str(oid)), oid
 
     def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
-        kind, size_bytes = self._open_packs.header(str(oid))
-        return _TYPES[kind], size_bytes
-
-    def exists_cb(self, oid: pygit2.Oid) -> bool:
-        return str(oid) in self._open_packs
+        kind, content = self.find(str(oid))
+        return kind, len(content)
 
     def exists_prefix_cb(self, oid: pygit2.Oid) -> pygit2.Oid:
-        if str(oid) in self._open_packs:
+        if self.exists_cb(oid):
             return oid
         raise KeyError(str(oid))
+
+    def exists_cb(self, oid: pygit2.Oid) -> bool:
+        try:
+            self.find(str(oid))
+        except KeyError:
+            return False
+        return True
 
     def refresh_cb(self) -> None:
         """Do nothing: ``GitRepository`` looks for the objects of other writers."""
 
     def __iter__(self) -> Iterator[pygit2.Oid]:
         return iter(())
+
+
+class _OpenObjects(_Objects):
+    """The objects of open packs."""
+
+    def __init__(self, repository: GitRepository) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - pygit2 has no types for it
+        self._repository = weakref.proxy(repository)
+
+    def find(self, object_id: str) -> tuple[int, bytes]:
+        kind, content = self._repository.read_open(object_id)
+        return _TYPES[kind], content
+
+    def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
+        kind, size_bytes = self._repository.open_packs.header(str(oid))
+        return _TYPES[kind], size_bytes
+
+    def exists_cb(self, oid: pygit2.Oid) -> bool:
+        return str(oid) in self._repository.open_packs
+
+
+class _Memory(_Objects):
+    """Objects in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - as above
+        self._found: dict[str, tuple[int, bytes]] = {}
+
+    def find(self, object_id: str) -> tuple[int, bytes]:
+        return self._found[object_id]
+
+    def write_cb(self, oid: pygit2.Oid, content: bytes, kind: int) -> None:
+        self._found[str(oid)] = kind, content
 
 
 class GitRepository:
@@ -196,8 +241,7 @@ class GitRepository:
 
     Attributes:
         durable, have_others_deleted: As given.
-        loose: The loose objects, which are read and written without libgit2.
-        large_packs: The packs with versions of large files, which are read in pieces.
+        large_files: The contents that are read and written in pieces.
         open_packs: The new objects of all writers, which libgit2 reads through ``_OpenObjects``.
 
     Raises:
@@ -214,11 +258,9 @@ class GitRepository:
         self.have_others_deleted = have_others_deleted
         self.directory = directory
         self.durable = durable
-        objects = directory / "objects"
-        self._packs = packs = Packs(objects, durable=durable)
-        self.large_packs = LargePacks(packs)
-        self.loose = LooseObjects(objects, durable=durable, packed=self.large_packs)
+        self._packs = packs = Packs(directory / "objects", durable=durable)
         self.open_packs = OpenPacks(directory / "wink" / "open", packs, durable=durable)
+        self.large_files = LargeFiles(packs, self.open_packs)
         self._git = self._open()
 
     @classmethod
@@ -237,44 +279,55 @@ class GitRepository:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(mode=0o700)
             # As in gitrepository-layout(5); libgit2 also makes hooks and others, in 3 ms more
-            for name in ("info", "objects", "objects/pack", "refs", "refs/heads"):
+            for name in ("info", "objects", "objects/pack", "objects/4b", "refs", "refs/heads"):
                 (unfinished / name).mkdir()
             (unfinished / "HEAD").write_text("ref: refs/heads/main\n")
             (unfinished / "config").write_text(_CONFIGURATION)
             (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
-            # The empty tree, which always exists
-            LooseObjects(unfinished / "objects", durable=False).write("tree", b"")
+            # git fsck misses the empty tree if a tree has an empty directory
+            empty_tree = unfinished / "objects" / EMPTY_TREE_ID[:2] / EMPTY_TREE_ID[2:]
+            empty_tree.write_bytes(zlib.compress(b"tree 0\0"))
             unfinished.rename(directory)
 
     def reopen(self) -> None:
         """Clear libgit2's caches, after packs were deleted or the boundary moved."""
         self._git.free()
         self._git = self._open()
-        self.large_packs.forget()
+        self.large_files.forget()
+        self.open_packs.find_others()  # else deleted objects would seem present
 
     def close(self) -> None:
         """Close every file; do not use the object afterwards."""
         self.open_packs.close()
         self._git.free()
 
-    def _open(self) -> pygit2.Repository:
+    def _open(self, *, in_memory: bool = False) -> pygit2.Repository:
+        """libgit2's repository; objects that are written *in_memory* are lost with it."""
         with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
             flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
             git = pygit2.Repository(str(self.directory), flags)
-            git.odb.add_backend(_OpenObjects(self.open_packs), 0)
+            if in_memory:
+                odb = pygit2.Odb()
+                odb.add_backend(_Memory(), 0)
+                git.set_odb(odb)
+            else:
+                git.odb.add_backend(_OpenObjects(self), 0)
             return git
 
     # Objects
 
     def __contains__(self, object_id: str) -> bool:
-        if object_id in self.open_packs or self._git.odb.exists(object_id):
+        if object_id == EMPTY_TREE_ID:
             return True
-        self.open_packs.find_others()
-        return (
-            object_id in self.open_packs
-            or object_id in self.loose.deltas
-            or self._git.odb.exists(object_id)  # its open pack may have been sealed in between
-        )
+        if not self._has(object_id):
+            self.open_packs.find_others()
+            if not self._has(object_id):  # its open pack may have been sealed in between
+                return False
+        base = self.open_packs.base_of(object_id)
+        return not base or self._git.odb.exists(base)
+
+    def _has(self, object_id: str) -> bool:
+        return object_id in self.open_packs or self._git.odb.exists(object_id)
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """An object's kind and its whole content.
@@ -284,21 +337,27 @@ class GitRepository:
             EntryMissingError: If it is missing, and another process has deleted old history.
             LedgerError: If it cannot be read, or its content does not match its id.
         """
+        if object_id == EMPTY_TREE_ID:
+            return "tree", b""
         with _failures(f"object {object_id} cannot be read"):
             if object_id in self.open_packs:
-                return self.open_packs.read(object_id)
-            with suppress(FileNotFoundError):  # it is packed, perhaps since just now
-                return self.loose.read(object_id)
+                return self.read_open(object_id)
             kind, data = self._found(object_id, lambda: self._git.odb.read(object_id))
             return _KINDS[kind], data
 
+    def read_open(self, object_id: str) -> tuple[ObjectKind, bytes]:
+        """As ``read``, for an object of an open pack; ``KeyError`` if it is in none."""
+        if not self.open_packs.base_of(object_id):
+            return self.open_packs.read(object_id)
+        return "blob", b"".join(self.large_files.chunks(object_id) or ())
+
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """An object's kind and its size in bytes, without the content; raises as ``read``."""
+        if object_id == EMPTY_TREE_ID:
+            return "tree", 0
         with _failures(f"object {object_id} cannot be read"):
             if object_id in self.open_packs:
                 return self.open_packs.header(object_id)
-            with suppress(FileNotFoundError):
-                return self.loose.header(object_id)
             kind, size_bytes = self._found(object_id, lambda: self._git.odb.read_header(object_id))
             return _KINDS[kind], size_bytes
 
@@ -345,35 +404,24 @@ class GitRepository:
             builder.write()
             self._sync(set(packs.iterdir()) - before)
 
-    def merge_blobs(self, base: str, ours: str, theirs: str) -> str | None:
-        """Merge by lines; return the id of the merged blob, ``None`` on a conflict.
+    def merge_contents(
+        self, base: bytes, ours: bytes, theirs: bytes, *, with_markers: bool = False
+    ) -> bytes | None:
+        """The merge of three contents by lines; ``None`` on a conflict.
 
-        Runs git's merge of trees in memory, over trees of one entry: unlike a merge of file
-        contents, it does not change other bytes.
+        With *with_markers*, git's conflict markers are around conflicts instead. Runs git's merge
+        of trees, over trees of one entry: unlike a merge of file contents, it does not change
+        other bytes.
         """
         with _failures("two versions of a file cannot be merged"):
-            for blob in (base, ours, theirs):
-                self.read(blob)
-            index = self._git.merge_trees(
-                self._tree_of(base), self._tree_of(ours), self._tree_of(theirs)
+            git = self._open(in_memory=True)
+            flags = MergeFileFlag.ACCEPT_CONFLICTS if with_markers else MergeFileFlag.DEFAULT
+            index = git.merge_trees(
+                _tree_of(git, base), _tree_of(git, ours), _tree_of(git, theirs), file_flags=flags
             )
-            if index.conflicts is not None:
+            if index.conflicts is not None and not with_markers:
                 return None
-            merged = str(index["file"].id)
-            loose = self.directory / "objects" / merged[:2] / merged[2:]
-            self._sync({loose} if self.durable and loose.exists() else ())
-            return merged
-
-    def merge_with_markers(self, base: bytes, ours: bytes, theirs: bytes) -> bytes:
-        """The merge of three contents, with git's conflict markers around conflicts."""
-        with _failures("two versions of a file cannot be merged"):
-            index = self._git.merge_trees(
-                self._tree_of(self._git.create_blob(base)),
-                self._tree_of(self._git.create_blob(ours)),
-                self._tree_of(self._git.create_blob(theirs)),
-                file_flags=MergeFileFlag.ACCEPT_CONFLICTS,
-            )
-            return bytes(self._git.odb.read(index["file"].id)[1])
+            return bytes(git.odb.read(index["file"].id)[1])
 
     @staticmethod
     def changed_lines(
@@ -415,11 +463,6 @@ class GitRepository:
             sync(path)
         for directory in {path.parent for path in written}:
             sync(directory)
-
-    def _tree_of(self, blob: str | pygit2.Oid) -> pygit2.Oid:
-        builder = self._git.TreeBuilder()
-        builder.insert("file", blob, FileMode.BLOB)
-        return builder.write()
 
     # History
 

@@ -18,8 +18,8 @@ from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
+from .compression import run_steps
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
-from .loose import run_steps
 from .names import stored_name, workspace_name
 from .objects import LARGE_BYTES, ObjectStore
 

@@ -33,12 +33,11 @@ from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerE
 from wink_workspace.ledger.entries.commits import parse_commit
 from wink_workspace.ledger.store.disk import is_disk_full, ledger_failures, sync_filesystem
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID
-from wink_workspace.ledger.store.large_packs import is_large_pack
+from wink_workspace.ledger.store.large_files import is_large_pack
 from wink_workspace.ledger.store.leases import DeletionLock
-from wink_workspace.ledger.store.loose import LooseObject, run_steps
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import ENDED_CALLS, OBJECTS_PER_STEP, Pack, is_shared
-from wink_workspace.ledger.store.repacking import Source, repacking, repacking_large
+from wink_workspace.ledger.store.repacking import Source, repacking
 
 __all__ = [
     "Garbage",
@@ -51,7 +50,6 @@ __all__ = [
     "has_many_packs",
     "joining",
     "marking",
-    "measuring",
     "no_steps",
     "objects_of",
 ]
@@ -70,7 +68,6 @@ _MIN_TO_PACK: Final = 50
 _GRACE_S: Final = 3_600
 _MOST_AHEAD_S: Final = 60
 _BEFORE_S: Final = 1
-_DELETIONS_PER_LOCK: Final = 64
 _MAX_TRIES: Final = 1_000
 
 
@@ -138,57 +135,57 @@ def collecting(
     kept = {EMPTY_TREE_ID}
     yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
     yield from _marking_trees(store, garbage, kept)
-    loose: list[LooseObject] = []
-    for found in store.loose.listed():
-        if not found.is_shared and _is_in_future(found.used, lock, garbage):
-            found = replace(found, used=garbage.started - _BEFORE_S)
-            store.loose.set_used(found)
-        loose.append(found)
-        yield
     packs = list[Pack]()
     for path in store.packs.paths():
         packs.append((yield from store.packs.loading(path)))
     in_open = (yield from store.open_packs.finding_sizes()).keys()
     if garbage.is_alone and not kept.difference(
-        in_open, (found.id for found in loose), *(pack.disk_bytes for pack in packs)
+        in_open, *(pack.disk_bytes for pack in packs), [EMPTY_TREE_ID]
     ):
         # Otherwise one may contain a missing object
         with garbage.alone() as is_still_alone:  # a new writer may be about to write an index
             if is_still_alone:
                 store.packs.delete_unindexed(garbage.started)
-    large = [pack for pack in packs if is_large_pack(pack.path) and not pack.is_shared]
-    replaced = yield from _packs_to_rewrite(
-        store, [pack for pack in _except(packs, large) if not pack.is_shared], kept, garbage
-    )
+    with store.open_packs.left_large() as deltas:
+        for n, each in enumerate(deltas):
+            if _is_in_future(each.made, lock, garbage):
+                deltas[n] = replace(each, made=garbage.started - _BEFORE_S)
+        yield from _deleting(store, lock, garbage, steps, kept, packs, deltas)
+    store.forget()
+
+
+def _deleting(
+    store: ObjectStore,
+    lock: DeletionLock,
+    garbage: Garbage,
+    steps: Steps,
+    kept: set[str],
+    packs: list[Pack],
+    deltas: list[Pack],
+) -> Iterator[None]:
+    """Join *packs*, and delete what is not *kept*; *deltas* are open packs of large files."""
+    own = [pack for pack in packs if not pack.is_shared]
+    large = [pack for pack in own if is_large_pack(pack.path)]
+    replaced = yield from _packs_to_rewrite(store, _except(own, large), kept, garbage)
     needed = yield from _needed_objects(replaced, _except(packs, replaced), kept, garbage)
-    needed |= yield from _needed_objects(large, [], kept, garbage)
-    unneeded_packs = [pack for pack in [*replaced, *large] if not needed[pack.path]]
-    packs, replaced, large = (_except(each, unneeded_packs) for each in (packs, replaced, large))
+    needed |= yield from _needed_objects([*large, *deltas], [], kept, garbage)
+    unneeded = [pack for pack in [*replaced, *large, *deltas] if not needed[pack.path]]
+    packs, replaced, deltas = (_except(each, unneeded) for each in (packs, replaced, deltas))
     staying = _except(packs, replaced)
     # Unneeded files first, so that new packs have their space
-    packed = _objects_in(staying)
-    yield from _delete_packs(store, lock, unneeded_packs, kept, packed, garbage)
-    unneeded = yield from _those(
-        loose, lambda found: found.id not in kept and garbage.may_delete(found.id, found.used)
-    )
-    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
+    yield from _delete_packs(store, lock, unneeded, kept, _objects_in(staying), garbage)
     sources = [Source(pack, needed[pack.path]) for pack in replaced]
-    new = yield from _replacement(store, sources, staying, loose, kept, garbage, steps)
+    new = yield from _replacement(store, sources, kept, garbage, steps)
     if new is None:  # the disk is full
         replaced, staying = [], packs
     else:
         replaced, staying = _except(replaced, new), staying + new
         if garbage.with_deltas:
-            sources = [Source(pack, needed[pack.path]) for pack in large]
-            rewritten, new = yield from _large_replacement(store, sources, loose, kept)
+            rewritten, new = yield from _large_replacement(store, packs, deltas, needed)
             replaced += _except(rewritten, new)
             staying = _except(staying, rewritten) + new
     passed(KillPoint.PACK_WRITTEN)
-    packed = _objects_in(staying)
-    yield from _delete_packs(store, lock, replaced, kept, packed, garbage)
-    unneeded = yield from _those(loose, lambda found: found.id in packed)
-    yield from _delete_loose(store, lock, unneeded, kept, packed, garbage, steps)
-    store.forget()
+    yield from _delete_packs(store, lock, replaced, kept, _objects_in(staying), garbage)
 
 
 def joining(store: ObjectStore, now: float) -> Generator[None]:
@@ -239,7 +236,6 @@ def _is_in_future(time: float, lock: DeletionLock, garbage: Garbage) -> bool:
 def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
     """Delete the unfinished files of dead processes; others are recognised by their age."""
     before = garbage.started if garbage.is_alone else garbage.started - _GRACE_S
-    store.loose.delete_leftovers(before)
     store.packs.delete_leftovers(before)
 
 
@@ -261,26 +257,13 @@ def _needed_objects(
 
 
 def _replacement(
-    store: ObjectStore,
-    replaced: list[Source],
-    staying: list[Pack],
-    loose: list[LooseObject],
-    kept: set[str],
-    garbage: Garbage,
-    steps: Steps,
+    store: ObjectStore, sources: list[Source], kept: set[str], garbage: Garbage, steps: Steps
 ) -> Generator[None, None, list[Pack] | None]:
-    """Write what is to be kept of *replaced* packs and loose objects to a new pack."""
-    present = _objects_in(staying)
-    sources = list(replaced)
-    small = yield from _those(
-        loose,
-        lambda found: found.id in kept and found.id not in present and not store.stays_loose(found),
-    )
-    if small and (replaced or len(small) >= _MIN_TO_PACK):
-        sources.append(Source(None, [found.id for found in small]))
+    """Write what is to be kept of packs to a new one; ``None`` if the disk is full."""
     ids = set[str]().union(*(source.ids for source in sources))
     if not ids:
         return []
+    before = set(store.packs.paths())
     try:
         if garbage.with_deltas:
             store.repository.pack(
@@ -290,15 +273,14 @@ def _replacement(
         else:
             yield from repacking(store.repository, store.packs, sources)
     except LedgerError as error:
-        needed = sum(
-            sum(source.pack.disk_bytes.values()) for source in replaced if source.pack is not None
-        )
+        needed = sum(sum(source.pack.disk_bytes.values()) for source in sources)
         if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no error number
             raise
         _log.warning("The disk is too full to pack objects; they stay as they are.")
         return None
     new: list[Pack] = []
-    for path in store.packs.paths():
+    # The others, because a new pack may equal an old one
+    for path in sorted(store.packs.paths(), key=before.__contains__):
         pack = yield from store.packs.loading(path)
         if pack.disk_bytes.keys() == ids:
             new.append(pack)
@@ -306,36 +288,37 @@ def _replacement(
         raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
     if garbage.with_deltas:
         store.packs.note_deltas(new[0].path)
-    spared = [each.pack.made for each in replaced if each.pack and not kept.issuperset(each.ids)]
+    spared = [each.pack.made for each in sources if not kept.issuperset(each.ids)]
     store.packs.set_made(new[0].path, max(spared, default=ENDED_CALLS))
     return new[:1]
 
 
 def _large_replacement(
-    store: ObjectStore, packs: list[Source], loose: list[LooseObject], kept: set[str]
+    store: ObjectStore, packs: list[Pack], deltas: list[Pack], needed: dict[Path, list[str]]
 ) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
-    """Write new packs of the versions of large files; the packs they replace, and the new ones.
+    """Join each base of a large file with its deltas; the packs they replace, and the new ones.
 
     Only ``gc`` does this, since it copies each large file.
     """
-    deltas: dict[str, list[str]] = {}
-    for found in loose:
-        base = store.base_of(found.id) if found.is_delta else None
-        if base is not None and found.id in kept:
-            deltas.setdefault(base, []).append(found.id)
     replaced, new = list[Pack](), list[Pack]()
-    for base, versions in deltas.items():
-        source = next((each for each in packs if each.pack and base in each.pack.disk_bytes), None)
-        try:
-            path = yield from repacking_large(store.repository, store.packs, base, versions, source)
-        except LedgerError as error:
-            if not is_disk_full(error):
-                raise
-            _log.warning("The disk is too full to pack a large file; it stays as it is.")
-            continue
-        new.append(store.packs.load(path))
-        if source is not None and source.pack is not None:
-            replaced.append(source.pack)
+    by_base: dict[str, list[Pack]] = {}
+    for each in deltas:
+        by_base.setdefault(store.base_of(needed[each.path][0]) or "", []).append(each)
+    for pack in packs:
+        for base in by_base.keys() & pack.disk_bytes.keys():
+            kept = [base, *needed.get(pack.path, [])]
+            its = by_base.pop(base)
+            sources = [Source(pack, kept), *(Source(each, needed[each.path]) for each in its)]
+            try:
+                path = yield from repacking(store.repository, store.packs, sources)
+            except LedgerError as error:
+                if not is_disk_full(error):
+                    raise
+                _log.warning("The disk is too full to pack a large file; it stays as it is.")
+                continue
+            if path is not None:
+                new.append(store.packs.load(path))
+                replaced += its if pack.is_shared else [pack, *its]
     return replaced, new
 
 
@@ -348,7 +331,9 @@ def _delete_packs(
     garbage: Garbage,
 ) -> Iterator[None]:
     lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
-    _sync_if(replaced, store)
+    if replaced:
+        with ledger_failures("what replaces old history cannot be synced"):
+            sync_filesystem(store.repository.directory)
     for _ in range(_MAX_TRIES if replaced else 0):
         with lock.exclusively() as is_locked:
             if is_locked and _is_still_garbage(store, kept, lost, garbage):
@@ -364,45 +349,6 @@ def _delete_packs(
         store.packs.delete(pack.path)
         passed(KillPoint.PACK_DELETED)
         yield
-
-
-def _delete_loose(
-    store: ObjectStore,
-    lock: DeletionLock,
-    unneeded: list[LooseObject],
-    kept: set[str],
-    packed: set[str],
-    garbage: Garbage,
-    steps: Steps,
-) -> Iterator[None]:
-    """Delete in inode order, which takes half the time."""
-    unneeded.sort(key=lambda found: found.inode)
-    n_done = 0
-    _sync_if(unneeded, store)
-    for _ in range(_MAX_TRIES + len(unneeded)):
-        part = unneeded[n_done : n_done + _DELETIONS_PER_LOCK]
-        if not part:
-            return
-        with lock.exclusively() as is_locked:
-            if is_locked:
-                unreachable = {each.id for each in part} - packed
-                if not _is_still_garbage(store, kept, unreachable, garbage):
-                    return
-                lock.advance()
-                for found in part:
-                    if found.id in packed or store.loose.used(found.id) < garbage.started:
-                        store.loose.delete(found.id)
-                        passed(KillPoint.LOOSE_DELETED)
-                    n_done += 1
-                    steps("deleting files", n_done, len(unneeded))
-        yield
-
-
-def _sync_if(deleted: Collection[object], store: ObjectStore) -> None:
-    """Wait until what was written would survive a loss of power, if anything is to be deleted."""
-    if deleted:
-        with ledger_failures("what replaces old history cannot be synced"):
-            sync_filesystem(store.repository.directory)
 
 
 def _is_still_garbage(
@@ -499,10 +445,6 @@ def _check_tree(store: ObjectStore, new: str, old: str) -> None:
 def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
     """The size of each object on disk, without those that belong to a base."""
     sizes: dict[str, int] = {}
-    for found in store.loose.listed():
-        if not found.is_shared:
-            sizes[found.id] = found.disk_bytes
-        yield
     for path in store.packs.paths():
         if not is_shared(path):
             sizes.update((yield from store.packs.loading(path)).disk_bytes)
@@ -511,22 +453,9 @@ def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
 
 
 def disk_bytes(store: ObjectStore) -> int:
-    """The size of all objects on disk, without those that belong to a base.
-
-    It costs the number of loose objects.
-    """
-    return run_steps(measuring(store))
-
-
-def measuring(store: ObjectStore) -> Generator[None, None, int]:
-    """As ``disk_bytes``; pauses often."""
+    """The size of all objects on disk, without those that belong to a base."""
     # By inode, since a pack that is being sealed has two names; the first of them is listed first
-    total = sum((store.open_packs.file_sizes() | store.packs.file_sizes()).values())
-    for found in store.loose.listed():
-        if not found.is_shared:
-            total += found.disk_bytes
-        yield
-    return total
+    return sum((store.open_packs.file_sizes() | store.packs.file_sizes()).values())
 
 
 def _those(

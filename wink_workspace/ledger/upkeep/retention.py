@@ -51,8 +51,8 @@ from .collection import (
     Garbage,
     Steps,
     collecting,
+    disk_bytes,
     finding_sizes,
-    measuring,
     no_steps,
     objects_of,
 )
@@ -179,7 +179,7 @@ def maintaining(
     _check_main_branch(store)
     other_trees()  # if they are unknown, it raises before anything is removed
     before = candidates = yield from _candidates(store)
-    before_bytes = yield from measuring(store)
+    before_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
     limit_bytes, size_bytes = math.inf, before_bytes
     if before_bytes > retention.budget_bytes:
@@ -201,7 +201,7 @@ def maintaining(
         yield from _remove_others(store, lock, candidates, kept)
         garbage.spared = store.repository.boundary()  # of an earlier maintenance, if it stayed
         yield from collecting(store, lock, garbage, n_commits=len(kept), steps=steps)
-        candidates, size_bytes = (yield from _candidates(store)), (yield from measuring(store))
+        candidates, size_bytes = (yield from _candidates(store)), disk_bytes(store)
         if size_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER

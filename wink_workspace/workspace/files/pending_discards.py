@@ -47,6 +47,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
+    LARGE_BYTES,
     MAX_TREE_DEPTH,
     SOME_DIRECTORY,
     Dropped,
@@ -672,12 +673,11 @@ class PendingDiscards:
             elif found.is_file(follow_symlinks=False):
                 with tree.open(WorkspacePath(below)) as file:
                     status = os.fstat(file.fileno())
-                    if status.st_size < _PIECE_BYTES:
+                    if status.st_size < LARGE_BYTES:
                         blob = pack.write("blob", file.read())
                     else:
                         blob = yield from self._store.blob_steps(
                             file.fileno(),
-                            status.st_size,
                             piece_bytes=_PIECE_BYTES,
                             like=self._version_before(discard.plan, path),
                         )
