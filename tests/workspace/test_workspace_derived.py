@@ -72,6 +72,7 @@ def history_has(directory: Path, content: bytes) -> bool:
     return content in objects.stdout
 
 
+@pytest.mark.behaviour(91)
 def test_derived_paths_are_in_the_copy_and_not_in_the_history(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT) as workspace:
         for name, content in PROJECT.items():
@@ -82,6 +83,7 @@ def test_derived_paths_are_in_the_copy_and_not_in_the_history(tmp_path: Path) ->
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
+@pytest.mark.behaviour(92)
 def test_excluded_paths_are_not_copied_and_not_read_as_deleted(tmp_path: Path) -> None:
     files = {**PROJECT, "data/huge.bin": b"x" * 100, "a/b/clip.mp4": b"video"}
     with made(tmp_path, files, config=config(exclude=("/data", "*.mp4"))) as workspace:
@@ -122,6 +124,7 @@ def test_calls_that_write_derived_paths_commit_without_them(tmp_path: Path) -> N
         assert len(list(workspace.log())) == 3
 
 
+@pytest.mark.behaviour(91)
 def test_rules_stay_as_they_were_at_new_whatever_a_call_writes(tmp_path: Path) -> None:
     files = {"src/app.py": b"1\n", "dist/app.js": b"content\n"}
     with made(tmp_path, files) as workspace:
@@ -155,6 +158,7 @@ def test_ignored_build_directories_and_tagged_caches_are_derived(tmp_path: Path)
     assert recorded(tmp_path) == expected
 
 
+@pytest.mark.behaviour(91)
 def test_what_git_tracks_is_content_whatever_its_name(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name, content in {
@@ -198,6 +202,7 @@ def test_without_a_proposal_only_the_given_paths_are_derived(tmp_path: Path) -> 
     assert recorded(tmp_path) == set(PROJECT)
 
 
+@pytest.mark.behaviour(93)
 def test_source_over_a_limit_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
     files = {**PROJECT, "data/raw/big.bin": b"x" * 50_000, "data/small": b"y" * 100}
     with pytest.raises(SourceTooLargeError, match=r"data/raw/big\.bin \(49 KiB\)") as refused:
@@ -294,6 +299,7 @@ def test_restoring_rollback_restores_what_the_call_deleted_and_changed(tmp_path:
         assert not (root / "node_modules/extra.js").exists()
 
 
+@pytest.mark.behaviour(94)
 def test_rollback_keeps_what_the_call_before_it_wrote_a_moment_ago(tmp_path: Path) -> None:
     """Kernels before Linux 6.13, and most files since, have change times of some milliseconds."""
     with made(tmp_path, PROJECT) as workspace:
@@ -558,6 +564,7 @@ def test_diff_apply_and_undo_name_the_derived_paths_that_changed(tmp_path: Path)
         assert [str(path) for path in workspace.derived_changes()] == ["node_modules"]
 
 
+@pytest.mark.behaviour(94)
 def test_undo_keeps_the_derived_paths_of_a_directory_that_it_removes(tmp_path: Path) -> None:
     large = {"service/app.py": b"1\n", "service/node_modules/x.js": b"x" * 2_000_000}
     with made(tmp_path, {**large, "service/.env": SECRET}) as workspace:
@@ -579,6 +586,7 @@ def test_undo_keeps_the_derived_paths_of_a_directory_that_it_removes(tmp_path: P
         assert not workspace.files.exists("new")
 
 
+@pytest.mark.behaviour(94)
 def test_restore_that_needs_the_place_of_derived_paths_is_refused(tmp_path: Path) -> None:
     with made(tmp_path, {"service": b"a file\n"}) as workspace:
         with workspace.call("replace") as call:

@@ -83,6 +83,7 @@ def output(sandbox: PodmanSandbox, command: str, **options: object) -> str:
     return result.stdout.head.decode()
 
 
+@pytest.mark.behaviour(105)
 def test_the_images_variables_apply_and_the_configurations_win(sandbox: PodmanSandbox) -> None:
     assert output(sandbox, "greet") == "good day\n"
     assert output(sandbox, 'echo "$PATH:$LANG:${EMPTY-unset}:$FROM_CONFIG"') == (
@@ -94,6 +95,7 @@ def test_the_images_variables_apply_and_the_configurations_win(sandbox: PodmanSa
     assert result.stdout.head == b"good day\n"
 
 
+@pytest.mark.behaviour(105)
 def test_the_user_of_an_image_and_the_variables_that_describe_it_do_not_apply(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_user_of_an_image_and_the_variables_that_describe_it_do_not_apply(
     )
 
 
+@pytest.mark.behaviour(105)
 def test_the_runner_does_not_use_the_path_or_the_variables_of_an_image(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -111,6 +114,7 @@ def test_the_runner_does_not_use_the_path_or_the_variables_of_an_image(
     assert len(sandbox.report.probes) > 15  # those of the warm runner
 
 
+@pytest.mark.behaviour(105)
 def test_commands_start_in_the_images_directory_if_the_workspace_has_it(
     sandbox: PodmanSandbox,
 ) -> None:

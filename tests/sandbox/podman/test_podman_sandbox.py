@@ -636,6 +636,7 @@ def test_every_probe_was_stopped_and_the_report_lists_the_layers(
     assert {layer.name for layer in report.missing} >= {"disk quota"}
 
 
+@pytest.mark.behaviour(90)
 @pytest.mark.parametrize(
     ("hole", "probe"),
     [
