@@ -288,7 +288,7 @@ _IMPORTS: Final = {
 _LANGUAGE: Final = {
     "asteval": """\
 - Supported: `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
-  Not supported: classes, `yield`, `match` and `async`.
+  Not supported: classes, `match` and `async`.
 - You can import the common names of `math`, `statistics`, `json`, `re`, `datetime`, `collections`,
   `itertools`, `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib`
   and a few other modules. There are no other packages, no network and no processes.

@@ -26,10 +26,11 @@ from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import Outcome, launching
 from wink_workspace.sandbox.asteval.inside import python_probes as probes
 from wink_workspace.sandbox.asteval.inside import restrictions as isolation
-from wink_workspace.sandbox.asteval.inside.child import Channel, Evaluator, answer_host
+from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
-from wink_workspace.sandbox.asteval.inside.fork_server import loaded_evaluator
+from wink_workspace.sandbox.asteval.inside.fork_server import loaded_program
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
+from wink_workspace.sandbox.asteval.inside.main_program import MainProgram
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
 from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame
 
@@ -85,15 +86,15 @@ class Host:
         self.files[path] = (self.files.get(path, b"") if mode == "append" else b"") + data
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def interpreter() -> Interpreter:
-    found = loaded_evaluator("asteval", use_numpy=False)
+    found = loaded_program("asteval", use_numpy=False)
     assert isinstance(found, Interpreter)
     return found
 
 
 @contextmanager
-def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def running(program: MainProgram, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Run a child in a thread of this process; restore its global settings afterwards."""
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
@@ -101,7 +102,7 @@ def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[H
     ours, theirs = socket.socketpair()
     with ours, theirs:
         child = threading.Thread(
-            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, evaluator)
+            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, program)
         )
         child.start()
         yield Host(ours, {"a": b"x\r\ny\n"})
@@ -112,10 +113,8 @@ def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[H
 
 @pytest.fixture
 def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    interpreter.module.names.clear()
     with running(interpreter, monkeypatch) as started:
         yield started
-    interpreter.module.names.clear()
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         monkeypatch.setattr(glob._StringGlobber, "scandir", kept)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     filters, policy = warnings.filters[:], asyncio.get_event_loop_policy()
-    with running(loaded_evaluator("python", use_numpy=False), monkeypatch) as started:
+    with running(loaded_program("python", use_numpy=False), monkeypatch) as started:
         yield started
     warnings.filters[:] = filters
     asyncio.set_event_loop_policy(policy)

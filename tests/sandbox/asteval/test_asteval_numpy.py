@@ -24,6 +24,7 @@ def test_numpy_works_inside_the_isolation(sandbox: AstevalSandbox) -> None:
     found = evaluate(sandbox, code)
     assert found.value.json == [2.5, [0, 1, 3, 6, 10, 15]], found
     assert not found.isolation.holes
+    assert evaluate(sandbox, "type(sum([1, 2])) is int, any([0])").value.json == [True, False]
     assert evaluate(sandbox, "float(linspace(0, 1, 3)[1])").value.json == 0.5
 
 

@@ -14,16 +14,17 @@ import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame, frame_sizes
 from wink_workspace.sandbox.isolation_report import Layer
 
 from .files import SOURCE, WorkspaceFiles, refusal
+from .main_program import MainProgram
 from .python_probes import run_probes
 from .values import as_fields
 
-__all__ = ["Channel", "Evaluator", "answer_host", "run_child"]
+__all__ = ["Channel", "answer_host", "run_child"]
 
 _OUTPUT_CHUNK_BYTES: Final = 32_768
 _ANSWER_BYTES_MAX: Final = 2**31
@@ -93,36 +94,12 @@ def _text_stream(channel: Channel, name: str) -> TextIO:
     return io.TextIOWrapper(buffered, "utf-8", "backslashreplace", "\n", line_buffering=True)
 
 
-class Evaluator(Protocol):
-    """An interpreter that runs one program: ``Interpreter`` or ``PythonInterpreter``."""
-
-    def warm_up(self) -> None:
-        """Run something small, without any effect on the program."""
-        ...
-
-    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles, stdout: TextIO) -> None:
-        """Set the global names *given*, and the functions for files and output."""
-        ...
-
-    def evaluate(self, tree: ast.Module) -> tuple[Any, bool]:
-        """Run *tree*; the value of its last statement, and whether that is an expression."""
-        ...
-
-    def position(self, error: BaseException) -> tuple[int, int]:
-        """The line and column, from 1, at which the code raised *error*; 0 if unknown."""
-        ...
-
-    def shown(self) -> Mapping[str, Any]:
-        """The global names that hold values."""
-        ...
-
-
-def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator) -> None:
+def answer_host(channel: Channel, layers: Sequence[Layer], program: MainProgram) -> None:
     """Report the isolation layers, and do what the host requests: an evaluation or the probes."""
     channel.send(
         "ready", {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
     )
-    _warm_up(evaluator)
+    _warm_up(program)
     request = channel.receive()
     if request.kind == "probe":
         probes = [[probe.name, probe.was_stopped, probe.detail] for probe in run_probes()]
@@ -132,7 +109,7 @@ def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator)
         -1, _RESERVE_BYTES
     )  # address space, released so that an out-of-memory error can be reported
     try:
-        evaluation = _Evaluation(channel, evaluator, request.fields)
+        evaluation = _Evaluation(channel, program, request.fields)
         fields = evaluation.outcome()
         evaluation.flush()
     except MemoryError:
@@ -141,25 +118,25 @@ def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator)
     channel.send("done", fields)
 
 
-def _warm_up(evaluator: Evaluator) -> None:
+def _warm_up(program: MainProgram) -> None:
     """Evaluate something small before the request arrives.
 
     A forked process copies each page at its first write, and counting references is a write. That
     is most of the time of a short evaluation.
     """
     random.seed()  # otherwise all children have the server's state
-    evaluator.warm_up()
+    program.warm_up()
     Frame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
 
 
 class _Evaluation:
     """Runs the code and makes the fields of its result."""
 
-    def __init__(self, channel: Channel, evaluator: Evaluator, request: Mapping[str, Any]) -> None:
+    def __init__(self, channel: Channel, program: MainProgram, request: Mapping[str, Any]) -> None:
         self._code: str = request["code"]
         self._globals: dict[str, Any] = request["globals"]
         self._value_chars: int = request["value_chars"]
-        self._evaluator = evaluator
+        self._program = program
         self._files = WorkspaceFiles(channel.ask, write_bytes=request["write_bytes"])
         self._stdout = sys.stdout = _text_stream(channel, "stdout")
         self._stderr = sys.stderr = _text_stream(channel, "stderr")
@@ -178,8 +155,8 @@ class _Evaluation:
             # The parser raises MemoryError if code is nested too deeply
             return {"outcome": "error", "error": self._syntax_error(error)}
         try:
-            self._evaluator.provide(self._globals, self._files, self._stdout)
-            value, is_expression = self._evaluator.evaluate(tree)
+            self._program.provide(self._globals, self._files)
+            value, is_expression = self._program.evaluate(tree)
             self._files.send_all()
             fields: dict[str, object] = {"outcome": "value", "globals": self._bound()}
             if is_expression and value is not None:
@@ -187,13 +164,13 @@ class _Evaluation:
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001 - any exception of the code is a result
-            position = self._evaluator.position(error)
+            position = self._program.position(error)
             return {"outcome": "error", "error": self._error(error, *position)}
         return fields
 
     def _bound(self) -> dict[str, object]:
         """The last global names that hold values, and these values."""
-        shown = self._evaluator.shown()
+        shown = self._program.shown()
         kept = list(shown.items())[-_MOST_GLOBALS:]
         most_chars = max(self._value_chars // 10, 1)
         return {name: as_fields(value, most_chars=most_chars) for name, value in kept}

@@ -34,7 +34,8 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.sandbox.isolation_report import Layer
 
-from .child import Channel, Evaluator, answer_host, run_child
+from .child import Channel, answer_host, run_child
+from .main_program import MainProgram
 from .restrictions import Isolation
 
 __all__ = ["Server", "main"]
@@ -75,7 +76,7 @@ class Server:
     Args:
         control: A datagram socket.
         isolation: Restricts each child.
-        evaluator: Evaluates in each child. It is created once, because that is slow.
+        program: Runs in each child. It is created once, because that is slow.
         limits: The limits of each child.
         host: A descriptor of the host's process, if it can be watched.
         clock: Measures when a child is overdue that its host has not killed.
@@ -85,7 +86,7 @@ class Server:
         self,
         control: socket.socket,
         isolation: Isolation,
-        evaluator: Evaluator,
+        program: MainProgram,
         limits: Limits,
         *,
         host: int | None = None,
@@ -93,7 +94,7 @@ class Server:
     ) -> None:
         self._control = control
         self._isolation = isolation
-        self._evaluator = evaluator
+        self._program = program
         self._limits = limits
         self._host = host
         self._clock = clock
@@ -191,7 +192,7 @@ class Server:
             memory_bytes=self._limits.memory_bytes,
             timeout_s=self._limits.timeout_s,
         )
-        answer_host(Channel(channel), layers, self._evaluator)
+        answer_host(Channel(channel), layers, self._program)
 
     def _kill(self, child: _Child) -> None:
         signal.pidfd_send_signal(child.process, signal.SIGKILL)
@@ -233,7 +234,7 @@ def _report(watch: socket.socket, fields: dict[str, object]) -> None:
         watch.send(json.dumps(fields).encode())
 
 
-def loaded_evaluator(interpreter: str, *, use_numpy: bool) -> Evaluator:
+def loaded_program(interpreter: str, *, use_numpy: bool) -> MainProgram:
     """Load everything that a child may need, because a child cannot load anything."""
     for name in _PRELOADED:
         import_module(name)
@@ -279,7 +280,7 @@ def main(arguments: list[str]) -> None:
     host = os.pidfd_open(host_pid)
     if os.getppid() != host_pid:
         return
-    evaluator = loaded_evaluator(arguments[5], use_numpy=arguments[6] == "numpy")
+    program = loaded_program(arguments[5], use_numpy=arguments[6] == "numpy")
     isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads, so forking is not safe")
@@ -288,4 +289,4 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()  # a collection in a child must not write to shared pages
     control.send(json.dumps(hello).encode())
-    Server(control, isolation, evaluator, limits, host=host).serve()
+    Server(control, isolation, program, limits, host=host).serve()

@@ -6,6 +6,7 @@ modules that the real one uses, so code cannot reach anything else through it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from importlib import import_module  # noqa: TID251 - of modules that code may use
 from typing import Any, Final
@@ -33,6 +34,10 @@ class Namespace:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"module {self._name!r} cannot be changed")
+
+    @property
+    def __all__(self) -> list[str]:
+        return sorted(self._names)
 
     def __dir__(self) -> list[str]:
         return sorted(self._names)
@@ -97,6 +102,14 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 """The names of each module; ``*`` is every public name that it has."""
 
 
+def _wraps(wrapped: Any) -> Any:
+    """As ``functools.wraps``, without its choice of attributes: some lead into the interpreter."""
+    return functools.wraps(wrapped)
+
+
+_REPLACED: Final[Mapping[str, Any]] = {"wraps": _wraps}
+
+
 def namespaces() -> dict[str, Namespace]:
     """Import the modules of ``MODULES``; returns their namespaces and those of their packages."""
     modules = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
@@ -113,4 +126,8 @@ def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
     if wanted == ("*",):
         public = getattr(module, "__all__", None) or dir(module)
         wanted = tuple(each for each in public if not each.startswith("_"))
-    return {each: getattr(module, each) for each in wanted if hasattr(module, each)}
+    return {
+        each: _REPLACED.get(each) or getattr(module, each)
+        for each in wanted
+        if hasattr(module, each)
+    }
