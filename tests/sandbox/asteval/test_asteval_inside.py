@@ -383,12 +383,14 @@ def test_a_server_serves_kills_overdue_children_and_ends_with_its_socket(measure
 
 
 def test_preparing_isolation_reports_each_part_or_why_it_is_missing() -> None:
-    prepared = isolation.Isolation.prepare()
-    for part in (prepared._filter, prepared._ruleset):
-        assert part.detail or part.reason
-    assert prepared._own_bytes > 1_048_576
-    assert isolation._prepared(raising(OSError(1, "no"))).reason.startswith("the kernel refuses")
-    assert isolation._prepared(raising(isolation._CannotError("so"))).reason == "so"
+    assert isolation.Isolation.prepare()._own_bytes > 1_048_576
+    for error, reason in (
+        (OSError(1, "no"), "the kernel refuses"),
+        (isolation._CannotError("so"), "so"),
+    ):
+        layer = isolation._attempt("a", isolation._prepared(raising(error)))
+        assert not layer.is_active
+        assert layer.detail.startswith(reason)
     assert not isolation._attempt("a", raising(isolation._CannotError("so"))).is_active
     assert isolation._attempt("a", raising(ValueError("x"))).detail == "ValueError: x"
     assert isolation._attempt("a", lambda: "fine") == Layer("a", is_active=True, detail="fine")
@@ -403,14 +405,15 @@ class Loud:
 
 
 @pytest.mark.parametrize(
-    ("value", "text", "json"),
+    ("value", "text", "expected"),
     [
         (None, "None", None), (True, "True", True), (1.5, "1.5", 1.5), ("é", "'é'", "é"),
         ((1, (2,)), "(1, (2,))", [1, [2]]), ({"b": 1, "a": [2]}, "{'b': 1, 'a': [2]}", {"b": 1, "a": [2]}),
     ],
 )  # fmt: skip
-def test_a_json_value_is_transferred_as_json(value: object, text: str, json: object) -> None:
-    assert as_fields(value, most_chars=100) == {"repr": text, "n_missing": 0, "json": json}
+def test_a_json_value_is_transferred_as_json(value: object, text: str, expected: object) -> None:
+    fields = as_fields(value, most_chars=100)
+    assert json.loads(json.dumps(fields)) == {"repr": text, "n_missing": 0, "json": expected}
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class ServerProcess:
         """Its process id, while it lives."""
         return self._process.pid
 
-    def hello(self, *, timeout_s: float) -> bytes:
+    def hello(self, *, timeout_s: float) -> None:
         """Wait for its first message, which means that it is ready.
 
         Raises:
@@ -101,7 +101,6 @@ class ServerProcess:
             reason = self._last_output()
             self.end()
             raise SandboxUnavailableError(f"the asteval server did not start: {reason}")
-        return message
 
     def _last_output(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -150,11 +150,7 @@ class _Evaluation:
     def outcome(self) -> dict[str, object]:
         """Run the code; the fields of the last frame."""
         try:
-            tree = ast.parse(self._code, SOURCE)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            # The parser raises MemoryError if code is nested too deeply
-            return {"outcome": "error", "error": self._syntax_error(error)}
-        try:
+            tree = self._parsed()
             self._program.provide(self._globals, self._files)
             value, is_expression = self._program.evaluate(tree)
             self._files.send_all()
@@ -164,9 +160,15 @@ class _Evaluation:
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001 - any exception of the code is a result
-            position = self._program.position(error)
-            return {"outcome": "error", "error": self._error(error, *position)}
+            return {"outcome": "error", "error": self._error(error)}
         return fields
+
+    def _parsed(self) -> ast.Module:
+        try:
+            return ast.parse(self._code, SOURCE)
+        except (ValueError, RecursionError, MemoryError) as error:
+            # The parser raises MemoryError if code is nested too deeply
+            raise SyntaxError(str(error) or "the code is nested too deeply") from error
 
     def _bound(self) -> dict[str, object]:
         """The last global names that hold values, and these values."""
@@ -175,26 +177,15 @@ class _Evaluation:
         most_chars = max(self._value_chars // 10, 1)
         return {name: as_fields(value, most_chars=most_chars) for name, value in kept}
 
-    def _syntax_error(self, error: BaseException) -> dict[str, object]:
-        line = getattr(error, "lineno", None) or 0
-        column = getattr(error, "offset", None) or 0
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-        message = message or "the code is nested too deeply"
-        return self._error_fields("SyntaxError", message, line, column)
-
-    def _error(self, error: BaseException, line: int, column: int) -> dict[str, object]:
+    def _error(self, error: BaseException) -> dict[str, object]:
+        line, column = self._program.position(error)
         try:
-            message = str(error)
+            message = str(error.msg if isinstance(error, SyntaxError) else error)
         except Exception:  # noqa: BLE001 - the code's own __str__ may raise anything
             message = "its __str__ failed"
-        if isinstance(error, SyntaxError):
-            message = str(error.msg)
-        return self._error_fields(type(error).__name__, message, line, column)
-
-    def _error_fields(self, kind: str, message: str, line: int, column: int) -> dict[str, object]:
         lines = self._code.splitlines()
         return {
-            "type": kind[:200],
+            "type": type(error).__name__[:200],
             "message": message[:4_000].encode("utf-8", "backslashreplace").decode(),
             "line": line,
             "column": column,

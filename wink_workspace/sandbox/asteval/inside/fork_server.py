@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.sandbox.isolation_report import Layer
 
 from .child import Channel, answer_host, run_child
 from .main_program import MainProgram
@@ -262,10 +261,6 @@ def _n_threads() -> int:
         return 1  # no /proc
 
 
-def _hello(layers: tuple[Layer, ...]) -> dict[str, object]:
-    return {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
-
-
 def main(arguments: list[str]) -> None:
     """Run the server.
 
@@ -284,9 +279,9 @@ def main(arguments: list[str]) -> None:
     isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads, so forking is not safe")
-    hello = _hello(isolation.confine_server())
+    isolation.confine_server()
     sys.argv[:] = []
     gc.collect()
     gc.freeze()  # a collection in a child must not write to shared pages
-    control.send(json.dumps(hello).encode())
+    control.send(b"{}")
     Server(control, isolation, program, limits, host=host).serve()
