@@ -150,6 +150,7 @@ SNIPPETS = [
     "r = []\ndef n(v):\n    r.append(v)\n    return v\nd = {1: [5]}\nd[n(1)] += [n(2)]\nd, r",
     "def f():\n    got = yield 1\n    yield from [got, 2]\ng = f()\nnext(g), g.send('x'), list(g)",
     "def f(): pass\nf.n = 1\nf.n += 2\nf.n <<= 3\nf.n",
+    "1 << 2000, 2 ** 20_000 > 1, len('ab' * 200_000)",
     "__version__ = '1'\n__version__",
     "x = [1]\nx[0]: int = 2\ndef f(a: 'b') -> 'c':\n    y: int\n    return a\nx, f(1)",
     "x = [0]\ndef i():\n    x[0] += 1\n    return 0\ny = [10]\ny[i()] += 1\nx, y",
@@ -257,8 +258,6 @@ REFUSED = [
     ("lambda __builtins__: 1", "cannot be used here"),
     ("def f(): pass\nf.calls = 1\ndel f.calls", "cannot be used here"),
     ("match 1:\n    case object(__class__=c): pass", "match statements"),
-    ("x = 'a'\nx *= 10 ** 9", "length"),
-    ("d = {1: 2}\nd[1] **= 10 ** 9", "exponent"),
     ("__builtins__ = {}", "cannot be used here"),
     ("().__class__", "cannot be used here"),
     ("print.__self__", "cannot be used here"),
@@ -272,9 +271,6 @@ REFUSED = [
     ("return 1", "outside function"),
     ("def f():\n    nonlocal z", "no binding for nonlocal"),
     ("print('run')\nf = *[1]", "starred"),
-    ("9 ** 9 ** 9", "exponent"),
-    ("'x' * 10 ** 9", "length"),
-    ("print(*[1], **{'sep': 1, 'sep ': 2}) if 0 else 1 << 10000", "shift"),
 ]
 
 

@@ -29,8 +29,8 @@ NESTED = "x = []\nfor _ in range(100000):\n    x = [x]\n"
 
 EXCESSES = [
     ("a loop", "while True: pass", Outcome.DEADLINE, Outcome.DEADLINE),
-    ("a huge power", "9 ** 9 ** 9", Outcome.ERROR, Outcome.DEADLINE),
-    ("a long text", "x = 'a' * 10**12", Outcome.ERROR, Outcome.MEMORY),
+    ("a huge power", "9 ** 9 ** 9", Outcome.DEADLINE, Outcome.DEADLINE),
+    ("a long text", "x = 'a' * 10**12", Outcome.MEMORY, Outcome.MEMORY),
     ("a long list", "x = [0] * 10**10", Outcome.MEMORY, Outcome.MEMORY),
     ("a growing list", "x = [0]\nwhile True:\n    x = x + x", Outcome.MEMORY, Outcome.MEMORY),
     ("a growing text", "x = 'ab'\nwhile True:\n    x = x.replace('a', 'aa' * 50)", Outcome.MEMORY,

@@ -1,8 +1,8 @@
 """Python with asteval's guards: the code is rewritten, and Python compiles and runs it.
 
-asteval gives the names that need no import, the attributes that lead into the interpreter, and the
-limits of operators. Each place that needs a guard becomes a call of one: ``a.b`` becomes
-``guard(a, "b")``. Scopes, functions, control flow and errors are Python's own.
+asteval gives the names that need no import, and the attributes that lead into the interpreter. An
+attribute becomes a call of a guard: ``a.b`` becomes ``guard(a, "b")``. Scopes, functions, control
+flow, operators and errors are Python's own.
 
 Rule 1: only the kinds of nodes in ``_SUPPORTED`` run. Any other one, also of a newer Python, is a
 syntax error that names it, before the code starts. Nothing is ignored.
@@ -15,11 +15,9 @@ which the module ``restrictions`` confines.
 from __future__ import annotations
 
 import ast
-import contextlib
-import operator
 import string
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module  # noqa: TID251 - for functions written in C
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, ClassVar, Final, NoReturn, cast
@@ -33,7 +31,6 @@ from .modules import Namespace
 __all__ = ["Interpreter", "builtin_names", "numpy_names"]
 
 _astutils: Any = asteval.astutils  # asteval has no types
-_operator: Any = operator  # its functions are typed for operands of one type
 
 _ADDED_BUILTINS: Final = (
     *("FileExistsError", "FileNotFoundError", "IsADirectoryError", "ModuleNotFoundError"),
@@ -46,14 +43,6 @@ _FILES_OF_NUMPY: Final = frozenset(
         *("open_memmap", "save", "savetxt", "savez", "savez_compressed"),
     }
 )
-_IN_PLACE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "Add": _operator.iadd,
-    "LShift": _operator.ilshift,
-    "Mult": _operator.imul,
-    "Pow": _operator.ipow,
-}
-"""The operators whose results asteval limits."""
-_LIMITED: Final = (str, int, float, complex)
 _READABLE_DUNDERS: Final = frozenset({"__name__", "__qualname__", "__doc__"})
 """Readable if their value is a string or ``None``."""
 _CHAIN: Final = frozenset({"__cause__", "__context__"})
@@ -274,44 +263,7 @@ def _type_of(value: object, /) -> type:
     return type(value)
 
 
-def _combined(op: str, left: Any, right: Any) -> Any:
-    """``left += right``, or with another limited operator."""
-    if isinstance(left, _LIMITED):
-        with contextlib.suppress(TypeError):  # the line below raises an error that names `+=`
-            return _GUARDS[f"<{op}>"](left, right)
-    return _IN_PLACE[op](left, right)
-
-
-class _Item:
-    """An item that is read first and assigned later, as in ``holder[key] += 1``."""
-
-    __slots__ = ("_holder", "_key", "_value")
-
-    def __init__(self, holder: Any, key: Any) -> None:
-        self._holder = holder
-        self._key = key
-        self._value = holder[key]
-
-    def combine(self, op: str, value: Any) -> None:
-        self._holder[self._key] = _combined(op, self._value, value)
-
-
-class _Keys:
-    """``keys[1:2, 3]`` is the key that this indexing has."""
-
-    def __getitem__(self, key: Any) -> Any:
-        return key
-
-
-_GUARDS: Final[Mapping[str, Any]] = {
-    "<attribute>": _attribute,
-    "<attributes>": _Attributes,
-    "<combined>": _combined,
-    "<combine item>": _Item.combine,
-    "<item>": _Item,
-    "<keys>": _Keys(),
-    **{f"<{op}>": _astutils.OPERATORS[getattr(ast, op)] for op in _IN_PLACE},
-}
+_GUARDS: Final[Mapping[str, Any]] = {"<attribute>": _attribute, "<attributes>": _Attributes}
 
 
 # Rewriting
@@ -339,32 +291,11 @@ class _Guarding(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        is_read = isinstance(node.ctx, ast.Load)
+        guard = ast.Name("<attribute>" if is_read else "<attributes>", _LOAD)
         value, name = self.visit(node.value), ast.Constant(node.attr)
-        if isinstance(node.ctx, ast.Load):
-            return _call(node, "<attribute>", value, name)
-        return _placed(ast.Subscript(_call(node, "<attributes>", value), name, node.ctx), node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        op = type(node.op).__name__
-        return _call(node, f"<{op}>", node.left, node.right) if op in _IN_PLACE else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        op = type(node.op).__name__
-        if op not in _IN_PLACE:
-            return node
-        target = node.target
-        if isinstance(target, ast.Name):
-            load = _placed(ast.Name(target.id, _LOAD), target)
-            value = _call(node, "<combined>", ast.Constant(op), load, node.value)
-            return _placed(ast.Assign([target], value), node)
-        subscript = cast("ast.Subscript", target)  # an attribute is one by now
-        key = ast.Subscript(ast.Name("<keys>", _LOAD), subscript.slice, _LOAD)
-        item = _call(target, "<item>", subscript.value, key)
-        return _placed(
-            ast.Expr(_call(node, "<combine item>", item, ast.Constant(op), node.value)), node
-        )
+        call = ast.Call(guard, [value, name] if is_read else [value], [])
+        return ast.copy_location(call if is_read else ast.Subscript(call, name, node.ctx), node)
 
 
 _LOAD: Final = ast.Load()
@@ -373,11 +304,3 @@ _LOAD: Final = ast.Load()
 def _refuse_node(node: ast.AST, what: str) -> NoReturn:
     line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
     raise SyntaxError(f"{what} cannot be used here", (SOURCE, line, column, None))
-
-
-def _placed(made: Any, node: ast.AST) -> Any:
-    return ast.copy_location(made, node)
-
-
-def _call(node: ast.AST, guard: str, *arguments: ast.expr) -> ast.expr:
-    return _placed(ast.Call(ast.Name(guard, _LOAD), list(arguments), []), node)
