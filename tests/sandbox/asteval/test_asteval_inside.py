@@ -336,9 +336,9 @@ def test_probes_succeed_without_isolation(tmp_path: Any) -> None:
 
 
 MEASURED = """
-import sys
-n = int(sys.argv[1])
-sys.path[:0] = sys.argv[2 : 2 + n]
+import json, sys
+options = json.loads(sys.argv.pop())
+sys.path[:0] = options.pop("paths")
 sys.modules.update(numpy=None, numpy_financial=None)
 from wink_workspace.sandbox.asteval.inside import fork_server as server
 from wink_workspace.sandbox.isolation_report import Layer
@@ -349,7 +349,7 @@ class NoIsolation(server.Isolation):
         return tuple(Layer(name, is_active=True) for name in LAYERS)
 from wink_workspace.sandbox.asteval.layers import LAYERS
 server.Isolation = NoIsolation
-server.main(sys.argv[2 + n :])
+server.main(**options)
 """
 
 

@@ -474,13 +474,14 @@ class _Exchange:
 
     def _on_path(self, work: Callable[[str], bytes]) -> Callable[[Frame], None]:
         def handle(frame: Frame) -> None:
-            path = _text(frame.fields, "path")
+            path = _checked(frame.fields.get("path"), str, "a path")
             self._answer(lambda: work(path))
 
         return handle
 
     def _write(self, frame: Frame) -> None:
-        path, mode = _text(frame.fields, "path"), WRITE_MODES.get(_text(frame.fields, "mode"))
+        path = _checked(frame.fields.get("path"), str, "a path")
+        mode = WRITE_MODES.get(_checked(frame.fields.get("mode"), str, "a mode"))
         if mode is None:
             raise SandboxBrokenError("the child sent a write with an unknown mode")
 
@@ -510,24 +511,19 @@ class _Exchange:
         return self._failed(Outcome.KILLED, f"the interpreter died: {ended}", duration_s)
 
     def _ended(self, fields: Mapping[str, Any], duration_s: float) -> Evaluation:
+        found: dict[str, Any] = {}
         match fields.get("outcome"):
             case "value":
                 value = fields.get("value")
-                return self._evaluation(
-                    Outcome.VALUE,
-                    duration_s,
-                    value=None if value is None else _value(value),
-                    names=_names(fields.get("globals")),
-                )
+                found["value"] = None if value is None else _value(value)
+                found["names"] = _names(fields.get("globals"))
             case "error":
-                return self._evaluation(
-                    Outcome.ERROR, duration_s, error=_error(fields.get("error"))
-                )
+                found["error"] = CodeError(*_all_checked(fields.get("error"), _ERROR, "an error"))
             case "memory":
-                most = f"{self._config.memory_bytes:,} bytes"
-                return self._failed(Outcome.MEMORY, f"it needed more than {most}", duration_s)
+                found["detail"] = f"it needed more than {self._config.memory_bytes:,} bytes"
             case _:
                 raise SandboxBrokenError("the child sent an unknown outcome")
+        return self._evaluation(Outcome(fields["outcome"]), duration_s, **found)
 
     def _failed(self, outcome: Outcome, detail: str, duration_s: float | None = None) -> Evaluation:
         return self._evaluation(
@@ -611,36 +607,33 @@ def _object(data: bytes) -> Mapping[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    return _as_text(fields.get(name), name)
+_VALUE: Final = {"repr": str, "n_missing": int}
+_ERROR: Final = {"type": str, "message": str, "line": int, "column": int, "text": str}
 
 
-def _as_text(value: object, what: str) -> str:
-    """*value* as encodable text, if it is a string that is not too long."""
-    if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
-        raise SandboxBrokenError(f"the child sent {what} that is not a string, or too long")
-    if not value.isascii():
-        return value.encode("utf-8", "replace").decode()
-    return value
+def _checked(value: Any, kind: type, what: str) -> Any:
+    """*value* if it is of the type *kind* and within the limits; text is made encodable."""
+    if type(value) is not kind:
+        raise SandboxBrokenError(f"the child sent {what} of a wrong type")
+    if len(value) > _TEXT_CHARS_MAX if kind is str else not 0 <= value < 2**63:
+        raise SandboxBrokenError(f"the child sent {what} that is too long")
+    return value.encode("utf-8", "replace").decode() if kind is str else value
 
 
-def _number(value: object, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise SandboxBrokenError(f"the child sent {what} that is not a number")
-    return value
-
-
-def _value(data: object) -> ShownValue:
+def _fields(data: object, what: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent an invalid value")
-    fields = cast("dict[str, Any]", data)
-    is_json = "json" in fields
-    return ShownValue(
-        _text(fields, "repr"),
-        _number(fields.get("n_missing"), "a length"),
-        _json(fields["json"]) if is_json else None,
-        is_json,
-    )
+        raise SandboxBrokenError(f"the child sent {what} that is not an object")
+    return cast("dict[str, Any]", data)
+
+
+def _all_checked(data: object, kinds: Mapping[str, type], what: str) -> list[Any]:
+    fields = _fields(data, what)
+    return [_checked(fields.get(name), kind, f"{what}'s {name}") for name, kind in kinds.items()]
+
+
+def _value(data: Any) -> ShownValue:
+    text, n_missing = _all_checked(data, _VALUE, "a value")
+    return ShownValue(text, n_missing, _json(data.get("json")), "json" in data)
 
 
 def _json(value: object, level: int = 0) -> JsonValue:
@@ -649,37 +642,22 @@ def _json(value: object, level: int = 0) -> JsonValue:
         raise SandboxBrokenError("the child sent a value that is nested too deeply")
     match value:
         case str():
-            return _as_text(value, "a value")
+            return _checked(value, str, "a value")
         case list():
             return [_json(item, level + 1) for item in cast("list[object]", value)]
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {_as_text(key, "a key"): _json(item, level + 1) for key, item in items}
+            return {_checked(key, str, "a key"): _json(item, level + 1) for key, item in items}
         case _:
             return cast("JsonValue", value)
 
 
 def _names(data: object) -> Mapping[str, ShownValue]:
-    if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent invalid names")
-    names = cast("dict[str, object]", data)
+    names = _fields(data, "names")
     if len(names) > _NAMES_MAX:
         raise SandboxBrokenError(f"the child sent {len(names)} names")
     return MappingProxyType(
-        {_as_text(name, "a name"): _value(value) for name, value in names.items()}
-    )
-
-
-def _error(data: object) -> CodeError:
-    if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent an invalid error")
-    fields = cast("dict[str, Any]", data)
-    return CodeError(
-        _text(fields, "type"),
-        _text(fields, "message"),
-        _number(fields.get("line"), "a line"),
-        _number(fields.get("column"), "a column"),
-        _text(fields, "text"),
+        {_checked(name, str, "a name"): _value(value) for name, value in names.items()}
     )
 
 

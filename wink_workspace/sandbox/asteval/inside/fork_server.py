@@ -29,7 +29,7 @@ import warnings
 from dataclasses import dataclass
 from importlib import import_module  # noqa: TID251 - of a fixed list
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 
@@ -50,7 +50,7 @@ _ENCODINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class _Limits:
     """The limits of all children of a server."""
 
     memory_bytes: int
@@ -86,7 +86,7 @@ class Server:
         control: socket.socket,
         isolation: Isolation,
         program: MainProgram,
-        limits: Limits,
+        limits: _Limits,
         *,
         host: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -261,21 +261,12 @@ def _n_threads() -> int:
         return 1  # no /proc
 
 
-def main(arguments: list[str]) -> None:
-    """Run the server.
-
-    Args:
-        arguments: The control socket, the host's process id, the memory limit in bytes, the time
-            limit and the start time limit in seconds, ``asteval`` or ``python``, and ``numpy`` or
-            nothing.
-    """
-    control = socket.socket(fileno=int(arguments[0]))
-    host_pid = int(arguments[1])
-    limits = Limits(int(arguments[2]), float(arguments[3]), float(arguments[4]))
+def main(*, control: int, host_pid: int, interpreter: str, use_numpy: bool, **limits: Any) -> None:
+    """Run the server on the socket *control*, with the *limits* of its children."""
     host = os.pidfd_open(host_pid)
     if os.getppid() != host_pid:
         return
-    program = loaded_program(arguments[5], use_numpy=arguments[6] == "numpy")
+    program = loaded_program(interpreter, use_numpy=use_numpy)
     isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads, so forking is not safe")
@@ -283,5 +274,6 @@ def main(arguments: list[str]) -> None:
     sys.argv[:] = []
     gc.collect()
     gc.freeze()  # a collection in a child must not write to shared pages
-    control.send(b"{}")
-    Server(control, isolation, program, limits, host=host).serve()
+    with socket.socket(fileno=control) as requests:
+        requests.send(b"{}")
+        Server(requests, isolation, program, _Limits(**limits), host=host).serve()
