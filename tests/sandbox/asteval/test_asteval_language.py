@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import io
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -17,15 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter, builtin_names
+from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
 from wink_workspace.sandbox.asteval.inside.modules import MODULES, Namespace, namespaces
 
 SPACES = namespaces()
-BUILTINS = builtin_names(use_numpy=False)
 
 
 def new_interpreter() -> Interpreter:
-    interpreter = Interpreter(BUILTINS, SPACES)
+    interpreter = Interpreter(use_numpy=False)
     interpreter.builtins["print"] = print
     return interpreter
 
@@ -599,7 +597,7 @@ Behaviour = tuple[str, str | None]
 
 def behaviour_in_asteval(program: str) -> Behaviour:
     def run(printing: Any) -> None:
-        interpreter = Interpreter(BUILTINS, SPACES)
+        interpreter = Interpreter(use_numpy=False)
         interpreter.builtins["print"] = printing
         interpreter.evaluate(ast.parse(program))
 
@@ -631,4 +629,3 @@ def test_interpreters_share_no_state() -> None:
     assert in_asteval("len('ab')") == 2
     with pytest.raises(NameError):
         in_asteval("x")
-    assert list(itertools.islice(BUILTINS, 1))

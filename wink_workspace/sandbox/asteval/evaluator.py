@@ -481,8 +481,8 @@ class _Exchange:
 
     def _write(self, frame: Frame) -> None:
         path = _checked(frame.fields.get("path"), str, "a path")
-        mode = WRITE_MODES.get(_checked(frame.fields.get("mode"), str, "a mode"))
-        if mode is None:
+        mode = frame.fields.get("mode")
+        if mode not in WRITE_MODES:
             raise SandboxBrokenError("the child sent a write with an unknown mode")
 
         def write() -> bytes:

@@ -245,13 +245,9 @@ def loaded_program(interpreter: str, *, use_numpy: bool) -> MainProgram:
         from .python import PythonInterpreter
 
         return PythonInterpreter(use_numpy=use_numpy)
-    from .interpreter import Interpreter, builtin_names, numpy_names
-    from .modules import namespaces
+    from .interpreter import Interpreter
 
-    modules = namespaces()
-    if use_numpy:
-        modules["numpy"] = numpy_names()
-    return Interpreter(builtin_names(use_numpy=use_numpy), modules)
+    return Interpreter(use_numpy=use_numpy)
 
 
 def _n_threads() -> int:

@@ -26,9 +26,9 @@ import asteval.astutils  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from .files import SOURCE, WorkspaceFiles
 from .main_program import MainProgram
-from .modules import Namespace
+from .modules import Namespace, namespaces
 
-__all__ = ["Interpreter", "builtin_names", "numpy_names"]
+__all__ = ["Interpreter"]
 
 _astutils: Any = asteval.astutils  # asteval has no types
 
@@ -67,23 +67,6 @@ _BINDING: Final = (ast.FunctionDef, ast.ExceptHandler, ast.alias, ast.arg)
 _WORDS: Final = {"ClassDef": "class definitions", "Match": "match statements"}
 
 
-def builtin_names(*, use_numpy: bool) -> dict[str, Any]:
-    """The names that code can use without an import: asteval's table and our additions.
-
-    A name that Python has means the same as in Python, also if numpy has it.
-    """
-    python = cast("Mapping[str, Any]", _astutils.builtins)
-    names = _without_files(_astutils.make_symbol_table(use_numpy=use_numpy))
-    names |= {name: python[name] for name in (*_astutils.FROM_PY, *_ADDED_BUILTINS)}
-    # asteval's `type` returns a string, which is not equal to any type
-    return names | {"type": _type_of, "getattr": _getattr, "hasattr": _hasattr}
-
-
-def numpy_names() -> Namespace:
-    """The module ``numpy``: the names of it that asteval has, without those that access files."""
-    return Namespace("numpy", _without_files(_astutils.NUMPY_TABLE))
-
-
 def _without_files(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in _FILES_OF_NUMPY}
 
@@ -91,18 +74,32 @@ def _without_files(table: Mapping[str, Any]) -> dict[str, Any]:
 class Interpreter(MainProgram):
     """An interpreter, for one evaluation.
 
+    Names without an import are those of asteval and our additions. A name that Python has means the
+    same as in Python, also if numpy has it.
+
     Args:
-        builtins: From ``builtin_names``.
-        modules: What the code may import.
+        use_numpy: Whether numpy is available, without what accesses files.
     """
 
     warm_up_code: ClassVar[str] = (
         "def f(x, y=1):\n    return [x + y for x in range(x)]\nf(2), f'{len([])}'"
     )
 
-    def __init__(self, builtins: Mapping[str, Any], modules: Mapping[str, Namespace]) -> None:
-        self._modules = modules
-        self.builtins: dict[str, Any] = {**builtins, **_GUARDS, "__import__": self._imported}
+    def __init__(self, *, use_numpy: bool) -> None:
+        python = cast("Mapping[str, Any]", _astutils.builtins)
+        self._modules = namespaces()
+        if use_numpy:
+            self._modules["numpy"] = Namespace("numpy", _without_files(_astutils.NUMPY_TABLE))
+        self.builtins: dict[str, Any] = {
+            **_without_files(_astutils.make_symbol_table(use_numpy=use_numpy)),
+            **{name: python[name] for name in (*_astutils.FROM_PY, *_ADDED_BUILTINS)},
+            "type": _type_of,  # asteval's returns a string, which is not equal to any type
+            "getattr": _getattr,
+            "hasattr": _hasattr,
+            "<attribute>": _attribute,
+            "<attributes>": _Attributes,
+            "__import__": self._imported,
+        }
         self.clear()
 
     def clear(self) -> None:
@@ -261,9 +258,6 @@ def _type_of(value: object, /) -> type:
     if isinstance(value, type):
         raise TypeError("type() of a class cannot be used here")  # the result could make classes
     return type(value)
-
-
-_GUARDS: Final[Mapping[str, Any]] = {"<attribute>": _attribute, "<attributes>": _Attributes}
 
 
 # Rewriting

@@ -83,14 +83,9 @@ _REPLACED: Final[Mapping[str, Any]] = {"wraps": _wraps}
 
 
 def namespaces() -> dict[str, Namespace]:
-    """Import the modules of ``MODULES``; returns their namespaces and those of their packages."""
+    """Import the modules of ``MODULES``; returns their namespaces and that of ``urllib``."""
     modules = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
-    packages: dict[str, dict[str, Namespace]] = {}
-    for name, module in modules.items():
-        package, _, inner = name.rpartition(".")
-        if package:
-            packages.setdefault(package, {})[inner] = module
-    return modules | {name: Namespace(name, inside) for name, inside in packages.items()}
+    return modules | {"urllib": Namespace("urllib", {"parse": modules["urllib.parse"]})}
 
 
 def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
