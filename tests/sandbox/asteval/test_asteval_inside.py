@@ -152,6 +152,12 @@ def test_a_value_is_returned_with_output_and_remaining_names(host: Host) -> None
     assert host.output["stdout"] == "2-é\n".encode()
 
 
+def test_a_parameter_hides_a_name_of_asteval_but_no_function_for_files(host: Host) -> None:
+    done = host.evaluate("def f(read_text, pi): pass\n(read_text('a'), pi)")
+    assert done.fields["error"]["message"] == "name 'pi' is not defined"
+    assert done.fields["error"]["column"] == 18
+
+
 def test_plain_python_prints_to_the_same_streams(python_host: Host) -> None:
     done = python_host.evaluate("import sys\nprint(1)\nprint(2, file=sys.stderr)\n3")
     assert done.fields["value"]["json"] == 3

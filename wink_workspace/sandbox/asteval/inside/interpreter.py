@@ -90,8 +90,10 @@ class Interpreter(MainProgram):
         self._modules = namespaces()
         if use_numpy:
             self._modules["numpy"] = Namespace("numpy", _without_files(_astutils.NUMPY_TABLE))
+        table = _without_files(_astutils.make_symbol_table(use_numpy=use_numpy))
+        self._own_names = table.keys() - python.keys()
         self.builtins: dict[str, Any] = {
-            **_without_files(_astutils.make_symbol_table(use_numpy=use_numpy)),
+            **table,
             **{name: python[name] for name in (*_astutils.FROM_PY, *_ADDED_BUILTINS)},
             "type": _type_of,  # asteval's returns a string, which is not equal to any type
             "getattr": _getattr,
@@ -130,9 +132,8 @@ class Interpreter(MainProgram):
             guarded = ast.fix_missing_locations(guarding.visit(tree))
         finally:
             sys.setrecursionlimit(depth)
-        for name in guarding.bound & self.builtins.keys():
-            if name not in _astutils.builtins:  # asteval's own, such as `e`, is hidden everywhere
-                del self.builtins[name]
+        for name in guarding.bound & self._own_names:
+            self.builtins.pop(name, None)  # asteval's own, such as `e`, is hidden everywhere
         return super().evaluate(guarded)
 
     def _imported(
