@@ -23,7 +23,7 @@ import pytest
 from asteval_support import evaluate, opened
 
 from wink_workspace.sandbox import Layer
-from wink_workspace.sandbox.asteval import Outcome, launching
+from wink_workspace.sandbox.asteval import EndReason, launching
 from wink_workspace.sandbox.asteval.inside import python_probes as probes
 from wink_workspace.sandbox.asteval.inside import restrictions as isolation
 from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
@@ -32,7 +32,7 @@ from wink_workspace.sandbox.asteval.inside.fork_server import loaded_program
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
 from wink_workspace.sandbox.asteval.inside.main_program import MainProgram
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
-from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, PipeFrame, encode_frame
 
 LAYERS = (Layer("limits", is_active=True, detail="some"),)
 
@@ -45,7 +45,7 @@ class Host:
         self.files = files
         self.output = {"stdout": b"", "stderr": b""}
 
-    def evaluate(self, code: str, **names: object) -> Frame:
+    def evaluate(self, code: str, **names: object) -> PipeFrame:
         """Return the last frame; answer requests for files meanwhile."""
         assert self._channel.receive().fields["layers"] == [["limits", True, "some"]]
         fields = {
@@ -383,7 +383,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_serves_kills_overdue_children_and_ends_with_its_socket(measured: None) -> None:
     with opened("python", use_numpy=False, timeout_s=0.5, start_timeout_s=60.0) as sandbox:
         assert evaluate(sandbox, "6 * 7").value.json == 42
-        assert evaluate(sandbox, "while True: pass").outcome is Outcome.DEADLINE
+        assert evaluate(sandbox, "while True: pass").outcome is EndReason.DEADLINE
         assert evaluate(sandbox, "import os\nos._exit(3)").detail
         assert evaluate(sandbox, "1").value.json == 1
 

@@ -40,17 +40,17 @@ from wink_workspace.serde import JsonValue
 
 from .evaluation import (
     CodeError,
+    EndReason,
     Evaluation,
     EvaluationRequest,
     EvaluationUsage,
-    Outcome,
     ShownValue,
 )
 from .evaluation_limits import AstevalConfig
 from .file_calls import WRITE_MODES, FileAccess, python_error
 from .launching import ServerProcess
 from .layers import LAYERS
-from .pipe_frames import SIZES, Frame, FrameError, encode_frame, frame_sizes
+from .pipe_frames import SIZES, PipeFrame, PipeFrameError, encode_frame, frame_sizes
 
 __all__ = ["AstevalSandbox", "probe_isolation"]
 
@@ -166,7 +166,7 @@ class AstevalSandbox:
         try:
             request.code.encode()
             return encode_frame("evaluate", fields)
-        except FrameError as error:
+        except PipeFrameError as error:
             raise LimitExceededError(
                 f"the globals are too large: {error}", hint="Read large data from a file."
             ) from error
@@ -333,7 +333,7 @@ class _Child:
             except BlockingIOError:
                 self._wait(select.POLLOUT)
 
-    def receive(self, body_bytes_max: int) -> Frame | None:
+    def receive(self, body_bytes_max: int) -> PipeFrame | None:
         """The next frame, or ``None`` if the child has ended.
 
         Raises:
@@ -348,8 +348,8 @@ class _Child:
                 return None
             sizes = frame_sizes(prefix, body_bytes_max=body_bytes_max)
             header, body = self._read(sizes[0]), self._read(sizes[1])
-            return None if header is None or body is None else Frame.parse(header, body)
-        except FrameError as error:
+            return None if header is None or body is None else PipeFrame.parse(header, body)
+        except PipeFrameError as error:
             raise SandboxBrokenError(f"the child sent an invalid frame: {error}") from error
 
     def kill(self) -> None:
@@ -425,7 +425,7 @@ class _Exchange:
         self._config = config
         self._isolation = isolation
         self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._handlers: dict[str, Callable[[Frame], None]] = {
+        self._handlers: dict[str, Callable[[PipeFrame], None]] = {
             "stdout": self._keep_output,
             "stderr": self._keep_output,
             "read": self._on_path(access.read),
@@ -443,20 +443,20 @@ class _Exchange:
             done = self._until_done()
         except TimeoutError:
             allowed = f"{self._child.timeout_s:.3g} s"
-            return self._failed(Outcome.DEADLINE, f"it was killed at its time limit of {allowed}")
+            return self._failed(EndReason.DEADLINE, f"it was killed at its time limit of {allowed}")
         except CallCancelledError:
-            return self._failed(Outcome.CANCELLED, "the caller cancelled it")
+            return self._failed(EndReason.CANCELLED, "the caller cancelled it")
         except ConnectionError:
             done = None
         except _TooMuchOutput:
             most = self._config.output_bytes
-            return self._failed(Outcome.OUTPUT, f"it printed more than {most:,} bytes")
+            return self._failed(EndReason.OUTPUT, f"it printed more than {most:,} bytes")
         duration_s = self._child.duration_s
         if done is None:
             return self._died(duration_s)
         return self._ended(done.fields, duration_s)
 
-    def _until_done(self) -> Frame | None:
+    def _until_done(self) -> PipeFrame | None:
         while True:
             frame = self._child.receive(self._body_bytes_max)
             if frame is None or frame.kind == "done":
@@ -466,20 +466,20 @@ class _Exchange:
                 raise SandboxBrokenError(f"the child sent an unknown message {frame.kind[:40]!r}")
             handler(frame)
 
-    def _keep_output(self, frame: Frame) -> None:
+    def _keep_output(self, frame: PipeFrame) -> None:
         room = self._config.output_bytes - sum(map(len, self._output.values()))
         self._output[frame.kind] += frame.body[:room]
         if len(frame.body) > room:
             raise _TooMuchOutput
 
-    def _on_path(self, work: Callable[[str], bytes]) -> Callable[[Frame], None]:
-        def handle(frame: Frame) -> None:
+    def _on_path(self, work: Callable[[str], bytes]) -> Callable[[PipeFrame], None]:
+        def handle(frame: PipeFrame) -> None:
             path = _checked(frame.fields.get("path"), str, "a path")
             self._answer(lambda: work(path))
 
         return handle
 
-    def _write(self, frame: Frame) -> None:
+    def _write(self, frame: PipeFrame) -> None:
         path = _checked(frame.fields.get("path"), str, "a path")
         mode = frame.fields.get("mode")
         if mode not in WRITE_MODES:
@@ -506,9 +506,9 @@ class _Exchange:
         if ending.get("failed"):
             raise SandboxBrokenError(f"the evaluation was lost: {ending['failed']}")
         if ending.get("signal") == signal.SIGXCPU:
-            return self._failed(Outcome.DEADLINE, "it used up its processor time", duration_s)
+            return self._failed(EndReason.DEADLINE, "it used up its processor time", duration_s)
         ended = self._child.describe_ending()
-        return self._failed(Outcome.KILLED, f"the interpreter died: {ended}", duration_s)
+        return self._failed(EndReason.KILLED, f"the interpreter died: {ended}", duration_s)
 
     def _ended(self, fields: Mapping[str, Any], duration_s: float) -> Evaluation:
         found: dict[str, Any] = {}
@@ -523,14 +523,16 @@ class _Exchange:
                 found["detail"] = f"it needed more than {self._config.memory_bytes:,} bytes"
             case _:
                 raise SandboxBrokenError("the child sent an unknown outcome")
-        return self._evaluation(Outcome(fields["outcome"]), duration_s, **found)
+        return self._evaluation(EndReason(fields["outcome"]), duration_s, **found)
 
-    def _failed(self, outcome: Outcome, detail: str, duration_s: float | None = None) -> Evaluation:
+    def _failed(
+        self, outcome: EndReason, detail: str, duration_s: float | None = None
+    ) -> Evaluation:
         return self._evaluation(
             outcome, self._child.duration_s if duration_s is None else duration_s, detail=detail
         )
 
-    def _evaluation(self, outcome: Outcome, duration_s: float, **fields: Any) -> Evaluation:
+    def _evaluation(self, outcome: EndReason, duration_s: float, **fields: Any) -> Evaluation:
         """Kill the child and make the result."""
         self._child.kill()
         ending = self._child.ending()

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TextIO
 
-from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame, frame_sizes
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, PipeFrame, encode_frame, frame_sizes
 from wink_workspace.sandbox.isolation_report import Layer
 
 from .files import SOURCE, WorkspaceFiles, refusal
@@ -46,10 +46,10 @@ class Channel:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
-    def receive(self) -> Frame:
+    def receive(self) -> PipeFrame:
         """The next frame; raises ``EOFError`` if the host has closed the pipe."""
         sizes = frame_sizes(self._read(SIZES.size), body_bytes_max=_ANSWER_BYTES_MAX)
-        return Frame.parse(*map(self._read, sizes))
+        return PipeFrame.parse(*map(self._read, sizes))
 
     def ask(self, kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
         """Send a request and return the host's answer; raises the host's refusal."""
@@ -126,7 +126,7 @@ def _warm_up(program: MainProgram) -> None:
     """
     random.seed()  # otherwise all children have the server's state
     program.warm_up()
-    Frame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
+    PipeFrame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
 
 
 class _Evaluation:
