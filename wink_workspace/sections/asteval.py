@@ -208,7 +208,7 @@ class AstevalSection(MarkdownSection[None]):
             title,
             _GUIDANCE.format(
                 p=prefix,
-                language=_LANGUAGE[limits.interpreter],
+                language=_LANGUAGE[limits.backend],
                 timeout_s=limits.timeout_s,
                 memory_mib=limits.memory_bytes // 1_048_576,
                 output_bytes=limits.output_bytes,
@@ -224,7 +224,7 @@ def _tool(prefix: str, config: AstevalConfig) -> Tool[AstevalParams, AstevalResu
     return Tool[AstevalParams, AstevalResult](
         name=f"{prefix}evaluate_python",
         description="Evaluate Python for calculations and work on files; imports only from "
-        f"{_IMPORTS[config.interpreter]}. Declare the files that it reads and writes.",
+        f"{_IMPORTS[config.backend]}. Declare the files that it reads and writes.",
         handler=_HANDLER,
         annotations=ToolAnnotations(
             read_only=False, destructive=True, idempotent=False, open_world=False

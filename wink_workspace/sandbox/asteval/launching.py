@@ -48,13 +48,12 @@ class ServerProcess:
         use_numpy = config.use_numpy
         if use_numpy is None:
             use_numpy = importlib.util.find_spec("numpy") is not None
-        left_out = {"asteval"} - {config.interpreter}
-        packages = [name for name in _PACKAGES if name not in left_out]
+        packages = [name for name in _PACKAGES if name != "asteval" or config.backend == name]
         program = _interpreter()
         options = {
             "paths": _import_paths([*packages, *(["numpy"] if use_numpy else [])]),
             "host_pid": os.getpid(),
-            "interpreter": config.interpreter,
+            "interpreter": config.backend,
             "use_numpy": use_numpy,
             "memory_bytes": config.memory_bytes,
             "timeout_s": config.timeout_s,
