@@ -357,11 +357,9 @@ def test_packages_of_the_host_that_cannot_run_inside_are_noted_with_the_remedy(
 ) -> None:
     (asked.source / "wink-workspace.toml").unlink()
     monkeypatch.setenv("WINK_WORKSPACE_SANDBOX", "fake")
-    binary = asked.source / ".venv/bin/python"
-    binary.parent.mkdir(parents=True)
-    binary.symlink_to("/opt/python/bin/python3")
-    (asked.source / ".venv/pyvenv.cfg").touch()
-    noted = "note: .venv cannot run in the sandbox: its Python is /opt/python/bin/python3"
+    (asked.source / ".venv").mkdir()
+    (asked.source / ".venv/pyvenv.cfg").write_text("home = /opt/python/bin\n")
+    noted = "note: .venv cannot run in the sandbox: its Python is in /opt/python/bin"
     images = NoImages()
 
     def of_machine(_: Environment) -> SandboxImages:
