@@ -5,7 +5,8 @@ files and layers of the branches, and the source.
 Rule 2: nothing that could still be read is deleted, and no base changes that a process may use. A
 damaged base is made again, under its name, from the repaired history.
 Rule 3: only paths that cannot be read anywhere are lost. A branch whose newest entry has some gets
-an entry without them, so that it can be opened; the entries before stay.
+an entry without them, so that it can be opened; the entries before stay. A part of STATE is not
+lost alone: then STATE begins again, empty.
 Rule 4: each step may be repeated, also after a crash.
 """
 
@@ -22,7 +23,6 @@ from wink_workspace.counts import counted
 from wink_workspace.errors import FilesystemError, MountError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.filesystem.overlay.mounting import FILES
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -32,10 +32,10 @@ from wink_workspace.ledger import (
     EntryKind,
     Ledger,
     ObjectStore,
+    SessionStore,
     TreeEntry,
     build,
 )
-from wink_workspace.ledger.store.git_tree import GitTree
 from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
 from wink_workspace.ledger.upkeep.damage import (
     Lost,
@@ -43,6 +43,7 @@ from wink_workspace.ledger.upkeep.damage import (
     put_again,
     rewrite_damaged_packs,
 )
+from wink_workspace.session import Session
 from wink_workspace.session.events import ExternalChange
 
 from .branch.forking import forks_of
@@ -66,7 +67,8 @@ class Repaired:
         n_objects: How many objects were read again from a base, the branches or the source.
         bases: The damaged paths of each damaged base, by its name. It is made again, unless it
             needs what is lost.
-        removed: For each branch, the paths that a new entry removed, as they are lost.
+        removed: For each branch, the lost paths that a new entry removed, as in ``Lost``. If STATE
+            lost a part, it begins again, empty.
         lost: What cannot be shown or restored any more.
     """
 
@@ -105,9 +107,9 @@ def repair_workspace(
         names = {name for each in folders if (name := _base_name(each))}
         found, damaged = _check(ledger, folder)
         n_packs = rewrite_damaged_packs(ledger.store, damaged)
-        n_objects = 0
-        while damaged and (n_new := _read_again(ledger.store, info, folders, damaged)):
-            n_objects += n_new
+        done: set[str] = set()  # a directory that is read again may name more
+        while new := _read_again(ledger.store, info, folders, damaged - done):
+            done |= new
             found, damaged = _check(ledger, folder)
         removed = {
             name: paths
@@ -122,7 +124,7 @@ def repair_workspace(
                     base = base_of(each, bases, ledger.store, WorkspaceConfig(durable=True))
                     if base is not None:
                         used.callback(base.release)
-    return Repaired(n_indexes, n_packs, n_objects, verified, removed, found)
+    return Repaired(n_indexes, n_packs, len(done), verified, removed, found)
 
 
 def _base_name(folder: WorkspaceFolder) -> str:
@@ -143,62 +145,30 @@ def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[Lost, ...], s
 
 
 def _remove_lost(writer: BranchWriter, clock: Clock) -> tuple[str, ...]:
-    """Append an entry without the lost paths of the newest one; these paths."""
+    """Append an entry without what the newest one lost; the lost paths, as in ``Lost``."""
     head = writer.head
-    paths = () if head is None else ObjectCheck(writer.store).lost_in(head.files)
-    if head is None or not paths:
+    if head is None:
         return ()
-    files = EMPTY_TREE_ID
-    if "" not in paths:
-        files = build(writer.store, head.files, {parse_path(path): None for path in paths})
-    at = clock.now()
-    writer.append(
-        Draft(
-            kind=EntryKind.EXTERNAL,
-            subject=f"{counted(len(paths), 'path')} removed by a repair: the content is lost",
-            files=files,
-            session=head.session,
-            record=ExternalChange(paths=paths, at=at),
-            at=at,
+    check = ObjectCheck(writer.store)
+    paths, state = check.lost_in(head.files), check.lost_in(head.session)
+    files, session, at = head.files, head.session, clock.now()
+    if paths:
+        gone = {parse_path(path): None for path in paths}
+        files = EMPTY_TREE_ID if "" in paths else build(writer.store, files, gone)
+    if state:
+        session = SessionStore(writer.store).write(Session(clock=clock))
+    if paths or state:
+        writer.append(
+            Draft(
+                kind=EntryKind.EXTERNAL,
+                subject=f"{counted(len(paths) + len(state), 'lost path')} removed by a repair",
+                files=files,
+                session=session,
+                record=ExternalChange(paths=paths, at=at),
+                at=at,
+            )
         )
-    )
-    return paths
-
-
-class _Wanted:
-    """Stores the directories and files that are wanted, once each."""
-
-    def __init__(self, store: ObjectStore, ids: Collection[str]) -> None:
-        self._store = store
-        self.ids = set(ids)
-
-    def write_tree(self, tree: GitTree) -> str:
-        content = b"".join(tree.rows)
-        tree_id = git_hash(object_header("tree", len(content)) + content).hexdigest()
-        if tree_id in self.ids:
-            put_again(self._store, "tree", content, tree_id)
-            self.ids.discard(tree_id)
-        return tree_id
-
-    def add_files(self, files: DiskTree) -> None:
-        """Read everything in a directory, if something is wanted."""
-        if not self.ids:
-            return
-
-        def keep(path: WorkspacePath, entry: TreeEntry) -> None:
-            if entry.id in self.ids:
-                self._store.loose.delete(entry.id)
-                if entry.kind is FileKind.SYMLINK:
-                    there = files.entry(path)
-                    target = os.fsencode((there and there.target) or "")
-                    self._store.write_blob(target)
-                else:
-                    with files.open(path) as file:
-                        self._store.write_blob_from(file.fileno())
-                self.ids.discard(entry.id)
-
-        with suppress(ValueError):  # a directory that the history cannot have
-            hash_files(files, self, keep)
+    return (*(f"files/{path}" for path in paths), *(f"session/{path}" for path in state))
 
 
 def _read_again(
@@ -206,18 +176,44 @@ def _read_again(
     info: WorkspaceInfo,
     folders: Collection[WorkspaceFolder],
     damaged: Collection[str],
-) -> int:
-    """Store the damaged objects that a base, a branch or the source has; how many."""
-    wanted = _Wanted(store, damaged)
+) -> set[str]:
+    """Store the damaged objects that a base, a branch or the source has; their ids."""
+    wanted = set(damaged)
     bases = {each.state_dir / "bases" / name for each in folders if (name := _base_name(each))}
     places = [base / "root" / FILES for base in bases]
-    places += [each.upper / FILES for each in folders]
-    places += [each.files for each in folders]
-    for place in places:
-        with suppress(FilesystemError, UsageError), DiskTree(place) as files:
-            wanted.add_files(files)
+    places += [path for each in folders for path in (each.upper / FILES, each.files)]
     hidden = NotImported(info.rules.unrecorded())
-    with suppress(MountError), open_source(Path(info.source), hidden) as files:
-        wanted.add_files(files)
+    with ExitStack() as opened:
+        for place in places:
+            with suppress(FilesystemError, UsageError):
+                _read_files(store, opened.enter_context(DiskTree(place)), wanted)
+        with suppress(MountError):
+            source = opened.enter_context(open_source(Path(info.source), hidden))
+            _read_files(store, source, wanted)
     store.sync()
-    return len(damaged) - len(wanted.ids)
+    return set(damaged) - wanted
+
+
+def _read_files(store: ObjectStore, files: DiskTree, wanted: set[str]) -> None:
+    """Store the *wanted* files and directories that are in *files*, and remove their ids."""
+
+    def keep(path: WorkspacePath, entry: TreeEntry) -> None:
+        if entry.id not in wanted:
+            return
+        if entry.kind is FileKind.SYMLINK:
+            there = files.entry(path)
+            put_again(store, "blob", os.fsencode((there and there.target) or ""), entry.id)
+        else:
+            with files.open(path) as file:
+                store.loose.delete(entry.id)
+                store.write_blob_from(file.fileno())
+        wanted.discard(entry.id)
+
+    def keep_tree(tree_id: str, content: bytes) -> None:
+        if tree_id in wanted:
+            put_again(store, "tree", content, tree_id)
+            wanted.discard(tree_id)
+
+    with suppress(ValueError):  # a directory that the history cannot have
+        if wanted:
+            hash_files(files, keep, keep_tree)

@@ -63,8 +63,12 @@ def rebuild_indexes(packs: Packs) -> int:
 
 def is_whole_pack(pack: Path) -> bool:
     """Whether a pack has the checksum at its end."""
-    data = pack.read_bytes()
-    return git_hash(data[:-_CHECKSUM_BYTES]).digest() == data[-_CHECKSUM_BYTES:]
+    digest, n_left = git_hash(), pack.stat().st_size - _CHECKSUM_BYTES
+    with pack.open("rb") as file:
+        while n_left > 0 and (piece := file.read(min(n_left, _READ_BYTES))):
+            digest.update(piece)
+            n_left -= len(piece)
+        return digest.digest() == file.read()
 
 
 def readable_objects(

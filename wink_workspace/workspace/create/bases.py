@@ -80,7 +80,6 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.disk import sync, sync_filesystem
 from wink_workspace.ledger.store.git_tree import GitTree
-from wink_workspace.ledger.store.trees import TreeWriter
 from wink_workspace.ledger.upkeep.damage import ObjectCheck
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 from wink_workspace.workspace.files.checkout import write_files
@@ -190,7 +189,7 @@ class Base:
         """Whether the hash of all files is not that of its tree; reads every file."""
         try:
             with DiskTree(self.files) as files:
-                return hash_files(files, _TreeHashes(), lambda _path, _entry: None) != self.tree
+                return hash_files(files) != self.tree
         except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
 
@@ -624,7 +623,6 @@ class BaseStore:
         """Where the base of *tree* may be: the system may not let us change the owner of files."""
         owners = (host_owner(), os.geteuid())
         for owner in dict.fromkeys(owner for owner in owners if owner is not None):
-            yield self._root / f"{_FORMAT}-{owner}-{tree}"  # of an earlier version
             yield from self._root.glob(f"{_FORMAT}-{owner}-*-{tree}")
 
     def _all(self) -> Iterator[Path]:
@@ -697,11 +695,16 @@ class _Unfinished:
 
 
 class _TreeHashes:
-    """Computes the ids of trees without storing them."""
+    """Computes the ids of trees; *keep* is called with each and the content."""
+
+    def __init__(self, keep: Callable[[str, bytes], object]) -> None:
+        self._keep = keep
 
     def write_tree(self, tree: GitTree) -> str:
         content = b"".join(tree.rows)
-        return git_hash(object_header("tree", len(content)) + content).hexdigest()
+        tree_id = git_hash(object_header("tree", len(content)) + content).hexdigest()
+        self._keep(tree_id, content)
+        return tree_id
 
 
 class _SourceChanges:
@@ -938,11 +941,14 @@ def collect_bases(
 
 
 def hash_files(
-    files: DiskTree, writer: TreeWriter, on_file: Callable[[WorkspacePath, TreeEntry], None]
+    files: DiskTree,
+    keep: Callable[[WorkspacePath, TreeEntry], object] = lambda _path, _entry: None,
+    keep_tree: Callable[[str, bytes], object] = lambda _id, _content: None,
 ) -> str:
     """The root of everything in *files*, without what cannot be read, or be in a tree.
 
-    *on_file* is called with each file and link; it may raise ``FilesystemError``.
+    *keep* is called with each file and link, and may raise ``FilesystemError``; *keep_tree* with
+    the id and the content of each directory.
     """
     directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
     for listing in files.listings(unreadable=lambda _parts: None):
@@ -954,8 +960,8 @@ def hash_files(
                 if entry is not None and entry != UNKNOWN_CONTENT:
                     entries[name] = entry
                     if entry.kind is not FileKind.DIRECTORY:
-                        on_file(path, entry)
-    return build_directories(writer, directories)
+                        keep(path, entry)
+    return build_directories(_TreeHashes(keep_tree), directories)
 
 
 def is_unread(folder: WorkspaceFolder) -> bool:
