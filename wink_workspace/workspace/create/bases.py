@@ -24,6 +24,7 @@ Rule 4: a base whose files do not have the statuses of its index is *damaged*. I
 and made again from the ledger under the same name. Each use checks some statuses; ``verify`` checks
 all, and the first use after a restart of the machine also reads all files and compares hashes. So
 is a base with a pack of objects that is missing or cut; ``verify`` reads every object on demand.
+It takes the file ``complete`` from a damaged base, and nothing else: ``repair`` may need its files.
 Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
 sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
 other times in its own layer.
@@ -39,7 +40,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -79,12 +80,13 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.disk import sync, sync_filesystem
 from wink_workspace.ledger.store.git_tree import GitTree
+from wink_workspace.ledger.upkeep.damage import ObjectCheck
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.files.disk_entries import UNKNOWN_CONTENT, content_of, same_content
 from wink_workspace.workspace.files.source_times import SourceTimes, save_source_times
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
-from wink_workspace.workspace.place.storage import delete_tree, delete_unused
+from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree, delete_unused
 
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .source_survey import Survey, open_survey
@@ -95,6 +97,8 @@ __all__ = [
     "CollectedBases",
     "ImportedBase",
     "collect_bases",
+    "hash_files",
+    "is_unread",
 ]
 
 _log = logging.getLogger(__name__)
@@ -183,15 +187,9 @@ class Base:
 
     def has_other_contents(self) -> bool:
         """Whether the hash of all files is not that of its tree; reads every file."""
-        directories: dict[Parts, dict[str, TreeEntry]] = {}
         try:
             with DiskTree(self.files) as files:
-                for listing in files.listings():
-                    entries = directories.setdefault(listing.parts, {})
-                    for name, _ in listing.entries:
-                        path = WorkspacePath((*listing.parts, name))
-                        entries[name] = content_of(files, files.entry(path)) or UNKNOWN_CONTENT
-            return build_directories(_TreeHashes(), directories) != self.tree
+                return hash_files(files) != self.tree
         except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
 
@@ -208,44 +206,34 @@ class Base:
             return True
         return False
 
-    def has_damaged_objects(self) -> bool:
-        """Whether an object of its tree cannot be read, or has another hash; reads all of them."""
-        if not self.has_objects:
-            return False
-        try:
-            with Ledger(self.objects) as ledger:
-                for _, entry in walk(ledger.store, self.tree):
-                    if entry.kind is not FileKind.DIRECTORY:
-                        for _ in ledger.store.chunks(entry.id):
-                            pass
-        except LedgerError:
-            return True
-        return False
-
-    def damaged_paths(self) -> tuple[str, ...]:
+    def damage(self, store: ObjectStore | None = None) -> tuple[str, ...]:
         """The files whose content, or object, is not that of its tree; reads all of them.
 
-        None, if it has no objects. Those below a directory whose object is damaged are left out.
+        ``objects.git`` stands for damage that hides which files it is about, and ``.`` for any
+        other. *store* has the tree, for a base without objects.
         """
-        found: list[str] = []
-        if self.has_objects:
-            with (
-                suppress(LedgerError),
-                Ledger(self.objects) as ledger,
-                DiskTree(self.files) as files,
-            ):
-                for path, entry in walk(ledger.store, self.tree):
-                    if entry.kind is FileKind.DIRECTORY:
-                        continue
-                    try:
-                        for _ in ledger.store.chunks(entry.id):
-                            pass
-                        is_whole = content_of(files, files.entry(path)) == entry
-                    except (FilesystemError, LedgerError):
-                        is_whole = False
-                    if not is_whole:
-                        found.append(str(path))
-        return tuple(found)
+        found: set[str] = set()
+        try:
+            with ExitStack() as opened:
+                if self.has_objects:
+                    own = opened.enter_context(Ledger(self.objects)).store
+                    found.update(ObjectCheck(own).lost_in(self.tree))
+                    store = store or own
+                found.update(self._differing(store) if store is not None else ())
+        except LedgerError:
+            found.add(self.objects.name)
+        if not found and self.has_other_contents():
+            found.add(".")
+        return tuple(sorted(found))
+
+    def _differing(self, store: ObjectStore) -> Iterator[str]:
+        with DiskTree(self.files) as files:
+            for path, entry in walk(store, self.tree):
+                is_same = entry.kind is FileKind.DIRECTORY
+                with suppress(FilesystemError):
+                    is_same = is_same or content_of(files, files.entry(path)) == entry
+                if not is_same:
+                    yield str(path)
 
     @property
     def is_in_place(self) -> bool:
@@ -537,33 +525,38 @@ class BaseStore:
         return True
 
     def verify(
-        self, *, contents: bool = False, on_damaged: Callable[[Base], None] = lambda _base: None
-    ) -> tuple[str, ...]:
-        """Check the status of every file of every base; the names of the damaged ones.
+        self,
+        *,
+        contents: bool = False,
+        names: Collection[str] | None = None,
+        store: ObjectStore | None = None,
+    ) -> dict[str, tuple[str, ...]]:
+        """Check the status of every file of every base; the damaged ones by name.
 
-        A damaged base loses its name, so that it is made again when it is needed.
+        A damaged base is not used any more, and made again when it is needed.
 
         Args:
-            contents: Read every file and every object, too, and compare its hash.
-            on_damaged: Called with each damaged base before it loses its name.
+            contents: Read every file and every object, too, and compare its hash; the result is
+                then that of ``Base.damage``, and otherwise without paths.
+            names: Check only these bases.
+            store: Has the trees of these bases.
         """
-        damaged: list[str] = []
+        damaged: dict[str, tuple[str, ...]] = {}
         for path in self._all():
+            if names is not None and path.name not in names:
+                continue
             with self._claimed():
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            is_damaged = base.has_changed() or base.has_cut_objects()
-            if contents and not is_damaged:
-                is_damaged = base.has_other_contents() or base.has_damaged_objects()
-            if is_damaged:
-                damaged.append(path.name)
-                on_damaged(base)
+            paths = base.damage(store) if contents else ()
+            if paths or base.has_changed() or base.has_cut_objects():
+                damaged[path.name] = paths
                 with self._claimed():
-                    if base.is_in_place:  # otherwise another process has retired it
-                        self._retire(path)
+                    if base.is_in_place:  # otherwise another process has made it again
+                        (path / "complete").unlink(missing_ok=True)
             base.release()
-        return tuple(damaged)
+        return damaged
 
     # Garbage collection
 
@@ -630,7 +623,6 @@ class BaseStore:
         """Where the base of *tree* may be: the system may not let us change the owner of files."""
         owners = (host_owner(), os.geteuid())
         for owner in dict.fromkeys(owner for owner in owners if owner is not None):
-            yield self._root / f"{_FORMAT}-{owner}-{tree}"  # of an earlier version
             yield from self._root.glob(f"{_FORMAT}-{owner}-*-{tree}")
 
     def _all(self) -> Iterator[Path]:
@@ -703,11 +695,16 @@ class _Unfinished:
 
 
 class _TreeHashes:
-    """Computes the ids of trees without storing them."""
+    """Computes the ids of trees; *keep* is called with each and the content."""
+
+    def __init__(self, keep: Callable[[str, bytes], object]) -> None:
+        self._keep = keep
 
     def write_tree(self, tree: GitTree) -> str:
         content = b"".join(tree.rows)
-        return git_hash(object_header("tree", len(content)) + content).hexdigest()
+        tree_id = git_hash(object_header("tree", len(content)) + content).hexdigest()
+        self._keep(tree_id, content)
+        return tree_id
 
 
 class _SourceChanges:
@@ -921,14 +918,13 @@ def _key(source: Path, first_rules: PathRules) -> str:
 class CollectedBases:
     """What a collection of bases did.
 
-    ``damaged`` are the names of the damaged bases, which are made again when they are needed.
-    ``damaged_paths`` are their damaged files, by these names, if the contents were checked.
+    ``damaged`` has the damaged paths by the names of the damaged bases, which are made again when
+    they are needed; see ``BaseStore.verify``.
     ``disk_bytes`` is the size of the bases that are kept.
     """
 
     n_deleted: int
-    damaged: tuple[str, ...]
-    damaged_paths: Mapping[str, tuple[str, ...]]
+    damaged: Mapping[str, tuple[str, ...]]
     disk_bytes: int
 
 
@@ -937,17 +933,44 @@ def collect_bases(
 ) -> CollectedBases:
     """Delete the bases that no branch uses, and check the others; see ``BaseStore.verify``."""
     bases = BaseStore(state_dir)
-    damaged: tuple[str, ...] = ()
-    paths: dict[str, tuple[str, ...]] = {}
-
-    def name_paths(base: Base) -> None:
-        if checks_contents:
-            paths[base.name] = base.damaged_paths()
-
+    damaged: dict[str, tuple[str, ...]] = {}
     if checks_statuses or checks_contents:
-        damaged = bases.verify(contents=checks_contents, on_damaged=name_paths)
+        damaged = bases.verify(contents=checks_contents)
     n_deleted = bases.collect(bases.named_by_branches)
-    return CollectedBases(n_deleted, damaged, paths, bases.disk_bytes())
+    return CollectedBases(n_deleted, damaged, bases.disk_bytes())
+
+
+def hash_files(
+    files: DiskTree,
+    keep: Callable[[WorkspacePath, TreeEntry], object] = lambda _path, _entry: None,
+    keep_tree: Callable[[str, bytes], object] = lambda _id, _content: None,
+) -> str:
+    """The root of everything in *files*, without what cannot be read, or be in a tree.
+
+    *keep* is called with each file and link, and may raise ``FilesystemError``; *keep_tree* with
+    the id and the content of each directory.
+    """
+    directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
+    for listing in files.listings(unreadable=lambda _parts: None):
+        entries = directories.setdefault(listing.parts, {})
+        for name, _ in listing.entries:
+            path = WorkspacePath((*listing.parts, name))
+            with suppress(FilesystemError):
+                entry = content_of(files, files.entry(path))
+                if entry is not None and entry != UNKNOWN_CONTENT:
+                    entries[name] = entry
+                    if entry.kind is not FileKind.DIRECTORY:
+                        keep(path, entry)
+    return build_directories(_TreeHashes(keep_tree), directories)
+
+
+def is_unread(folder: WorkspaceFolder) -> bool:
+    """Whether the files of the base of a branch were not read since the machine started."""
+    try:
+        path = folder.state_dir / "bases" / folder.base.read_text().strip()
+    except OSError:
+        return False
+    return _about(path).get("boot") != _boot_id()
 
 
 # Locks and notes

@@ -92,7 +92,14 @@ from .importing import (
     no_progress,
 )
 
-__all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
+__all__ = [
+    "HELD",
+    "MountedBranch",
+    "base_of",
+    "import_overlay",
+    "mount_branch",
+    "trees_of_bases",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +154,7 @@ def mount_branch(
     """
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
-    base = _base_of(folder, bases, writer.store, config) if folder.upper.is_dir() else None
+    base = base_of(folder, bases, writer.store, config) if folder.upper.is_dir() else None
     if base is None and folder.upper.is_dir():
         _discard_layer(folder, writer, head, unrecorded=unrecorded, at=clock.now())
         _set_aside(folder)
@@ -224,7 +231,7 @@ def _named(base: Path) -> str:
     return base.read_bytes().strip().decode(errors="replace")
 
 
-def _base_of(
+def base_of(
     folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore, config: WorkspaceConfig
 ) -> Base | None:
     """The base of an existing branch, made again if it is damaged; ``None`` if it is lost.
