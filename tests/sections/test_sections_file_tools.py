@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ from support import SmallWorkspace, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
 from wink_workspace.filesystem.disk import DiskFilesystem
-from wink_workspace.prompt import ToolImage
-from wink_workspace.sections import FileToolLimits, VfsToolsSection
+from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolImage, ToolResult
+from wink_workspace.sections import CommandOutput, FileToolLimits, VfsToolsSection
+
+
+@dataclass(frozen=True)
+class Command:
+    """Arguments of a tool that runs commands."""
+
+    command: str
+
 
 FILES = {
     "README.md": "",
@@ -586,7 +595,32 @@ def test_an_image_above_the_limit_of_providers_is_refused(agent: SmallWorkspace)
     assert "3,932,161 bytes, and at most 3,932,160 are read" in refusal
 
 
-def test_a_pdf_is_refused_with_how_to_get_its_text(agent: SmallWorkspace) -> None:
-    agent.filesystem.write_bytes("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0stream")
-    assert "PDF" in (refusal := call_refused(agent, "read_file", file_path="paper.pdf"))
-    assert "pdftotext" in refusal
+@pytest.mark.parametrize("has_commands", [False, True])
+def test_a_pdf_is_refused_with_a_command_only_if_a_tool_runs_commands(
+    *, has_commands: bool
+) -> None:
+    def handle(params: Command, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
+        raise NotImplementedError
+
+    run = Tool[Command, CommandOutput](name="run_it", description="Runs it.", handler=handle)
+    commands = MarkdownSection(title="Commands", template="Run.", tools=[run] * has_commands)
+    pdf = {"paper.pdf": ""}
+    with small_workspace(sections=[VfsToolsSection(), commands], files=pdf) as agent:
+        agent.filesystem.write_bytes("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0stream")
+        refusal = call_refused(agent, "read_file", file_path="paper.pdf")
+    assert "is a PDF file" in refusal
+    assert ("pdftotext" in refusal, "run_it" in refusal) == (has_commands, has_commands)
+
+
+def test_a_part_of_a_file_of_8_mib_is_read_and_edited(agent: SmallWorkspace) -> None:
+    lines = [f"{n:07d}{'x' * 120}\n" for n in range(65_536)]
+    agent.filesystem.write_text("big.txt", "".join(lines))
+    assert agent.filesystem.stat("big.txt").size_bytes == 8_388_608
+    text = call_ok(agent, "read_file", file_path="big.txt", offset=65_001, limit=2)
+    assert "0065001x" in text
+    assert len(text) < 1_000
+    call_ok(agent, "edit_file", file_path="big.txt", old_string="0065000x", new_string="1234567y")
+    lines[65_000] = lines[65_000].replace("0065000x", "1234567y")
+    assert agent.filesystem.read_bytes("big.txt") == "".join(lines).encode()
+    agent.filesystem.write_text("big.txt", "".join(lines) + "x")
+    call_refused(agent, "edit_file", file_path="big.txt", old_string="1234567y", new_string="z")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,42 @@ def test_rollback_drops_what_the_call_added_and_restores_small_secrets(tmp_path:
         assert "node_modules/half" in notes
         assert "restored from the last checkpoint: .env" in notes
     assert not history_has(tmp_path, b"stolen")
+
+
+@pytest.mark.parametrize("outer_fails", [False, True])
+def test_failed_call_inside_another_restores_derived_paths_as_they_were_when_it_began(
+    tmp_path: Path, *, outer_fails: bool, form: str
+) -> None:
+    with made(tmp_path, PROJECT, mode=form) as workspace:
+        files = workspace.files
+        with suppress(RuntimeError), workspace.call("outer"):
+            with pytest.raises(RuntimeError), workspace.call("first"):
+                files.write_text(".env", "first")
+                raise RuntimeError("no")
+            assert files.read_bytes(".env") == SECRET
+            files.write_text(".env", "outer")
+            files.write_text("node_modules/outer.js", "outer")
+            files.delete("keys/server.pem")
+            with workspace.call("middle"):
+                files.write_text(".env.middle", "middle")
+                with pytest.raises(RuntimeError), workspace.call("inner"):
+                    files.write_text(".env", "inner")
+                    files.write_text(".env.middle", "inner")
+                    files.write_text(".env.inner", "inner")
+                    files.write_text("keys/other.pem", "inner")
+                    files.delete("node_modules", recursive=True)
+                    raise RuntimeError("no")
+            assert files.read_text(".env").lines == ("outer",)
+            assert files.read_text(".env.middle").lines == ("middle",)
+            assert files.read_text("node_modules/outer.js").lines == ("outer",)
+            assert files.read_bytes("node_modules/left-pad/index.js") == b"module.exports = 1\n"
+            assert not any(map(files.exists, (".env.inner", "keys/server.pem", "keys/other.pem")))
+            if outer_fails:
+                raise RuntimeError("no")
+        assert files.read_bytes(".env") == (SECRET if outer_fails else b"outer")
+        assert files.exists("keys/server.pem") is outer_fails
+        assert files.exists(".env.middle") is not outer_fails
+    assert not list(folder(tmp_path).path.rglob("*.inside-*"))
 
 
 def test_failed_edit_without_a_derived_change_looks_at_no_derived_path(tmp_path: Path) -> None:

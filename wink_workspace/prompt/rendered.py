@@ -148,6 +148,11 @@ class RenderedPrompt(Generic[OutputT]):
         """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    def tool_with_result(self, result_type: type[Any]) -> str:
+        """The name of the first tool whose results have this type; empty without one."""
+        found = (tool.name for tool in self.tools if tool.result_type is result_type)
+        return next(found, "")
+
     def tool_schema(self, name: str) -> dict[str, serde.JsonValue]:
         """The schema of the parameters of tool *name*, for a provider's strict mode.
 

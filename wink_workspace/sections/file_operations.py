@@ -286,8 +286,10 @@ def _image(params: ReadFileParams, files: Filesystem) -> ToolImage | None:
     kind = next((kind for kind, starts in _KINDS.items() if starts.match(head)), "")
     path = shown(parse_path(params.file_path))
     if kind == "application/pdf":
-        hint = "Convert it with a command such as `pdftotext`, if you can run commands."
-        raise BinaryFileError(f"{path} is a PDF file, and only text and images are read", hint=hint)
+        raise _PdfError(
+            f"{path} is a PDF file, and only text and images are read",
+            hint="Continue without it, and report that it was not read.",
+        )
     if not kind:
         return None
     size = files.stat(params.file_path).size_bytes
@@ -334,12 +336,27 @@ def _on_files(
             )
         try:
             return operation(params, files)
+        except _PdfError as error:
+            return ToolResult.error(_with_command(error, context))
         except FileMissingError as error:
             return ToolResult.error(_with_close_names(error, params, files))
         except (FilesystemError, UsageError) as error:
             return ToolResult.error(str(error))
 
     return handle
+
+
+class _PdfError(BinaryFileError):
+    """A file is a PDF."""
+
+
+def _with_command(error: _PdfError, context: ToolContext) -> str:
+    """The error's text, with a command if a tool of the prompt runs commands."""
+    from .command_results import CommandOutput  # on use: few prompts need it
+
+    rendered = context.rendered_prompt
+    tool = "" if rendered is None else rendered.tool_with_result(CommandOutput)
+    return f"{error.message}. Convert it with `pdftotext`, using {tool}." if tool else str(error)
 
 
 def _with_close_names(error: WinkError, params: object, files: Filesystem) -> str:
