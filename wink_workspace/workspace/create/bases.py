@@ -2,37 +2,30 @@
 
 ::
 
-    <state>/bases/
-        <format>-<owner>-<times>-<tree>/    a base: complete from the moment it has this name
+    <state>/bases/                          its ``SharedFolders``
+        <format>-<owner>-<times>-<tree>/    a base
             root/files/             the files; root/ is the lower layer of every mount
             root/held/              empty; in a mount, the place for what is moved aside
             objects.git/            the objects of the tree, if it was made from a source
             index                   the statuses of the files as of their creation
             complete                what is known of it; written last
-            lock                    locked, shared, by every process that uses it
-        new-<random>/               one that a process is making
-        old-<random>/               one that lost its name and is to be deleted
         sources/<key>               the statuses of a source's files when a base was made of it
-        claims                      locked for an instant when a base is found, named or retired
 
 Rule 1: a base never changes, and no container can write it: containers see it through a mount.
-Rule 2: a base appears and disappears by one rename, so a crash leaves only directories with other
-names. ``collect`` deletes those, unless the process that makes them is alive.
-Rule 3: a base that a process uses is not deleted. The process has its lock until it releases the
-``Base``. From then on the ``base`` file of a branch must name it.
-Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
+Rule 2: a process uses a base until it releases the ``Base``. From then on the ``base`` file of a
+branch must name it.
+Rule 3: a base whose files do not have the statuses of its index is *damaged*. It is never used,
 and made again from the ledger under the same name. Each use checks some statuses; ``verify`` checks
 all, and the first use after a restart of the machine also reads all files and compares hashes. So
 is a base with a pack of objects that is missing or cut; ``verify`` reads every object on demand.
 It takes the file ``complete`` from a damaged base, and nothing else: ``repair`` may need its files.
-Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
+Rule 4: <times> is a hash of the modification times of the files, which are those of the source. So
 sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
 other times in its own layer.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -62,7 +55,7 @@ from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
-from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
@@ -86,7 +79,8 @@ from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.files.disk_entries import UNKNOWN_CONTENT, content_of, same_content
 from wink_workspace.workspace.files.source_times import SourceTimes, save_source_times
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree, delete_unused
+from wink_workspace.workspace.place.shared_folders import NewFolder, SharedFolders
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .source_survey import Survey, open_survey
@@ -105,7 +99,6 @@ _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
 _REMEMBERED_FORMAT: Final = 4
-_NEW, _OLD = "new-", "old-"
 _STORED_SAMPLE: Final = 256
 _SAMPLE: Final = 64
 _CHECKSUM_BYTES: Final = 20
@@ -289,6 +282,8 @@ class BaseStore:
         durable: bool = False,
     ) -> None:
         self._root = Path(state_dir) / "bases"
+        self._folders = SharedFolders(self._root, f"{_FORMAT}-*-*")
+        self._claimed = self._folders.claimed
         self._clock = clock
         self._durable = durable
 
@@ -457,20 +452,10 @@ class BaseStore:
     @contextmanager
     def _making(self) -> Generator[_Unfinished]:
         """A new directory for a base; deleted if it was not placed."""
-        with self._claimed():
-            path = self._root / f"{_NEW}{secrets.token_hex(8)}"
-            path.mkdir(mode=0o755)
-            lock = _open_lock(path)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        made = _Unfinished(path, lock)
-        try:
+        with self._folders.making() as folder:
+            made = _Unfinished(folder)
             made.prepare()
             yield made
-        finally:
-            if not made.is_placed:
-                os.close(lock)
-                with suppress(FilesystemError):  # otherwise ``collect`` deletes it
-                    delete_tree(path)
 
     def _place(self, made: _Unfinished) -> Base:
         """Give a finished base its name, or return the one of a process that was faster."""
@@ -489,10 +474,8 @@ class BaseStore:
                     return existing
                 existing.release()
             if path.exists():
-                self._retire(path)
-            made.path.rename(path)
-            made.is_placed = True
-        base = Base(made.tree, path, made.lock)
+                self._folders.retire(path)
+            base = Base(made.tree, path, made.folder.place(path))
         with ExitStack() as on_error:
             on_error.callback(base.release)
             if self._durable:
@@ -572,25 +555,7 @@ class BaseStore:
         Raises:
             FilesystemError: If a base cannot be locked or retired; the next call tries again.
         """
-        if not self._root.is_dir():
-            return 0
-        n_retired = 0
-        unused: list[Path] = []
-        with ExitStack() as locks:
-            with translate_os_error(self._root), self._claimed():
-                named = in_use()
-                for path in [path for path in self._all() if path.name not in named]:
-                    lock = _try_lock(path)
-                    if lock >= 0:
-                        with Descriptor(lock):
-                            self._retire(path)
-                        n_retired += 1
-                for path in self._unnamed():
-                    lock = _try_lock(path)
-                    if lock >= 0:
-                        locks.callback(os.close, lock)
-                        unused.append(path)
-            delete_unused(unused)
+        n_retired = self._folders.collect(in_use)
         for path in (self._root / "sources").glob("*"):
             _Remembered(path).drop_without_base(self._root)
         return n_retired
@@ -612,11 +577,6 @@ class BaseStore:
         """The size of the files and objects of all bases, as of their creation."""
         return sum(int(_about(path).get("disk_bytes", 0)) for path in self._all())
 
-    def _retire(self, path: Path) -> None:
-        """Take its name from a base; it is deleted when no process uses it."""
-        path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
-        passed(KillPoint.BASE_RETIRED)
-
     # Names
 
     def _paths_of(self, tree: str) -> Iterator[Path]:
@@ -627,31 +587,21 @@ class BaseStore:
 
     def _all(self) -> Iterator[Path]:
         """The directories of all bases of this format."""
-        return self._root.glob(f"{_FORMAT}-*-*")
-
-    def _unnamed(self) -> Iterator[Path]:
-        for prefix in (_NEW, _OLD):
-            yield from self._root.glob(f"{prefix}*")
-
-    @contextmanager
-    def _claimed(self) -> Generator[None]:
-        """Exclude other processes that find, name or retire bases; for a few system calls only."""
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._root / "claims").open("wb") as claims:
-            fcntl.flock(claims, fcntl.LOCK_EX)
-            yield
+        return self._folders.all()
 
 
 @dataclass(slots=True)
 class _Unfinished:
     """A base that this process makes, under a temporary name."""
 
-    path: Path
-    lock: int
+    folder: NewFolder
     tree: str = ""
     times: str = ""
     n_bytes: int = 0
-    is_placed: bool = False
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
 
     @property
     def files(self) -> Path:
@@ -976,34 +926,10 @@ def is_unread(folder: WorkspaceFolder) -> bool:
 # Locks and notes
 
 
-def _open_lock(path: Path) -> int:
-    return os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
 def _hold(tree: str, path: Path) -> Base | None:
     """Use the base at *path*, for a caller that has the claims; ``None`` if there is none."""
-    if not (path / "complete").is_file():
-        return None
-    try:
-        lock = _open_lock(path)
-    except PermissionError:  # another user made it
-        return None
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    return Base(tree, path, lock)
-
-
-def _try_lock(path: Path) -> int:
-    """A descriptor with the lock of a directory that no process uses; -1 if one does."""
-    try:
-        lock = _open_lock(path)
-    except (FileNotFoundError, PermissionError):  # deleted by another process, or another user's
-        return -1
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return -1
-    return lock
+    lock = SharedFolders.hold(path) if (path / "complete").is_file() else None
+    return None if lock is None else Base(tree, path, lock)
 
 
 def _tree_of(path: Path) -> str:

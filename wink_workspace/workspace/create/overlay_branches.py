@@ -81,7 +81,8 @@ from wink_workspace.workspace.files.seen_statuses import (
 )
 from wink_workspace.workspace.files.source_times import SourceTimes
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore

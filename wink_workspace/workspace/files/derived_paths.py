@@ -57,7 +57,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.workspace.place.path_rules import Unrecorded
-from wink_workspace.workspace.place.storage import delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
 
 __all__ = [
     "DerivedPaths",
