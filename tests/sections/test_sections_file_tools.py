@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import SmallWorkspace, contents, small_workspace
@@ -593,6 +595,68 @@ def test_an_image_above_the_limit_of_providers_is_refused(agent: SmallWorkspace)
     agent.filesystem.write_bytes("big.png", PIXEL.ljust(3_932_161, b"\0"))
     refusal = call_refused(agent, "read_file", file_path="big.png")
     assert "3,932,161 bytes, and at most 3,932,160 are read" in refusal
+
+
+def notebook(first: list[str], **options: Any) -> str:
+    stream = {"output_type": "stream", "name": "stdout", "text": [f"{n}\n" for n in range(30)]}
+    image = {"output_type": "display_data", "data": {"image/png": "x" * 9_000, "text/plain": ["f"]}}
+    error = {"output_type": "error", "ename": "E", "evalue": "no", "traceback": ["y" * 9_000]}
+    cells = [
+        {"cell_type": "code", "source": first, "outputs": [image, error, stream]},
+        {"cell_type": "markdown", "source": "# Ünder\ntwo"},
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4, "x": 1.50}, **options) + "\n"
+
+
+def test_a_notebook_is_read_as_numbered_cells_with_bounded_outputs(agent: SmallWorkspace) -> None:
+    agent.filesystem.write_text("a.ipynb", notebook(["import os\n", "os.getcwd()"], indent=1))
+    text = call_ok(agent, "read_file", file_path="a.ipynb")
+    lines = [line.partition("\t")[2] for line in text.splitlines()[2:]]
+    assert lines[:7] == [
+        "# Cell 1, code:",
+        "import os",
+        "os.getcwd()",
+        "# Output of cell 1:",
+        "f",
+        "(not shown: image/png)",
+        "E: no",
+    ]
+    assert lines[24:] == ["# (13 more lines of output)", "# Cell 2, markdown:", "# Ünder", "two"]
+    part = call_ok(agent, "read_file", file_path="a.ipynb", offset=26, limit=2)
+    assert part.splitlines()[2].split() == ["26", "#", "Cell", "2,", "markdown:"]
+
+
+@pytest.mark.parametrize("options", [{"indent": 1, "ensure_ascii": False}, {"indent": 4}, {}])
+def test_an_edit_of_a_cell_changes_its_source_and_no_other_byte(
+    agent: SmallWorkspace, options: Any
+) -> None:
+    agent.filesystem.write_text("a.ipynb", notebook(["a = 1\n", "b = 'é'"], **options))
+    call_ok(agent, "read_file", file_path="a.ipynb")
+    edit = {"old_string": "a = 1\nb = 'é'", "new_string": 'a = "ö"\n\nb = 2\n'}
+    call_ok(agent, "edit_file", file_path="a.ipynb", **edit)
+    expected = notebook(['a = "ö"\n', "\n", "b = 2\n"], **options)
+    assert agent.filesystem.read_bytes("a.ipynb") == expected.encode()
+    edit = {"old_string": "# Ünder\n", "new_string": ""}
+    call_ok(agent, "edit_file", file_path="a.ipynb", **edit)
+    markdown = json.loads(agent.filesystem.read_bytes("a.ipynb"))["cells"][1]
+    assert markdown == {"cell_type": "markdown", "source": "two"}
+    twice = {"file_path": "a.ipynb", "old_string": "o", "new_string": "0"}
+    agent.filesystem.write_text("a.ipynb", notebook(["o\n", "o"], **options))
+    call_ok(agent, "read_file", file_path="a.ipynb")
+    assert "3 times, in these cells: 1, 2" in call_refused(agent, "edit_file", **twice)
+    assert "3 occurrences" in call_ok(agent, "edit_file", **twice, replace_all=True)
+
+
+def test_a_notebook_in_another_style_is_read_and_edited_as_text(agent: SmallWorkspace) -> None:
+    text = '{"cells":[{"source":"a\\nb"}], "x": 1.50}'
+    agent.filesystem.write_text("a.ipynb", text)
+    assert text in call_ok(agent, "read_file", file_path="a.ipynb")
+    call_ok(agent, "edit_file", file_path="a.ipynb", old_string='"a\\nb"', new_string='"c"')
+    assert agent.filesystem.read_bytes("a.ipynb") == text.replace("a\\nb", "c").encode()
+    agent.filesystem.write_bytes("a.ipynb", latin := b'{"cells": [{"source": "\xe9"}]}')
+    assert '{"cells"' in call_ok(agent, "read_file", file_path="a.ipynb")
+    call_ok(agent, "edit_file", file_path="a.ipynb", old_string="source", new_string="s")
+    assert agent.filesystem.read_bytes("a.ipynb") == latin.replace(b"source", b"s")
 
 
 @pytest.mark.parametrize("has_commands", [False, True])

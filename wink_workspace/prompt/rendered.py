@@ -149,7 +149,7 @@ class RenderedPrompt(Generic[OutputT]):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def tool_with_result(self, result_type: type[Any]) -> str:
-        """The name of the first tool whose results have this type; empty without one."""
+        """The name of the first tool whose results are a *result_type*; empty without one."""
         found = (tool.name for tool in self.tools if tool.result_type is result_type)
         return next(found, "")
 

@@ -47,7 +47,7 @@ class RenderedPromptProtocol(Protocol):
         ...
 
     def tool_with_result(self, result_type: type[Any]) -> str:
-        """The name of the first tool whose results have this type; empty without one."""
+        """The name of the first tool whose results are a *result_type*; empty without one."""
         ...
 
     @property
