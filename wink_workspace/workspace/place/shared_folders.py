@@ -47,11 +47,6 @@ class NewFolder:
     path: Path
     _lock: int | None
 
-    @property
-    def is_placed(self) -> bool:
-        """Whether it has its name."""
-        return self._lock is None
-
     def place(self, path: Path) -> int:
         """Give it its name, for a caller that has the claims; a descriptor with its lock."""
         self.path.rename(path)
