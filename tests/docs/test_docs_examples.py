@@ -151,7 +151,7 @@ def test_the_commands_on_excluded_and_derived_paths_work(
     (home / "project" / "data").mkdir(parents=True)
     (home / "project" / "data" / "big.bin").write_bytes(b"1")
     monkeypatch.chdir(home / "project")
-    printed = run_shell(shell_of("docs/derived-paths.md"), home, capsys)
+    printed = run_shell(shell_of("docs/configuration.md", "## Excluded and derived paths"), home, capsys)
     assert printed.count("a copy of") == 5
 
 
@@ -167,7 +167,7 @@ def test_the_commands_on_bundles_work(
 
 RUN_BY_TESTS = {
     ("docs/guide.md", "wink-workspace new ~/project"),
-    ("docs/derived-paths.md", "wink-workspace new ."),
+    ("docs/configuration.md", "wink-workspace new ."),
     ("docs/howto/fix-a-bug.md", "mkdir shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace log 3f1"),
