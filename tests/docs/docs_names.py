@@ -26,7 +26,7 @@ FOREIGN = frozenset(
         "databases": ["synchronous_commit"],
         "trailers of commits": ["Wink-…"],
         "type variables": ["Params", "Result", "Type"],
-        "names that docs/glossary.md announces or invents": [
+        "names that scripts/retired_terms.md has": [
             *(
                 "DeferSigint",
                 "Deferred",

@@ -151,7 +151,9 @@ def test_the_commands_on_excluded_and_derived_paths_work(
     (home / "project" / "data").mkdir(parents=True)
     (home / "project" / "data" / "big.bin").write_bytes(b"1")
     monkeypatch.chdir(home / "project")
-    printed = run_shell(shell_of("docs/configuration.md", "## Excluded and derived paths"), home, capsys)
+    printed = run_shell(
+        shell_of("docs/configuration.md", "## Excluded and derived paths"), home, capsys
+    )
     assert printed.count("a copy of") == 5
 
 
