@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.errors import FilesystemError
-from wink_workspace.workspace.place.storage import delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
 
 
 @pytest.fixture(scope="session")

@@ -549,7 +549,10 @@ class LedgerDamagedError(LedgerError):
     """An object of the history is missing or damaged."""
 
     code = "ledger-damaged"
-    default_hint = "Run `git fsck` on the ledger to see what is missing."
+    default_hint = (
+        'Run "wink-workspace repair ID" with the id of the workspace: it restores what can be read '
+        "elsewhere, and names what is lost."
+    )
 
 
 class EntryMissingError(LedgerError):

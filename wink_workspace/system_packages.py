@@ -20,7 +20,6 @@ _COMMANDS: Final = {
     "arch": "pacman -S",
 }
 _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {  # where the package has another name
-    "busybox": {"debian": "busybox-static"},
     "containers-common": {"debian": "golang-github-containers-common"},
     "libseccomp": {"debian": "libseccomp2"},
     "newuidmap": {"debian": "uidmap", "fedora": "shadow-utils", "arch": "shadow"},

@@ -66,6 +66,7 @@ class Result:
     answer: str = ""
 
 
+@pytest.mark.behaviour(71)
 def test_handler_gets_resources_from_its_context() -> None:
     seen: list[Filesystem | None] = []
 
@@ -85,6 +86,7 @@ def test_handler_gets_resources_from_its_context() -> None:
     assert seen == [filesystem, filesystem]
 
 
+@pytest.mark.behaviour(76)
 def test_section_offers_its_tools_in_order() -> None:
     lookup_tool = Tool[Params, Result](name="lookup", description="Look up.", handler=None)
     search_tool = Tool[Params, Result](name="search", description="Search.", handler=None)
@@ -99,6 +101,7 @@ def test_section_offers_its_tools_in_order() -> None:
     assert section.tools() == (lookup_tool, search_tool)
 
 
+@pytest.mark.behaviour(69)
 def test_tool_parses_arguments_and_renders_its_result() -> None:
     @dataclass(slots=True, frozen=True)
     class MyParams:
@@ -153,6 +156,7 @@ class Tracer:
     """A tracer that a program supplies."""
 
 
+@pytest.mark.behaviour(72)
 def test_registry_opens_bound_instances() -> None:
     registry = ResourceRegistry.of(
         Binding.instance(MyHttpClient, MyHttpClient()),
@@ -162,6 +166,7 @@ def test_registry_opens_bound_instances() -> None:
         assert isinstance(resources.get(MyHttpClient), MyHttpClient)
 
 
+@pytest.mark.behaviour(72)
 def test_prompt_binds_instances_and_providers_with_scopes() -> None:
     template = PromptTemplate(
         ns="tests",
@@ -194,6 +199,7 @@ def test_prompt_binds_instances_and_providers_with_scopes() -> None:
     assert response.text == "done"
 
 
+@pytest.mark.behaviour(73)
 def test_results_are_made_by_ok_by_error_or_in_full() -> None:
     @dataclass
     class MyResult:
@@ -218,6 +224,7 @@ def test_results_are_made_by_ok_by_error_or_in_full() -> None:
     assert json.loads(full.render()) == {"a": 1}
 
 
+@pytest.mark.behaviour(74)
 def test_tool_keeps_its_typed_examples() -> None:
     @dataclass(frozen=True)
     class NowParams:
@@ -246,6 +253,7 @@ def test_tool_keeps_its_typed_examples() -> None:
     assert tool.examples[0].input == NowParams(tz="UTC")
 
 
+@pytest.mark.behaviour(75)
 def test_dependency_policy_refuses_a_tool_until_its_dependencies_succeeded() -> None:
     def run(params: Params, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult.ok(None)
@@ -286,6 +294,7 @@ def test_dependency_policy_refuses_a_tool_until_its_dependencies_succeeded() -> 
     assert answers == [False, True, False, True, True]
 
 
+@pytest.mark.behaviour(69)
 def test_result_renders_with_its_own_method() -> None:
     class ToolRenderableResult(Protocol):
         def render(self) -> str: ...
@@ -303,6 +312,7 @@ ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
 
 
+@pytest.mark.behaviour(70)
 def test_generic_handler_fits_a_typed_tool() -> None:
 
     def handle_tool(params: ParamsT, *, context: ToolContext) -> ToolResult[ResultT]:
@@ -313,6 +323,7 @@ def test_generic_handler_fits_a_typed_tool() -> None:
     assert tool.handler is handle_tool
 
 
+@pytest.mark.behaviour(76)
 def test_prompt_renders_the_text_and_the_tools_of_its_sections() -> None:
     @dataclass
     class LookupParams:
@@ -371,6 +382,7 @@ def test_tool_context_has_the_documented_fields() -> None:
         assert hasattr(ToolContext, name)
 
 
+@pytest.mark.behaviour(76)
 def test_nested_sections_render_parameters_and_offer_tools() -> None:
 
     @dataclass
@@ -433,6 +445,7 @@ def test_nested_sections_render_parameters_and_offer_tools() -> None:
     assert outcome.result.message == "Fetched entity 7."
 
 
+@pytest.mark.behaviour(70)
 def test_handler_without_context_is_refused() -> None:
     def lookup_handler(params: Params) -> ToolResult[Result]:
         return ToolResult(message="", value=Result())
@@ -441,6 +454,7 @@ def test_handler_without_context_is_refused() -> None:
         Tool[Params, Result](name="old", description="Old.", handler=lookup_handler)
 
 
+@pytest.mark.behaviour(77)
 def test_handler_can_evaluate_another_prompt() -> None:
 
     @dataclass

@@ -147,6 +147,7 @@ def test_every_question_is_asked_where_what_was_typed_before_is_discarded() -> N
     assert asking == ["questions.py"]
 
 
+@pytest.mark.behaviour(98)
 def test_run_without_a_terminal_denies_and_names_line_and_command(
     asked: CliUser, tmp_path: Path, sandboxes: FakeBackend
 ) -> None:
@@ -189,6 +190,7 @@ def test_notes_of_the_workspace_are_in_the_prompt(asked: CliUser) -> None:
     assert "Indent with three spaces." in json.dumps(server.requests[0])
 
 
+@pytest.mark.behaviour(100)
 def test_exec_uses_the_settings_of_the_source_and_not_of_the_copy(
     asked: CliUser, sandboxes: FakeBackend
 ) -> None:
@@ -355,11 +357,9 @@ def test_packages_of_the_host_that_cannot_run_inside_are_noted_with_the_remedy(
 ) -> None:
     (asked.source / "wink-workspace.toml").unlink()
     monkeypatch.setenv("WINK_WORKSPACE_SANDBOX", "fake")
-    binary = asked.source / ".venv/bin/python"
-    binary.parent.mkdir(parents=True)
-    binary.symlink_to("/opt/python/bin/python3")
-    (asked.source / ".venv/pyvenv.cfg").touch()
-    noted = "note: .venv cannot run in the sandbox: its Python is /opt/python/bin/python3"
+    (asked.source / ".venv").mkdir()
+    (asked.source / ".venv/pyvenv.cfg").write_text("home = /opt/python/bin\n")
+    noted = "note: .venv cannot run in the sandbox: its Python is in /opt/python/bin"
     images = NoImages()
 
     def of_machine(_: Environment) -> SandboxImages:

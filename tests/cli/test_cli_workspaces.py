@@ -508,6 +508,7 @@ def test_apply_shows_conflicts_by_hunk_and_merge_option_writes_markers(shell: Sh
     assert "one way" in shell("apply", workspace, "--merge", "--branch", "b", fails=2)
 
 
+@pytest.mark.behaviour(88)
 def test_merge_and_sync_are_one_entry_each(shell: Shell) -> None:
     workspace = shell.new()
     shell("fork", workspace, "bold")

@@ -26,16 +26,6 @@ FOREIGN = frozenset(
         "databases": ["synchronous_commit"],
         "trailers of commits": ["Wink-…"],
         "type variables": ["Params", "Result", "Type"],
-        "names that docs/glossary.md announces or invents": [
-            *(
-                "DeferSigint",
-                "Deferred",
-                "RequestGuard",
-                "_LEFT_OVER",
-                "_dump_other",
-                "make_accessible",
-            ),
-        ],
         "the kernel": ["io_uring"],
         "files of other tools": ["Containerfile", "Gemfile", "Jenkinsfile", "Justfile", "Makefile"],
         "the tools that the benchmarks compare with": [

@@ -151,7 +151,9 @@ def test_the_commands_on_excluded_and_derived_paths_work(
     (home / "project" / "data").mkdir(parents=True)
     (home / "project" / "data" / "big.bin").write_bytes(b"1")
     monkeypatch.chdir(home / "project")
-    printed = run_shell(shell_of("docs/derived-paths.md"), home, capsys)
+    printed = run_shell(
+        shell_of("docs/configuration.md", "## Excluded and derived paths"), home, capsys
+    )
     assert printed.count("a copy of") == 5
 
 
@@ -167,7 +169,7 @@ def test_the_commands_on_bundles_work(
 
 RUN_BY_TESTS = {
     ("docs/guide.md", "wink-workspace new ~/project"),
-    ("docs/derived-paths.md", "wink-workspace new ."),
+    ("docs/configuration.md", "wink-workspace new ."),
     ("docs/howto/fix-a-bug.md", "mkdir shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
     ("docs/howto/fix-a-bug.md", "wink-workspace log 3f1"),
@@ -192,7 +194,7 @@ NOT_RUN = {
         ("docs/howto/agent-programs.md", "wink-workspace attempts"),
         ("docs/howto/ci.md", "pip install"),
         ("docs/howto/project.md", "wink-workspace run"),
-        ("docs/python.md", "wink-workspace eval 3f1"),
+        ("docs/sandboxes.md", "wink-workspace eval 3f1"),
         ("docs/tutorial.md", "wink-workspace run"),
         ("docs/ui.md", "wink-workspace run"),
     },
@@ -204,12 +206,12 @@ NOT_RUN = {
     },
     "tests of images and containers run these commands on other projects": {
         ("docs/guide.md", "cd ~/project"),
-        ("docs/git.md", "wink-workspace new"),
+        ("docs/sandboxes.md", "wink-workspace new"),
         ("docs/howto/project.md", "cd ~/project"),
         ("docs/howto/project.md", "wink-workspace image build --base"),
         ("docs/howto/project.md", "wink-workspace image build --requirements"),
-        ("docs/images.md", "cd click-"),
-        ("docs/images.md", "wink-workspace image prune"),
+        ("docs/sandboxes.md", "cd click-"),
+        ("docs/sandboxes.md", "wink-workspace image prune"),
     },
     "make release runs it in clean environments": {
         ("README.md", "pip install"),

@@ -104,8 +104,8 @@ def test_a_name_is_found_wherever_it_is_defined() -> None:
     assert cited("wink_workspace/session/session.py", "Session.snapshot")
 
 
-def test_one_call_page_cites_names_in_at_least_five_files() -> None:
-    (page,) = (page for page in PAGES if page.name == "docs/one-call.md")
+def test_architecture_page_cites_names_in_at_least_five_files() -> None:
+    (page,) = (page for page in PAGES if page.name == "docs/architecture.md")
     assert len({file for file, _ in CITED.findall(page.text)}) >= 5
 
 

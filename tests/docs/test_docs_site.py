@@ -108,7 +108,7 @@ def test_pages_are_readable_in_a_browser_and_search_works_in_a_folder(
             page.set_viewport_size({"width": width, "height": 900})
             page.goto(f"file://{site}/{name}.html")
             if name == "concepts":
-                expect(page.locator("div.mermaid")).to_have_count(4)
+                expect(page.locator("div.mermaid")).to_have_count(3)
             page.screenshot(path=shown / f"docs-{name.replace('/', '-')}-{width}.png")
             overflow = "document => document.scrollWidth - document.clientWidth"
             assert page.locator("html").evaluate(overflow) <= 0, (name, width)

@@ -12,18 +12,18 @@ from wink_workspace.system_packages import install_hint
 @pytest.mark.parametrize(
     ("release", "command"),
     [
-        ({"ID": "debian"}, "apt-get install uidmap busybox-static podman"),
-        ({"ID": "ubuntu", "ID_LIKE": "debian"}, "apt-get install uidmap busybox-static podman"),
-        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "apt-get install uidmap busybox-static"),
-        ({"ID": "fedora"}, "dnf install shadow-utils busybox podman"),
-        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "dnf install shadow-utils busybox"),
-        ({"ID": "arch"}, "pacman -S shadow busybox podman"),
+        ({"ID": "debian"}, "apt-get install uidmap libseccomp2 podman"),
+        ({"ID": "ubuntu", "ID_LIKE": "debian"}, "apt-get install uidmap libseccomp2 podman"),
+        ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, "apt-get install uidmap libseccomp2"),
+        ({"ID": "fedora"}, "dnf install shadow-utils libseccomp podman"),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "dnf install shadow-utils libseccomp"),
+        ({"ID": "arch"}, "pacman -S shadow libseccomp podman"),
     ],
 )
 def test_a_hint_has_the_command_and_the_package_names_of_the_system(
     release: dict[str, str], command: str
 ) -> None:
-    hint = install_hint("newuidmap", "busybox", "podman", release=release)
+    hint = install_hint("newuidmap", "libseccomp", "podman", release=release)
     assert command in hint
     assert ("sudo" in hint) == (os.geteuid() != 0)
 

@@ -61,6 +61,7 @@ def test_change_after_a_status_that_is_not_racily_clean_alters_the_change_time(
     assert n_proven >= 3
 
 
+@pytest.mark.behaviour(97)
 def test_files_are_racily_clean_only_until_the_next_tick_of_the_clock(tree: DiskTree) -> None:
     """So a bulk change is not read again: before, it was for two seconds."""
     for n in range(200):

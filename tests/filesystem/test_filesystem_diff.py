@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -24,11 +23,11 @@ from patch_trees import (
 )
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem.diff import render_diff
-from wink_workspace.filesystem.diff.lines import LineComparer, Span
+from wink_workspace.filesystem.diff import ChangedLines, changed_lines, render_diff
 from wink_workspace.filesystem.git_names import quote_name, unquote_name
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import parse_path
+from wink_workspace.filesystem.text import differing_parts
 
 Files = Mapping[str, FileState | bytes | str]
 
@@ -257,49 +256,31 @@ def test_text_that_is_not_a_quoted_name_is_not_unquoted(text: bytes) -> None:
 
 @given(data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_spans_are_the_shortest_edit_between_two_texts(data: st.DataObject) -> None:
-    texts = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=9)
+def test_changed_lines_turn_one_text_into_the_other_with_equal_lines_between_them(
+    data: st.DataObject,
+) -> None:
+    texts = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"c\0\r\n"]), max_size=9)
     old, new = data.draw(texts), data.draw(texts)
-    spans = LineComparer().changed_spans(old, new)
-    assert rebuilt(old, new, spans) == new
-    n_changed = sum(s.old_end - s.old_start + s.new_end - s.new_start for s in spans)
-    assert n_changed == len(old) + len(new) - 2 * longest_common(old, new)
+    for by_indent in (False, True):
+        changes = changed_lines(b"".join(old), b"".join(new), by_indent=by_indent)
+        assert rebuilt(old, new, changes) == new
+        assert all(a.old.stop < b.old.start for a, b in pairwise(changes))
 
 
-@pytest.mark.parametrize("max_steps", [0, 50, 10_000_000])
-def test_spans_of_very_different_texts_are_correct_but_not_the_shortest(max_steps: int) -> None:
-    noise = random.Random(7)
-    old = [b"%d" % noise.randrange(3) for _ in range(2_000)]
-    new = [b"%d" % noise.randrange(3) for _ in range(2_000)]
-    for at in range(0, 2_000, 100):
-        old[at] = new[at] = b"landmark %d" % at
-    spans = LineComparer(max_steps).changed_spans(old, new)
-    assert rebuilt(old, new, spans) == new
-    assert len(spans) >= 19
-    assert all(a.old_end < b.old_start for a, b in pairwise(spans))
+@given(old=st.text("ab\nä€"), new=st.text("ab\nä€"))
+def test_differing_parts_turn_one_text_into_the_other(old: str, new: str) -> None:
+    after = old
+    for start, end, added in reversed(differing_parts(old, new)):
+        after = after[:start] + added + after[end:]
+    assert after == new
 
 
-def test_one_limit_bounds_the_comparison_of_all_texts() -> None:
-    comparer = LineComparer(25_000)
-    old, new = [b"a", b"b"] * 100, [b"b", b"c"] * 100
-    assert len(comparer.changed_spans(old, new)) > 1
-    assert [len(comparer.changed_spans(old, new)) for _ in range(3)] == [1, 1, 1]
-
-
-def rebuilt(old: Sequence[bytes], new: Sequence[bytes], spans: Sequence[Span]) -> list[bytes]:
+def rebuilt(
+    old: Sequence[bytes], new: Sequence[bytes], changes: Sequence[ChangedLines]
+) -> list[bytes]:
     lines: list[bytes] = []
     at = 0
-    for span in spans:
-        lines += [*old[at : span.old_start], *new[span.new_start : span.new_end]]
-        at = span.old_end
+    for before, after in changes:
+        lines += [*old[at : before.start], *new[after.start : after.stop]]
+        at = before.stop
     return [*lines, *old[at:]]
-
-
-def longest_common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
-    row = [0] * (len(new) + 1)
-    for line in old:
-        above = row
-        row = [0]
-        for n, other in enumerate(new):
-            row.append(above[n] + 1 if line == other else max(above[n + 1], row[n]))
-    return row[-1]

@@ -28,11 +28,9 @@ from wink_workspace.filesystem.diff import (
     DiffLimits,
     LineCounts,
     Side,
-    Span,
     differing_part,
     in_memory,
 )
-from wink_workspace.filesystem.diff.lines import LineComparer
 from wink_workspace.filesystem.model import FileKind, FileState
 from wink_workspace.filesystem.patch import parse_patch
 from wink_workspace.filesystem.paths import parse_path
@@ -57,22 +55,9 @@ class Unread:
         raise AssertionError("it was read in chunks")
 
 
-class RecordingComparer(LineComparer):
-    """Records how many lines each comparison has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.compared: list[tuple[int, int]] = []
-
-    def spans(self, old: bytes, new: bytes) -> list[Span]:
-        self.compared.append((old.count(b"\n"), new.count(b"\n")))
-        return super().spans(old, new)
-
-
-def diff(before: Files, after: Files, comparer: LineComparer | None = None, **limits: int) -> Diff:
+def diff(before: Files, after: Files, **limits: int) -> Diff:
     changes = in_memory(changes_between(tree(before), tree(after)))
-    compare = None if comparer is None else lambda: comparer
-    return Diff(changes, comparer=compare, limits=DiffLimits(**limits))
+    return Diff(changes, limits=DiffLimits(**limits))
 
 
 def rendered(shown: Diff, *, full: bool = False) -> tuple[str, tuple[str, ...]]:
@@ -102,33 +87,27 @@ def test_a_file_above_the_limit_is_one_line_and_is_never_read() -> None:
 
 
 def test_a_file_above_the_line_limit_is_not_compared() -> None:
-    comparer = RecordingComparer()
     old, new = "".join(f"{n}\n" for n in range(20)), "".join(f"-{n}\n" for n in range(20))
     before, after = {"a": old, "b": "x\n", "c": ""}, {"a": new, "b": "y\n", "c": new}
-    text, left_out = rendered(diff(before, after, comparer, path_lines=19))
+    text, left_out = rendered(diff(before, after, path_lines=19))
     assert "a: 70 bytes, 20 lines, not shown\n" in text
     assert "c: 70 bytes, 20 lines, not shown\n" in text
     assert "-x\n+y\n" in text
     assert left_out == ("a", "c")
-    assert comparer.compared == [(1, 1)]
 
 
 def test_only_the_differing_part_of_a_long_text_is_compared_or_counted() -> None:
-    comparer = RecordingComparer()
     lines = [f"{n}\n" for n in range(100_000)]
     changed = [*lines[:50_000], "new\n", *lines[50_000:60_000], *lines[60_001:]]
-    shown = diff({"f": "".join(lines)}, {"f": "".join(changed)}, comparer, path_lines=10_001)
+    shown = diff({"f": "".join(lines)}, {"f": "".join(changed)}, path_lines=10_001)
     assert "@@ -49998,6 +49998,7 @@\n 49997\n 49998\n 49999\n+new\n 50000\n" in shown.text()
-    assert comparer.compared == [(10_007, 10_007)]
 
 
 def test_all_paths_together_have_a_limit_on_bytes_and_on_compared_lines() -> None:
     before = dict.fromkeys("abc", "1\n2\n3\n4\n")
     after = dict.fromkeys("abc", "5\n6\n7\n8\n")
-    comparer = RecordingComparer()
-    _, left_out = rendered(diff(before, after, comparer, total_lines=16))
+    _, left_out = rendered(diff(before, after, total_lines=16))
     assert left_out == ("c",)
-    assert len(comparer.compared) == 2
     assert rendered(diff(before, after, total_bytes=35))[1] == ("c",)
     assert rendered(diff(before, after, total_lines=1, total_bytes=1), full=True)[1] == ()
 
@@ -184,8 +163,8 @@ def test_outside_the_differing_part_both_texts_are_equal(
     assert head + part.old + tail == old
     assert head + part.new + tail == new
     inner, lines = part.inner, part.old.splitlines()
-    assert inner.old_start == inner.new_start <= context_lines or not lines
-    assert min(first, 1) * context_lines <= inner.old_start or old == new
+    assert inner.old.start == inner.new.start <= context_lines or not lines
+    assert min(first, 1) * context_lines <= inner.old.start or old == new
 
 
 def test_each_limit_must_be_positive() -> None:

@@ -170,6 +170,7 @@ def message(text: str) -> list[Any]:
     return [text_block(text)]
 
 
+@pytest.mark.behaviour(196)
 def test_session_is_a_branch_and_changes_are_applied_only_when_the_user_allows_it(
     desktop: Desktop,
 ) -> None:
@@ -221,6 +222,7 @@ def test_message_is_answered_although_an_update_cannot_be_sent(
     assert "surrogates not allowed" in caplog.text
 
 
+@pytest.mark.behaviour(198)
 def test_agent_edits_a_package_breaks_it_goes_back_and_ends_right(desktop: Desktop) -> None:
     """Chat and files are rewound together, also for a later process that loads the session."""
     shutil.copytree(Path(pyflakes.__file__).parent, desktop.source / "pyflakes")
@@ -260,6 +262,7 @@ def test_agent_edits_a_package_breaks_it_goes_back_and_ends_right(desktop: Deskt
     assert kinds[:2] == [EntryKind.CALL, EntryKind.RESTORE]
 
 
+@pytest.mark.behaviour(196)
 def test_fork_has_the_chat_and_files_so_far_and_goes_its_own_way(desktop: Desktop) -> None:
     async def scenario(client: Any) -> None:
         cwd = str(desktop.source)
@@ -322,6 +325,7 @@ def outside(handle: Callable[[], object]) -> Callable[[], Sequence[Section[None]
     return lambda: [MarkdownSection[None](title="Outside", template="", tools=[tool])]
 
 
+@pytest.mark.behaviour(197)
 @pytest.mark.parametrize(
     ("answers", "n_asked", "n_sent"),
     [
@@ -348,6 +352,7 @@ def test_user_is_asked_before_a_call_that_reaches_beyond_the_workspace(
     assert len(sent) == n_sent
 
 
+@pytest.mark.behaviour(197)
 def test_servers_of_the_client_are_sections_and_need_permission(desktop: Desktop) -> None:
     async def scenario(client: Any) -> None:
         server = McpServerStdio(
@@ -369,6 +374,7 @@ def test_servers_of_the_client_are_sections_and_need_permission(desktop: Desktop
 # Cancelling and failing
 
 
+@pytest.mark.behaviour(198)
 def test_cancel_leaves_a_state_between_two_calls_and_the_chat_goes_on(desktop: Desktop) -> None:
     seen: list[str] = []
 
@@ -418,6 +424,7 @@ def test_call_that_raises_leaves_no_trace(desktop: Desktop) -> None:
         assert workspace.head.outcome is Outcome.ROLLED_BACK
 
 
+@pytest.mark.behaviour(196)
 def test_conflict_with_an_edit_of_the_user_changes_nothing(desktop: Desktop) -> None:
     async def scenario(client: Any) -> None:
         session = await client.new_session(cwd=str(desktop.source), mcp_servers=[])

@@ -129,6 +129,7 @@ def agent(tmp_path: Path) -> Iterator[DeepAgent]:
         yield DeepAgent(workspace)
 
 
+@pytest.mark.behaviour(189)
 def test_each_tool_call_of_a_deep_agent_is_one_entry(agent: DeepAgent) -> None:
     _, answers = agent.run(
         [read("app.py")],
@@ -169,6 +170,7 @@ def test_agent_edits_a_package_breaks_it_goes_back_and_ends_right(tmp_path: Path
         assert kinds[:3] == [EntryKind.CALL, EntryKind.CALL, EntryKind.RESTORE]
 
 
+@pytest.mark.behaviour(190)
 def test_continuing_from_an_older_checkpoint_restores_its_files(agent: DeepAgent) -> None:
     graph, _ = agent.run([write("a", "1")], [write("a", "2")], [write("b", "3")], "Done.")
     assert agent.workspace.head.number == 4
@@ -205,6 +207,7 @@ def test_turn_that_was_interrupted_between_parallel_calls_runs_again_as_a_whole(
     assert kinds.count(EntryKind.RESTORE) == 1
 
 
+@pytest.mark.behaviour(190)
 def test_edits_of_a_person_between_turns_stay(agent: DeepAgent) -> None:
     graph, _ = agent.run([write("a", "1")], "Done.")
     agent.workspace.files.write_text("app.py", "by hand\n")
@@ -212,6 +215,7 @@ def test_edits_of_a_person_between_turns_stay(agent: DeepAgent) -> None:
     assert agent.text() == "by hand\n"
 
 
+@pytest.mark.behaviour(190)
 def test_another_thread_in_the_same_workspace_is_not_going_back(agent: DeepAgent) -> None:
     graph, _ = agent.run([write("a", "1")], "Done.")
     other: Any = {"configurable": {"thread_id": "other"}}
@@ -308,6 +312,7 @@ def test_conversation_that_goes_back_twice_to_one_checkpoint_restores_twice(
 # Failures
 
 
+@pytest.mark.behaviour(189)
 def test_tool_that_raises_leaves_no_trace(agent: DeepAgent) -> None:
     @tool
     def damage() -> str:
@@ -376,6 +381,7 @@ def test_ctrl_c_leaves_a_state_between_two_calls(agent: DeepAgent) -> None:
     assert agent.workspace.files_at(head).exists("a") == agent.workspace.files.exists("a")
 
 
+@pytest.mark.behaviour(189)
 def test_cancelled_task_leaves_a_state_between_two_calls(agent: DeepAgent) -> None:
     async def main() -> None:
         started = asyncio.Event()

@@ -172,6 +172,7 @@ def test_mount_shows_an_entry_of_another_workspace(closed: ClosedWorkspace) -> N
 # Writing
 
 
+@pytest.mark.behaviour(171)
 def test_each_change_is_one_call_even_of_a_whole_directory(
     closed: ClosedWorkspace, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ def test_each_change_is_one_call_even_of_a_whole_directory(
     ]
 
 
+@pytest.mark.behaviour(171)
 def test_change_that_fails_in_the_middle_leaves_no_trace(
     closed: ClosedWorkspace, tmp_path: Path
 ) -> None:
@@ -254,6 +256,7 @@ def test_transaction_without_a_block_commits_at_its_end(closed: ClosedWorkspace)
     assert len(closed.log()) == 2
 
 
+@pytest.mark.behaviour(171)
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_transaction_that_fails_leaves_no_trace(
     closed: ClosedWorkspace, error: type[BaseException]

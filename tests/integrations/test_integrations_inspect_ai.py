@@ -14,7 +14,7 @@ from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageTool, ModelOutput, get_model, modelapi
 from inspect_ai.model._providers.mockllm import MockLLM
 from inspect_ai.solver import generate, solver, use_tools
-from inspect_ai.tool import bash, tool
+from inspect_ai.tool import bash, text_editor, tool
 from inspect_ai.util import sandbox
 from real_package import ADDED, BROKEN, CHECK, FILE, copy_package
 
@@ -258,6 +258,21 @@ def test_setup_script_of_a_sample_runs_and_its_files_are_in_the_workspace(
     )
     [log] = evaluate(task, model(), log_dir=str(tmp_path / "logs"), display="none")
     assert log.status == "success", log.error
+
+
+def test_a_tool_that_needs_an_installed_program_ends_the_sample_with_what_to_use_instead(
+    tmp_path, storage
+) -> None:
+    task = Task(
+        dataset=[Sample(input="Edit.")],
+        solver=[use_tools([text_editor()]), generate()],
+        sandbox=("wink", str(copy_package(tmp_path))),
+    )
+    view = {"function": "text_editor", "arguments": {"command": "view", "path": FILE}}
+    [log] = evaluate(task, model(view), log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "error"
+    assert "nothing outside of the workspace outlives a command" in log.error.message
+    assert "Use bash()" in log.error.message
 
 
 def test_a_configuration_that_is_not_a_directory_is_refused() -> None:

@@ -170,6 +170,28 @@ class NoNotes(ReadBeforeWritePolicy):
         return PolicyDecision.deny("notes are closed") if tool.name == "append" else None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_output_function_is_one_call_and_leaves_no_trace_if_it_raises(
+    workspaces, *, fails: bool
+) -> None:
+    async def finish(ctx: RunContext, text: str) -> str:
+        await ctx.workspace.write_text(text, "a report")
+        if fails and text == "first":
+            raise ModelRetry("write it again")
+        return f"{text}!"
+
+    turns = [[("final_result", {"text": text})] for text in ("first", "second")]
+    agent = ClosingAgent(scripted(*turns), output_type=finish, capabilities=[workspaces])
+    result = agent.go("Report.")
+    workspace = workspace_of(workspaces, result)
+    calls = [(each.tool, each.outcome) for each in workspace.log() if each.tool]
+    committed, rolled_back = ("finish", Outcome.COMMITTED), ("finish", Outcome.ROLLED_BACK)
+    assert calls == ([committed, rolled_back] if fails else [committed])
+    assert result.output == ("second!" if fails else "first!")
+    found = [name for name in ("first", "second") if workspace.files.exists(name)]
+    assert found == ["second" if fails else "first"]
+
+
 def test_a_policy_refuses_a_tool_call_and_the_model_gets_the_reason(tmp_path) -> None:
     storage = WorkspaceStorage(tmp_path / "storage")
     source = copy_package(tmp_path)

@@ -540,6 +540,7 @@ def step(kind: EntryKind, files: str, target) -> Draft:
     )
 
 
+@pytest.mark.behaviour(84)
 def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
     writer, _, one, two = writer_with_calls(ledger, b"one", b"two")
     assert list(writer.in_force()) == [two, one]

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from ledger_support import at, new_ledger, script, stored, tree
 
 from wink_workspace.errors import LedgerDamagedError
-from wink_workspace.filesystem.diff import DiffLimits, Span, spans_in_pieces
+from wink_workspace.filesystem.diff import ChangedLines, DiffLimits, spans_in_pieces
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
-    GitComparer,
     TreeEntry,
     build,
     diff,
@@ -27,9 +26,8 @@ from wink_workspace.ledger import (
 from wink_workspace.ledger.store.packs import encode_object
 
 
-def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[Span]:
-    compare = GitComparer().spans
-    return spans_in_pieces(b"".join(old), b"".join(new), compare, piece_lines=piece_lines)
+def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[ChangedLines]:
+    return spans_in_pieces(b"".join(old), b"".join(new), piece_lines=piece_lines)
 
 
 @given(data=st.data(), piece_lines=st.sampled_from([4, 10, 30, 10_000]))
@@ -49,10 +47,10 @@ def test_the_spans_turn_one_text_into_the_other_for_any_split(
     rebuilt: list[bytes] = []
     end = 0
     for span in spans:
-        rebuilt += [*old[end : span.old_start], *new[span.new_start : span.new_end]]
-        end = span.old_end
+        rebuilt += [*old[end : span.old.start], *new[span.new.start : span.new.stop]]
+        end = span.old.stop
     assert [*rebuilt, *old[end:]] == new
-    assert all(a.old_end < b.old_start for a, b in pairwise(spans))
+    assert all(a.old.stop < b.old.start for a, b in pairwise(spans))
 
 
 def test_a_long_text_is_split_at_unique_lines_and_has_the_shortest_diff() -> None:
@@ -63,7 +61,7 @@ def test_a_long_text_is_split_at_unique_lines_and_has_the_shortest_diff() -> Non
     assert len(whole) == 100
     same = [b"a\n", b"b\n"] * 500
     (replaced,) = spans_of(same, [*same[1:], b"c\n"], 400)
-    assert replaced.old_end - replaced.old_start == 1_000, "no line occurs once"
+    assert replaced.old.stop - replaced.old.start == 1_000, "no line occurs once"
 
 
 def test_a_diff_of_two_trees_equals_that_of_git(tmp_path: Path) -> None:

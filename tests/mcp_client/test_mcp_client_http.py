@@ -24,9 +24,12 @@ TOOL = {
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
 }
 
+HALVES = rb"\\ud83d\ud83d \ud83d\ude00 \udc80" + b"\xed\xa0\xbd"
+
 
 class Server(ThreadingHTTPServer):
-    """A server whose kind is its path: ``/plain``, ``/gzip``, ``/endless``, ``/moved``."""
+    """A server whose kind is its path: ``/plain``, ``/gzip``, ``/endless``, ``/moved``,
+    ``/halves`` and ``/events``."""
 
     daemon_threads = True
 
@@ -85,8 +88,21 @@ class Handler(BaseHTTPRequestHandler):
         kind = self.path if request["method"] == "tools/call" else "/plain"
         body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        events = kind.startswith("/events") and request["method"] == "tools/call"
+        media_type = "text/event-stream" if events else "application/json"
+        self.send_header("Content-Type", media_type)
         match kind:
+            case "/halves":
+                body = body.replace(b"hi", HALVES)
+            case "/events":
+                body = b"event: message\r\ndata: " + body.replace(b"hi", HALVES) + b"\r\n\r\n"
+            case "/events-endless":
+                self.send_header("Connection", "close")
+                self.end_headers()
+                with suppress(OSError):
+                    while True:
+                        self.wfile.write(b"event: message\ndata: " + b" " * 4_096)
+                return
             case "/gzip":
                 body = gzip.compress(body + b" " * 1_000_000)
                 self.send_header("Content-Encoding", "gzip")
@@ -126,7 +142,11 @@ def test_tool_of_a_server_over_http_is_called_with_the_headers_of_the_user(serve
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("gzip", "has the encoding 'gzip'"), ("endless", "more than 100,000 bytes")],
+    [
+        ("gzip", "has the encoding 'gzip'"),
+        ("endless", "more than 100,000 bytes"),
+        ("events-endless", "more than 100,000 bytes"),
+    ],
 )
 def test_answer_that_is_compressed_or_endless_is_refused(
     server: Server, kind: str, reason: str
@@ -135,6 +155,15 @@ def test_answer_that_is_compressed_or_endless_is_refused(
     outcome = call(McpSection("it", url=server.url(kind), limits=limits))
     assert reason in outcome.text
     assert outcome.event.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("kind", ["halves", "events"])
+def test_half_of_a_character_in_an_answer_is_replaced_and_the_rest_is_kept(
+    server: Server, kind: str
+) -> None:
+    outcome = call(McpSection("it", url=server.url(kind)))
+    assert outcome.event.outcome is Outcome.COMMITTED
+    assert "\\ud83d\ufffd \U0001f600 \ufffd\ufffd" in outcome.text
 
 
 def test_redirect_to_another_server_is_not_followed(server: Server) -> None:

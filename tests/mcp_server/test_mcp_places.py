@@ -42,6 +42,7 @@ def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: 
     run(test)
 
 
+@pytest.mark.behaviour(98)
 def test_server_does_not_use_what_was_not_confirmed_and_asks_nothing(harness: Harness) -> None:
     (harness.source / "wink-workspace.toml").write_text('sandbox = "asteval"\n')
 

@@ -362,6 +362,7 @@ async def happens(event: threading.Event) -> None:
     assert await anyio.to_thread.run_sync(event.wait, WATCHDOG_S)
 
 
+@pytest.mark.behaviour(82)
 def test_call_that_is_cancelled_while_it_runs_leaves_no_trace(harness: Harness) -> None:
     begun, go_on = threading.Event(), threading.Event()
 

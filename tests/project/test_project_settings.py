@@ -25,6 +25,7 @@ from wink_workspace.sandbox import ImageRecipe, ServiceConfig
 from wink_workspace.sandbox.podman import PodmanConfig, ReadOnlyMount
 
 
+@pytest.mark.behaviour(101)
 def test_flags_come_before_variables_before_the_project_before_the_user(
     project: ProjectRig,
 ) -> None:
@@ -146,6 +147,7 @@ def test_secret_whose_variable_is_not_set_is_an_error_that_names_it(project: Pro
         network_rules(project.load().settings, {})
 
 
+@pytest.mark.behaviour(101)
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [
@@ -213,6 +215,7 @@ def test_summary_is_one_line_and_empty_without_a_file(project: ProjectRig) -> No
     assert len(summary) < 400
 
 
+@pytest.mark.behaviour(99)
 def test_no_key_that_gives_access_to_the_host_can_be_set_by_a_project() -> None:
     only_user = {".".join(key.path) for key in KEYS.values() if key.trust is Trust.USER}
     assert {"mounts", "secrets", "private", "model", "mcp_servers"} <= only_user

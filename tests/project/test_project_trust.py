@@ -48,6 +48,7 @@ REQUESTS = {
 """A request for more than the user has, and its line."""
 
 
+@pytest.mark.behaviour(98)
 @pytest.mark.parametrize("attempt", REQUESTS)
 def test_unconfirmed_request_is_denied_with_its_line_and_changes_no_setting(
     project: ProjectRig, attempt: str
@@ -125,6 +126,7 @@ def test_there_are_at_least_70_attempts() -> None:
     assert len(REQUESTS) + len(REFUSED) >= 70
 
 
+@pytest.mark.behaviour(99)
 @pytest.mark.parametrize("attempt", REFUSED)
 def test_file_that_asks_for_what_no_project_may_have_is_refused_with_the_line(
     project: ProjectRig, attempt: str
@@ -190,6 +192,7 @@ def test_confirmation_holds_while_nothing_changes(confirmed: ProjectRig) -> None
     assert "set-up" in confirmed.load().summary()
 
 
+@pytest.mark.behaviour(100)
 @pytest.mark.parametrize("path", [PROJECT_FILE, "r.txt", "Containerfile"])
 def test_change_of_a_confirmed_file_or_one_that_it_names_asks_again(
     confirmed: ProjectRig, path: str
@@ -236,6 +239,7 @@ def test_files_in_directories_below_and_above_have_no_effect(project: ProjectRig
     assert project.load().settings == project.own()
 
 
+@pytest.mark.behaviour(100)
 def test_file_that_is_replaced_while_the_user_reads_it_is_not_confirmed(
     project: ProjectRig,
 ) -> None:
@@ -290,6 +294,7 @@ def test_note_of_another_project_confirms_nothing(confirmed: ProjectRig, tmp_pat
     assert not is_granted(other)
 
 
+@pytest.mark.behaviour(100)
 def test_user_who_narrows_their_own_settings_is_asked_for_what_is_wider_now(
     project: ProjectRig,
 ) -> None:
@@ -318,6 +323,7 @@ def test_request_is_shown_in_full_and_in_ascii(project: ProjectRig) -> None:
     assert request.text.isascii()
 
 
+@pytest.mark.behaviour(98)
 def test_narrowing_applies_at_once(project: ProjectRig) -> None:
     project.user("network = ['npm', 'pypi']\nsandbox = 'podman'\n[paths]\nexclude = ['data']")
     project.write(

@@ -164,9 +164,8 @@ def test_policies_of_a_tool_are_its_sections_and_those_above_outermost_first() -
         Section("C", tools=[tool("c")]),
     ).render()
 
-    assert rendered.policies_for("a") == (outer, shared)
-    assert rendered.policies_for("b") == (outer, shared, inner)
-    assert rendered.policies_for("c") == rendered.policies_for("nope") == ()
+    policies = {section.path: section.policies for section in rendered.shown()}
+    assert policies == {"a": (outer, shared), "a.b": (outer, shared, inner), "c": ()}
 
 
 def test_resources_of_a_tool_are_the_singletons_that_its_sections_declare() -> None:
@@ -181,10 +180,12 @@ def test_resources_of_a_tool_are_the_singletons_that_its_sections_declare() -> N
     )
     declared = prompt(*sections)
 
-    assert declared.render().resources_for("b") == (Client,)
-    assert declared.render().resources_for("c") == ()
+    def resources() -> dict[str, tuple[type, ...]]:
+        return {section.path: section.resources for section in declared.render().shown()}
+
+    assert resources() == {"a": (Client,), "a.b": (Client,), "c": ()}
     declared.bind(resources={Tracer: Tracer()})
-    assert declared.render().resources_for("b") == (Client, Tracer)
+    assert resources()["a.b"] == (Client, Tracer)
 
 
 # Any tree of sections

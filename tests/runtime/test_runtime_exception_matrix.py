@@ -82,6 +82,7 @@ MATRIX = [
 ]
 
 
+@pytest.mark.behaviour(78)
 @pytest.mark.behaviour(16, 17, 19, 22, 24, 25, 26)
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: type(row.raised).__name__)
 def test_a_handler_that_raises_has_the_result_of_its_row_and_changes_nothing(row: Row) -> None:

@@ -222,6 +222,7 @@ def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
 # Policies
 
 
+@pytest.mark.behaviour(82)
 @pytest.mark.behaviour(27)
 def test_a_call_cancelled_before_it_begins_does_not_run_its_handler() -> None:
     cancellation = Cancellation()
@@ -234,6 +235,7 @@ def test_a_call_cancelled_before_it_begins_does_not_run_its_handler() -> None:
         assert workspace.records[0].outcome is Outcome.ROLLED_BACK
 
 
+@pytest.mark.behaviour(82)
 def test_a_call_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() -> None:
     def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
         context.filesystem.write_text("new", "x")
@@ -432,6 +434,7 @@ def test_a_value_excluded_from_the_context_is_in_the_record_but_not_in_the_text(
     assert (outcome.event.value, outcome.event.rendered_text) == (Written("big"), "wrote big")
 
 
+@pytest.mark.behaviour(89)
 def test_a_redactor_is_applied_to_the_answer_the_record_and_state() -> None:
     def leak(params: Text, *, context: ToolContext) -> ToolResult[Written]:
         if params.text == "raise hunter2":
@@ -480,6 +483,7 @@ def test_a_redactor_is_applied_to_rendered_values_and_policy_reasons() -> None:
     assert event.decisions[0].reason == "it holds ***"
 
 
+@pytest.mark.behaviour(89)
 @pytest.mark.parametrize("arguments", [{"text": "hunter2"}, {"text": object()}, _endless()])
 def test_a_redactor_that_raises_fails_the_call_and_the_text_is_withheld(
     arguments: dict[str, object],

@@ -89,6 +89,7 @@ def test_a_failed_outer_call_restores_files_that_only_the_inner_prompt_binds() -
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
 
 
+@pytest.mark.behaviour(81)
 def test_an_inner_call_on_a_child_session_is_a_savepoint() -> None:
     elsewhere = MemoryFilesystem({"kept.txt": "kept"})
 

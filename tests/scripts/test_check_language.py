@@ -10,7 +10,7 @@ import pytest
 import script_files
 
 ROOT = Path(__file__).parents[2]
-GLOSSARY = """# Glossary
+TERMS = """# Language
 
 ## Retired terms
 
@@ -37,8 +37,8 @@ def found_in(
     name: str = "src/code.py",
 ) -> list[str]:
     """What the script reports about one file, as ``line: finding``."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "glossary.md").write_text(GLOSSARY, encoding="utf-8")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "retired_terms.md").write_text(TERMS, encoding="utf-8")
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
@@ -190,14 +190,14 @@ def test_invalid_row_is_an_error(
     row: str,
     message: str,
 ) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "glossary.md").write_text(GLOSSARY + row + "\n", encoding="utf-8")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "retired_terms.md").write_text(TERMS + row + "\n", encoding="utf-8")
     assert script.main(["--root", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_table_of_the_glossary_can_be_read(script: ModuleType) -> None:
-    terms = script.read_terms((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+def test_table_of_retired_terms_can_be_read(script: ModuleType) -> None:
+    terms = script.read_terms((ROOT / "scripts" / "retired_terms.md").read_text(encoding="utf-8"))
     texts = [(term.text, term.places) for term in terms]
     assert len(texts) > 100, "the table has lost rows"
     assert len(set(texts)) == len(texts)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import SmallWorkspace, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
 from wink_workspace.filesystem.disk import DiskFilesystem
-from wink_workspace.prompt import ToolImage
-from wink_workspace.sections import FileToolLimits, VfsToolsSection
+from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolImage, ToolResult
+from wink_workspace.sections import CommandOutput, FileToolLimits, VfsToolsSection
+
+
+@dataclass(frozen=True)
+class Command:
+    """Arguments of a tool that runs commands."""
+
+    command: str
+
 
 FILES = {
     "README.md": "",
@@ -586,7 +597,94 @@ def test_an_image_above_the_limit_of_providers_is_refused(agent: SmallWorkspace)
     assert "3,932,161 bytes, and at most 3,932,160 are read" in refusal
 
 
-def test_a_pdf_is_refused_with_how_to_get_its_text(agent: SmallWorkspace) -> None:
-    agent.filesystem.write_bytes("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0stream")
-    assert "PDF" in (refusal := call_refused(agent, "read_file", file_path="paper.pdf"))
-    assert "pdftotext" in refusal
+def notebook(first: list[str], **options: Any) -> str:
+    stream = {"output_type": "stream", "name": "stdout", "text": [f"{n}\n" for n in range(30)]}
+    image = {"output_type": "display_data", "data": {"image/png": "x" * 9_000, "text/plain": ["f"]}}
+    error = {"output_type": "error", "ename": "E", "evalue": "no", "traceback": ["y" * 9_000]}
+    cells = [
+        {"cell_type": "code", "source": first, "outputs": [image, error, stream]},
+        {"cell_type": "markdown", "source": "# Ünder\ntwo"},
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4, "x": 1.50}, **options) + "\n"
+
+
+def test_a_notebook_is_read_as_numbered_cells_with_bounded_outputs(agent: SmallWorkspace) -> None:
+    agent.filesystem.write_text("a.ipynb", notebook(["import os\n", "os.getcwd()"], indent=1))
+    text = call_ok(agent, "read_file", file_path="a.ipynb")
+    lines = [line.partition("\t")[2] for line in text.splitlines()[2:]]
+    assert lines[:7] == [
+        "# Cell 1, code:",
+        "import os",
+        "os.getcwd()",
+        "# Output of cell 1:",
+        "f",
+        "(not shown: image/png)",
+        "E: no",
+    ]
+    assert lines[24:] == ["# (13 more lines of output)", "# Cell 2, markdown:", "# Ünder", "two"]
+    part = call_ok(agent, "read_file", file_path="a.ipynb", offset=26, limit=2)
+    assert part.splitlines()[2].split() == ["26", "#", "Cell", "2,", "markdown:"]
+
+
+@pytest.mark.parametrize("options", [{"indent": 1, "ensure_ascii": False}, {"indent": 4}, {}])
+def test_an_edit_of_a_cell_changes_its_source_and_no_other_byte(
+    agent: SmallWorkspace, options: Any
+) -> None:
+    agent.filesystem.write_text("a.ipynb", notebook(["a = 1\n", "b = 'é'"], **options))
+    call_ok(agent, "read_file", file_path="a.ipynb")
+    edit = {"old_string": "a = 1\nb = 'é'", "new_string": 'a = "ö"\n\nb = 2\n'}
+    call_ok(agent, "edit_file", file_path="a.ipynb", **edit)
+    expected = notebook(['a = "ö"\n', "\n", "b = 2\n"], **options)
+    assert agent.filesystem.read_bytes("a.ipynb") == expected.encode()
+    edit = {"old_string": "# Ünder\n", "new_string": ""}
+    call_ok(agent, "edit_file", file_path="a.ipynb", **edit)
+    markdown = json.loads(agent.filesystem.read_bytes("a.ipynb"))["cells"][1]
+    assert markdown == {"cell_type": "markdown", "source": "two"}
+    twice = {"file_path": "a.ipynb", "old_string": "o", "new_string": "0"}
+    agent.filesystem.write_text("a.ipynb", notebook(["o\n", "o"], **options))
+    call_ok(agent, "read_file", file_path="a.ipynb")
+    assert "3 times, in these cells: 1, 2" in call_refused(agent, "edit_file", **twice)
+    assert "3 occurrences" in call_ok(agent, "edit_file", **twice, replace_all=True)
+
+
+def test_a_notebook_in_another_style_is_read_and_edited_as_text(agent: SmallWorkspace) -> None:
+    text = '{"cells":[{"source":"a\\nb"}], "x": 1.50}'
+    agent.filesystem.write_text("a.ipynb", text)
+    assert text in call_ok(agent, "read_file", file_path="a.ipynb")
+    call_ok(agent, "edit_file", file_path="a.ipynb", old_string='"a\\nb"', new_string='"c"')
+    assert agent.filesystem.read_bytes("a.ipynb") == text.replace("a\\nb", "c").encode()
+    agent.filesystem.write_bytes("a.ipynb", latin := b'{"cells": [{"source": "\xe9"}]}')
+    assert '{"cells"' in call_ok(agent, "read_file", file_path="a.ipynb")
+    call_ok(agent, "edit_file", file_path="a.ipynb", old_string="source", new_string="s")
+    assert agent.filesystem.read_bytes("a.ipynb") == latin.replace(b"source", b"s")
+
+
+@pytest.mark.parametrize("has_commands", [False, True])
+def test_a_pdf_is_refused_with_a_command_only_if_a_tool_runs_commands(
+    *, has_commands: bool
+) -> None:
+    def handle(params: Command, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
+        raise NotImplementedError
+
+    run = Tool[Command, CommandOutput](name="run_it", description="Runs it.", handler=handle)
+    commands = MarkdownSection(title="Commands", template="Run.", tools=[run] * has_commands)
+    pdf = {"paper.pdf": ""}
+    with small_workspace(sections=[VfsToolsSection(), commands], files=pdf) as agent:
+        agent.filesystem.write_bytes("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0stream")
+        refusal = call_refused(agent, "read_file", file_path="paper.pdf")
+    assert "is a PDF file" in refusal
+    assert ("pdftotext" in refusal, "run_it" in refusal) == (has_commands, has_commands)
+
+
+def test_a_part_of_a_file_of_8_mib_is_read_and_edited(agent: SmallWorkspace) -> None:
+    lines = [f"{n:07d}{'x' * 120}\n" for n in range(65_536)]
+    agent.filesystem.write_text("big.txt", "".join(lines))
+    assert agent.filesystem.stat("big.txt").size_bytes == 8_388_608
+    text = call_ok(agent, "read_file", file_path="big.txt", offset=65_001, limit=2)
+    assert "0065001x" in text
+    assert len(text) < 1_000
+    call_ok(agent, "edit_file", file_path="big.txt", old_string="0065000x", new_string="1234567y")
+    lines[65_000] = lines[65_000].replace("0065000x", "1234567y")
+    assert agent.filesystem.read_bytes("big.txt") == "".join(lines).encode()
+    agent.filesystem.write_text("big.txt", "".join(lines) + "x")
+    call_refused(agent, "edit_file", file_path="big.txt", old_string="1234567y", new_string="z")

@@ -218,7 +218,7 @@ def test_fixed_keys_of_a_mapping_are_fixed_in_its_entries() -> None:
 
 def test_description_of_a_field_can_be_replaced_and_its_constraints_stay() -> None:
     own: Any = provider_schema(Step)
-    words = field_descriptions(Step)
+    words = dict(field_descriptions(Step))
     words["n"] = replace(words["n"], description="How often", type="a small number", default="once")
     new: Any = provider_schema(Step, descriptions=words)
 

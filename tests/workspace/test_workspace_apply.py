@@ -178,6 +178,7 @@ class FailingSteps:
                 raise FilesystemError(os.strerror(errno.EIO))
 
 
+@pytest.mark.behaviour(87)
 def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

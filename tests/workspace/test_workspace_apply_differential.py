@@ -255,6 +255,7 @@ def check_move(
     assert_taken(base, here, theirs, after, set())
 
 
+@pytest.mark.behaviour(86)
 @pytest.mark.parametrize(
     "n_cases", [30, pytest.param(5_000, marks=[pytest.mark.soak, pytest.mark.timeout(7_200)])]
 )

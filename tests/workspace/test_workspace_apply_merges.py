@@ -126,6 +126,7 @@ def test_edit_of_an_applied_change_stays_and_is_reported(tmp_path: Path) -> None
         assert (source / "a.txt").read_text() == with_lines(l2="polished", l6="ours", l18="later")
 
 
+@pytest.mark.behaviour(86)
 def test_conflict_is_shown_by_hunk_and_changes_nothing(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES, "b.txt": "b\n"}) as workspace:
         source = tmp_path / "source"

@@ -83,6 +83,7 @@ def reset(source: Path) -> None:
     make_tree(source, FILES)
 
 
+@pytest.mark.behaviour(86)
 @pytest.mark.parametrize(
     ("path", "save"),
     [

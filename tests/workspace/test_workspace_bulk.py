@@ -220,6 +220,7 @@ def count_calls(counts: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None
 SCANNING = WorkspaceConfig(force_scan=True)  # as after more events than the kernel queues
 
 
+@pytest.mark.behaviour(97)
 @pytest.mark.parametrize("mode", ["copy", "overlay"])
 def test_rollback_of_many_new_files_that_a_scan_finds_reads_one_status_and_renames_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -323,6 +324,7 @@ def test_names_of_an_overlay_are_forgotten_after_new_files_were_read_also_if_tha
         fails = False
 
 
+@pytest.mark.behaviour(97)
 def test_call_after_a_rollback_reads_no_status_of_files_that_stayed(tmp_path: Path) -> None:
     old = {f"many/old{n}": b"old" for n in range(300)}
     with made(tmp_path, {**old, **IN_OLD_DIRECTORIES}) as workspace:

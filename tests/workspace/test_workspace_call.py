@@ -94,6 +94,7 @@ def test_call_fail_rolls_everything_back_without_an_exception(
     assert workspace.head.subject == "try: the tests do not pass"
 
 
+@pytest.mark.behaviour(81)
 def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
     before = workspace.head.number
     with workspace.call("outer") as outer:

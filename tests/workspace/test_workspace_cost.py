@@ -222,6 +222,7 @@ def read_objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.behaviour(80)
 def test_cost_of_opening_after_a_crash_does_not_depend_on_the_number_of_calls(
     tmp_path: Path, read_objects: list[str], opened_files: list[str]
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ def history_has(directory: Path, content: bytes) -> bool:
     return content in objects.stdout
 
 
+@pytest.mark.behaviour(91)
 def test_derived_paths_are_in_the_copy_and_not_in_the_history(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT) as workspace:
         for name, content in PROJECT.items():
@@ -82,6 +84,7 @@ def test_derived_paths_are_in_the_copy_and_not_in_the_history(tmp_path: Path) ->
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
+@pytest.mark.behaviour(92)
 def test_excluded_paths_are_not_copied_and_not_read_as_deleted(tmp_path: Path) -> None:
     files = {**PROJECT, "data/huge.bin": b"x" * 100, "a/b/clip.mp4": b"video"}
     with made(tmp_path, files, config=config(exclude=("/data", "*.mp4"))) as workspace:
@@ -122,6 +125,7 @@ def test_calls_that_write_derived_paths_commit_without_them(tmp_path: Path) -> N
         assert len(list(workspace.log())) == 3
 
 
+@pytest.mark.behaviour(91)
 def test_rules_stay_as_they_were_at_new_whatever_a_call_writes(tmp_path: Path) -> None:
     files = {"src/app.py": b"1\n", "dist/app.js": b"content\n"}
     with made(tmp_path, files) as workspace:
@@ -155,6 +159,7 @@ def test_ignored_build_directories_and_tagged_caches_are_derived(tmp_path: Path)
     assert recorded(tmp_path) == expected
 
 
+@pytest.mark.behaviour(91)
 def test_what_git_tracks_is_content_whatever_its_name(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name, content in {
@@ -198,6 +203,7 @@ def test_without_a_proposal_only_the_given_paths_are_derived(tmp_path: Path) -> 
     assert recorded(tmp_path) == set(PROJECT)
 
 
+@pytest.mark.behaviour(93)
 def test_source_over_a_limit_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
     files = {**PROJECT, "data/raw/big.bin": b"x" * 50_000, "data/small": b"y" * 100}
     with pytest.raises(SourceTooLargeError, match=r"data/raw/big\.bin \(49 KiB\)") as refused:
@@ -256,6 +262,42 @@ def test_rollback_drops_what_the_call_added_and_restores_small_secrets(tmp_path:
     assert not history_has(tmp_path, b"stolen")
 
 
+@pytest.mark.parametrize("outer_fails", [False, True])
+def test_failed_call_inside_another_restores_derived_paths_as_they_were_when_it_began(
+    tmp_path: Path, *, outer_fails: bool, form: str
+) -> None:
+    with made(tmp_path, PROJECT, mode=form) as workspace:
+        files = workspace.files
+        with suppress(RuntimeError), workspace.call("outer"):
+            with pytest.raises(RuntimeError), workspace.call("first"):
+                files.write_text(".env", "first")
+                raise RuntimeError("no")
+            assert files.read_bytes(".env") == SECRET
+            files.write_text(".env", "outer")
+            files.write_text("node_modules/outer.js", "outer")
+            files.delete("keys/server.pem")
+            with workspace.call("middle"):
+                files.write_text(".env.middle", "middle")
+                with pytest.raises(RuntimeError), workspace.call("inner"):
+                    files.write_text(".env", "inner")
+                    files.write_text(".env.middle", "inner")
+                    files.write_text(".env.inner", "inner")
+                    files.write_text("keys/other.pem", "inner")
+                    files.delete("node_modules", recursive=True)
+                    raise RuntimeError("no")
+            assert files.read_text(".env").lines == ("outer",)
+            assert files.read_text(".env.middle").lines == ("middle",)
+            assert files.read_text("node_modules/outer.js").lines == ("outer",)
+            assert files.read_bytes("node_modules/left-pad/index.js") == b"module.exports = 1\n"
+            assert not any(map(files.exists, (".env.inner", "keys/server.pem", "keys/other.pem")))
+            if outer_fails:
+                raise RuntimeError("no")
+        assert files.read_bytes(".env") == (SECRET if outer_fails else b"outer")
+        assert files.exists("keys/server.pem") is outer_fails
+        assert files.exists(".env.middle") is not outer_fails
+    assert not list(folder(tmp_path).path.rglob("*.inside-*"))
+
+
 def test_failed_edit_without_a_derived_change_looks_at_no_derived_path(tmp_path: Path) -> None:
     with made(tmp_path, PROJECT) as workspace:
 
@@ -294,6 +336,7 @@ def test_restoring_rollback_restores_what_the_call_deleted_and_changed(tmp_path:
         assert not (root / "node_modules/extra.js").exists()
 
 
+@pytest.mark.behaviour(94)
 def test_rollback_keeps_what_the_call_before_it_wrote_a_moment_ago(tmp_path: Path) -> None:
     """Kernels before Linux 6.13, and most files since, have change times of some milliseconds."""
     with made(tmp_path, PROJECT) as workspace:
@@ -558,6 +601,7 @@ def test_diff_apply_and_undo_name_the_derived_paths_that_changed(tmp_path: Path)
         assert [str(path) for path in workspace.derived_changes()] == ["node_modules"]
 
 
+@pytest.mark.behaviour(94)
 def test_undo_keeps_the_derived_paths_of_a_directory_that_it_removes(tmp_path: Path) -> None:
     large = {"service/app.py": b"1\n", "service/node_modules/x.js": b"x" * 2_000_000}
     with made(tmp_path, {**large, "service/.env": SECRET}) as workspace:
@@ -579,6 +623,7 @@ def test_undo_keeps_the_derived_paths_of_a_directory_that_it_removes(tmp_path: P
         assert not workspace.files.exists("new")
 
 
+@pytest.mark.behaviour(94)
 def test_restore_that_needs_the_place_of_derived_paths_is_refused(tmp_path: Path) -> None:
     with made(tmp_path, {"service": b"a file\n"}) as workspace:
         with workspace.call("replace") as call:

@@ -14,6 +14,7 @@ from wink_workspace.ledger import EntryKind
 from wink_workspace.session import ExternalChange, ToolInvoked
 
 
+@pytest.mark.behaviour(83)
 def test_edit_between_two_calls_becomes_a_separate_entry_and_event(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
         call("ls")
@@ -25,6 +26,7 @@ def test_edit_between_two_calls_becomes_a_separate_entry_and_event(tmp_path: Pat
         assert kinds == [EntryKind.CALL, EntryKind.EXTERNAL, EntryKind.CALL, EntryKind.IMPORT]
 
 
+@pytest.mark.behaviour(83)
 def test_failed_call_after_an_edit_by_hand_leaves_the_edit(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
         path = folder(tmp_path).files / "a.txt"

@@ -14,7 +14,7 @@ from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.ledger import Ledger
 from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.workspace import Workspace, WorkspaceReader
-from wink_workspace.workspace.place.storage import delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "a\n",

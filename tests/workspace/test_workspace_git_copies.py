@@ -14,8 +14,8 @@ from workspace_support import git, make_tree
 
 from wink_workspace.errors import FilesystemError
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
-from wink_workspace.workspace.create import git_copies
 from wink_workspace.workspace.create.git_copies import GitCopies, write_git_file
+from wink_workspace.workspace.place import shared_folders
 from wink_workspace.workspace.place.path_rules import ImportConfig
 
 COLLECT = """
@@ -89,16 +89,17 @@ def test_copy_that_another_process_has_just_deleted_is_passed_over(
 ) -> None:
     for name in ("one", "other"):
         (storage.state_dir / f"git/old-{name}/objects").mkdir(parents=True)
-    real, listed = git_copies._locked, []
+    real = shared_folders.lock_file
+    listed: list[Path] = []
 
-    def lock_later(path: Path, how: int) -> int | None:
+    def lock_later(path: Path, *, waits: bool) -> int | None:
         listed.append(path)
         if len(listed) == 1:
-            shutil.rmtree(path)
-        return real(path, how)
+            shutil.rmtree(path.parent)
+        return real(path, waits=waits)
 
     # Between the list and the lock
-    monkeypatch.setattr(git_copies, "_locked", lock_later)
+    monkeypatch.setattr(shared_folders, "lock_file", lock_later)
     GitCopies(storage.state_dir).collect()
     assert len(listed) == 2
     assert copies(storage) == []
@@ -107,7 +108,7 @@ def test_copy_that_another_process_has_just_deleted_is_passed_over(
 def test_collection_that_fails_keeps_no_lock_of_a_copy(
     storage: WorkspaceStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (storage.state_dir / "git/unused/objects").mkdir(parents=True)
+    (storage.state_dir / "git/1-unused/objects").mkdir(parents=True)
 
     def rename(path: Path, target: object) -> Path:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path), None, str(target))

@@ -57,6 +57,7 @@ def undoing(server: Server, mixed: Stage, tmp_path_factory: pytest.TempPathFacto
     return staged(server, template, "undo")
 
 
+@pytest.mark.behaviour(79)
 @pytest.mark.parametrize("point", POINTS)
 def test_calls_killed_at_a_step_of_the_protocol_leave_a_completed_state(
     server: Server, mixed: Stage, tmp_path: Path, point: str
@@ -67,6 +68,7 @@ def test_calls_killed_at_a_step_of_the_protocol_leave_a_completed_state(
         assert_recovers(directory, mixed)
 
 
+@pytest.mark.behaviour(79)
 def test_calls_killed_in_a_handler_leave_its_files_as_a_discard(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_merge_that_was_undone_can_be_done_again(tmp_path: Path) -> None:
         assert (workspace._folder.files / "b.txt").read_text() == "b\n"
 
 
+@pytest.mark.behaviour(88)
 def test_merge_of_the_same_lines_is_shown_by_hunk_and_changes_nothing(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         with fork(workspace, tmp_path) as other:
@@ -196,6 +197,7 @@ def test_sync_does_not_restore_a_change_that_was_applied_and_then_undone(tmp_pat
         assert sorted(tree_of(tmp_path / "source")) == ["a.txt", "c.txt"]
 
 
+@pytest.mark.behaviour(88)
 def test_sync_over_the_same_lines_is_a_conflict_and_changes_nothing(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         put(workspace, **{"a.txt": with_line(5, "ours")})

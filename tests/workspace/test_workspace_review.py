@@ -17,7 +17,7 @@ MIB = 1_048_576
 
 _LIMITED = """
 import resource, sys
-from wink_workspace.errors import LedgerError
+from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem import DiffLimits
 from wink_workspace.ledger import tree_diff
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -30,7 +30,7 @@ with Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1])) as works
     unlimited = DiffLimits(path_lines=10**9, total_lines=10**9, piece_lines=10**9)
     try:
         tree_diff(changes.store, changes.reported, limits=unlimited).write_to(len)
-    except (LedgerError, MemoryError):
+    except (FilesystemError, MemoryError):
         print("the limits were needed")
 """
 

@@ -26,6 +26,7 @@ from wink_workspace.session import (
 LINES = "".join(f"line {n}\n" for n in range(20))
 
 
+@pytest.mark.behaviour(83)
 def test_undo_keeps_what_a_person_did_afterwards_in_the_same_file_and_in_others(
     tmp_path: Path,
 ) -> None:
@@ -44,6 +45,7 @@ def test_undo_keeps_what_a_person_did_afterwards_in_the_same_file_and_in_others(
         assert (root / "a.txt").read_text() == by_hand
 
 
+@pytest.mark.behaviour(85)
 def test_undo_that_meets_a_later_edit_changes_neither_files_nor_session(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
         root = folder(tmp_path).files
@@ -172,6 +174,7 @@ def test_file_that_an_undo_changed_must_be_read_again(tmp_path: Path) -> None:
         assert again.result.success
 
 
+@pytest.mark.behaviour(84)
 def test_everything_can_be_undone_and_redone_also_after_opening_again(tmp_path: Path) -> None:
     pictures = []
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
@@ -313,6 +316,7 @@ def test_a_preview_names_the_effects_outside_that_an_undo_leaves(tmp_path: Path)
         assert workspace.preview_redo().stays == ()
 
 
+@pytest.mark.behaviour(84)
 def test_undo_of_a_named_entry_keeps_the_later_ones(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"".join(b"%d\n" % n for n in range(20))}) as workspace:
         for line in (2, 9, 16):

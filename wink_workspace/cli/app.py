@@ -91,6 +91,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
         "export": "past.bundle_commands.export",
         "import": "past.bundle_commands.import_bundle",
         "recover": "past.workspaces.recover",
+        "repair": "past.workspaces.repair",
         "gc": "past.workspaces.gc",
         "rm": "past.workspaces.remove",
     },

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .edits import Replacement, replace_text
     from .memory import MemoryFilesystem
     from .model import (
+        Change,
         EditResult,
         FileChange,
         FileKind,
@@ -43,6 +44,7 @@ __all__ = [
     "MAX_PATH_DEPTH",
     "MAX_SEGMENT_BYTES",
     "ROOT",
+    "Change",
     "ChangeTracker",
     "Diff",
     "DiffLimits",

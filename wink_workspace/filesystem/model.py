@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from wink_workspace.errors import UsageError
 
 from .paths import WorkspacePath
 
 __all__ = [
+    "Change",
     "EditResult",
     "FileChange",
     "FileKind",
@@ -27,6 +28,8 @@ __all__ = [
     "WriteMode",
     "WriteResult",
 ]
+
+S = TypeVar("S")
 
 WriteMode = Literal["create", "overwrite", "append"]
 
@@ -66,13 +69,17 @@ class FileState:
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+@dataclass(frozen=True)  # without slots: Python 3.11 could not call the aliases below
+class Change(Generic[S]):
     """One path before and after; ``None`` means it does not exist."""
 
     path: WorkspacePath
-    before: FileState | None
-    after: FileState | None
+    before: S | None
+    after: S | None
+
+
+FileChange: TypeAlias = Change[FileState]
+"""A change with the contents of both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

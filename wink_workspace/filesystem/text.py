@@ -328,14 +328,19 @@ class TextContent:
 
 def differing_parts(old: str, new: str) -> list[TextChange]:
     """The changes of *old* to *new*: of lines, or of what is between equal letters in them."""
-    from .diff.lines import LineComparer  # on use: a search needs none
+    from .diff.lines import changed_lines  # on use: a search needs none
 
     old_parts, new_parts = _PARTS.findall(old), _PARTS.findall(new)
+    numbers: dict[str, int] = {}
+    before, after = (
+        b"".join(b"%d\n" % numbers.setdefault(part, len(numbers)) for part in parts)
+        for parts in (old_parts, new_parts)
+    )
     starts = list(accumulate(map(len, old_parts), initial=0))
     changes: list[TextChange] = []
-    for span in LineComparer().changed_spans(old_parts, new_parts):
-        added = "".join(new_parts[span.new_start : span.new_end])
-        changes.append((starts[span.old_start], starts[span.old_end], added))
+    for part, with_ in changed_lines(before, after):
+        added = "".join(new_parts[with_.start : with_.stop])
+        changes.append((starts[part.start], starts[part.stop], added))
     return changes
 
 

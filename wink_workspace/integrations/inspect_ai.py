@@ -45,6 +45,8 @@ __all__ = ["WinkSandbox"]
 
 _OWN_USERS: Final = (None, "workspace", "1000")
 _TEMPORARY_BYTES: Final = 65_536
+_NO_TOOLS_DIRECTORY: Final = "INSPECT_FRAMEWORK_DIRECTORY"
+"""How a command of inspect_ai reports that it has no directory for its program; see ``exec``."""
 _NOT_READ: Final = {
     "No such file or directory": FileNotFoundError,
     "Is a directory": IsADirectoryError,
@@ -157,7 +159,12 @@ class WinkSandbox(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command; one that reaches its time limit is rolled back."""
+        """Run a command; one that reaches its time limit is rolled back.
+
+        Raises:
+            UsageError: If inspect_ai wants to install its program for ``text_editor`` and other
+                tools, which works only where a directory and a process outlive a command.
+        """
         del concurrency, timeout_retry  # the container is local: a second try would not help
         if user not in _OWN_USERS:
             raise SandboxUserUnsupportedError(f"commands run as one user, and not as {user!r}")
@@ -178,6 +185,12 @@ class WinkSandbox(SandboxEnvironment):
         if result.timed_out:
             raise TimeoutError(f"the command was ended after {timeout} s")
         code = exit_code(result)
+        if code and _NO_TOOLS_DIRECTORY in _text(result.stderr):
+            raise UsageError(
+                "text_editor, bash_session and other tools of inspect_ai need a program of it that"
+                " stays in the sandbox, and nothing outside of the workspace outlives a command",
+                hint="Use bash(), python(), or a tool of your own that calls sandbox().write_file.",
+            )
         return ExecResult(code == 0, code, _text(result.stdout), _text(result.stderr))
 
     async def write_file(self, file: str, contents: str | bytes) -> None:

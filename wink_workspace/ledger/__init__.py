@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from .entries.pending import CallTimes, PendingMark
     from .entries.records import LoggedEvent, Record
-    from .entries.reviewing import GitComparer, tree_diff
+    from .entries.reviewing import tree_diff
     from .exchange.bundle_format import Bundle, BundleLimits, BundleSize, read_bundle, write_bundle
     from .exchange.foreign import ForeignHead, tracked_names
     from .exchange.git_discovery import (
@@ -119,7 +119,6 @@ __all__ = [
     "ForeignHead",
     "Forgotten",
     "Found",
-    "GitComparer",
     "Ledger",
     "LedgerView",
     "LogEntry",

@@ -7,7 +7,6 @@ server with a part of the environment of this process. A ``Budget`` counts what 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -23,7 +22,6 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from wink_workspace import serde
 from wink_workspace.errors import McpServerError
 
 __all__ = ["Budget", "http_transport", "process_transport"]
@@ -36,6 +34,10 @@ _BYTES_A_VALUE: Final = 32  # a limit of 8 MiB permits 262,144 values
 _MOST_DIGITS: Final = 4_300  # as many as Python converts
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (_MOST_DIGITS + 1))
 _LINE_END: Final = re.compile(rb"[\r\n]")
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+)
 
 
 @dataclass(slots=True)
@@ -154,14 +156,18 @@ async def _read_lines(
 
 def _message(line: bytes) -> _Received:
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        found = jsonrpc_message_adapter.validate_json(_well_formed(line), by_name=False)
     except ValueError as error:
-        try:  # with U+FFFD for lone surrogates
-            read = json.loads(line)
-            sent = serde.dump_json(serde.map_strings(read, serde.well_formed))
-            return SessionMessage(jsonrpc_message_adapter.validate_json(sent, by_name=False))
-        except (ValueError, RecursionError):
-            return error
+        return error
+    return SessionMessage(found)
+
+
+def _well_formed(json: bytes) -> bytes:
+    """Text of JSON with U+FFFD for escaped lone surrogates and for what is not UTF-8."""
+    if b"\\u" not in json and json.isascii():
+        return json
+    text = json.decode("utf-8", "replace")
+    return _ESCAPE.sub(lambda at: "\\ufffd" if at["lone"] else at[0], text).encode()
 
 
 async def _read_stderr(stderr: ByteReceiveStream, budget: Budget) -> None:
@@ -233,16 +239,22 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """The bytes of a stream, counted."""
+    """The lines of a stream, counted, without lone surrogates; an event has whole lines, too."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, budget: Budget) -> None:
         self._stream = stream
         self._budget = budget
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        pending = bytearray()
         async for chunk in self._stream:
             self._budget.spend(chunk)
-            yield chunk
+            pending += chunk
+            if _LINE_END.search(chunk):
+                end = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+                yield _well_formed(bytes(pending[:end]))
+                del pending[:end]
+        yield _well_formed(bytes(pending))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

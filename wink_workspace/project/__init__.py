@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .configs import mcp_sections, network_rules, sandbox_config, workspace_config
     from .confirmations import Confirmations
     from .detecting import Detected, detect
-    from .host_packages import UnusablePackages, unusable_packages
+    from .host_packages import unusable_packages
     from .notes import notes_section, project_notes
     from .resolving import ProjectSettings, Request, load_settings, own_settings
     from .settings import KEYS, Key, McpServer, Mount, Secret, Settings, Trust
@@ -39,7 +39,6 @@ __all__ = [
     "Secret",
     "Settings",
     "Trust",
-    "UnusablePackages",
     "detect",
     "load_settings",
     "mcp_sections",

@@ -300,6 +300,8 @@ class Prompt(Specialised, Generic[OutputT]):
                 "resources cannot be bound while the prompt's resources are open",
                 hint="Call bind() before `with prompt.resources:`.",
             )
+        if all(self._bound.get(type_) is value for type_, value in resources.items()):
+            return
         self._bound |= resources
         self._resources = PromptResources({**self.template.resources, **self._bound})
 

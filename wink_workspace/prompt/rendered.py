@@ -117,7 +117,6 @@ class RenderedPrompt(Generic[OutputT]):
 
     Attributes:
         prompt_name: The prompt's name.
-        text: The instructions, in Markdown.
         tools: The tools that the model may call, in declaration order. If a section is closed, the
             tools that open and read sections come last.
         tool_param_descriptions: Description, type and default of each parameter of each
@@ -127,20 +126,32 @@ class RenderedPrompt(Generic[OutputT]):
     """
 
     prompt_name: str
-    text: str
     tools: tuple[Tool[Any, Any], ...]
     tool_param_descriptions: Mapping[str, Mapping[str, serde.ParamDescription]]
     output_type: type[OutputT] | None
     sections: tuple[RenderedSection, ...]
 
     @property
+    def text(self) -> str:
+        """The instructions, in Markdown; composed when asked for, as a tool call needs none."""
+        blocks = [section.text() for section in self.sections]
+        if self.output_type is not None:
+            blocks.append(_response_format(self.output_type, len(self.sections) + 1))
+        return serde.well_formed("\n\n".join(blocks))
+
+    @property
     def closed_sections(self) -> tuple[str, ...]:
         """The paths of the sections that are shown as a summary."""
-        return tuple(section.path for section in self._shown() if not section.is_open)
+        return tuple(section.path for section in self.shown() if not section.is_open)
 
     def tool(self, name: str) -> Tool[Any, Any] | None:
         """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def tool_with_result(self, result_type: type[Any]) -> str:
+        """The name of the first tool whose results are a *result_type*; empty without one."""
+        found = (tool.name for tool in self.tools if tool.result_type is result_type)
+        return next(found, "")
 
     def tool_schema(self, name: str) -> dict[str, serde.JsonValue]:
         """The schema of the parameters of tool *name*, for a provider's strict mode.
@@ -158,16 +169,6 @@ class RenderedPrompt(Generic[OutputT]):
             tool.params_type, descriptions=self.tool_param_descriptions[name]
         )
 
-    def policies_for(self, tool_name: str) -> tuple[ToolPolicy, ...]:
-        """The policies of the tool, the outermost section's first."""
-        section = self._section_of(tool_name)
-        return () if section is None else section.policies
-
-    def resources_for(self, tool_name: str) -> tuple[type[Any], ...]:
-        """The resource types of the tool's sections; see ``RenderedSection.resources``."""
-        section = self._section_of(tool_name)
-        return () if section is None else section.resources
-
     def closed_above(self, path: str) -> tuple[str, ...] | None:
         """The sections to open so that the section at *path* is shown in full.
 
@@ -182,13 +183,8 @@ class RenderedPrompt(Generic[OutputT]):
         chain = self._chain_to(path)
         return None if chain is None else chain[-1].full_text()
 
-    def _section_of(self, tool_name: str) -> RenderedSection | None:
-        for section in self._shown():
-            if any(tool.name == tool_name for tool in section.tools):
-                return section
-        return None
-
-    def _shown(self) -> Iterator[RenderedSection]:
+    def shown(self) -> Iterator[RenderedSection]:
+        """Every section that is not inside a closed one, depth first."""
         for section in self.sections:
             yield from section.shown()
 
@@ -280,12 +276,8 @@ class Rendering:
         tools = tuple(tool for section in shown if section.is_open for tool in section.tools)
         if not all(section.is_open for section in shown):
             tools += disclosure_tools()
-        blocks = [section.text() for section in sections]
-        if output_type is not None:
-            blocks.append(_response_format(output_type, len(sections) + 1))
         return RenderedPrompt(
             prompt_name=name,
-            text=serde.well_formed("\n\n".join(blocks)),
             tools=tools,
             tool_param_descriptions={tool.name: self._described(tool) for tool in tools},
             output_type=output_type,

@@ -46,6 +46,10 @@ class RenderedPromptProtocol(Protocol):
         """The text for the model."""
         ...
 
+    def tool_with_result(self, result_type: type[Any]) -> str:
+        """The name of the first tool whose results are a *result_type*; empty without one."""
+        ...
+
     @property
     def closed_sections(self) -> tuple[str, ...]:
         """The paths of the sections that are shown as summaries."""

@@ -101,6 +101,7 @@ class Boundary(GuardedBlock):
         self._turn = self._transactions.turn()
         self._participants: Sequence[Snapshotable] = ()
         self._depth = 0  # in how many calls it is
+        self._undo_more: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         """Take the session, commit external edits and open the transaction.
@@ -132,7 +133,9 @@ class Boundary(GuardedBlock):
         """Take the snapshots and, in the outermost boundary, write the pending mark."""
         with self._session.lock:
             self._transactions.join(self._participants)
-        if not self._depth:
+        if self._depth:
+            self._undo_more = self._transactions.journal.savepoint(self._depth)
+        else:
             self._transactions.journal.begin(pending)
 
     @abstractmethod
@@ -437,7 +440,9 @@ class CallBoundary(Boundary):
                 self._publish()
                 raise
             interruption = error
-        if not self._depth:
+        if self._depth:
+            self._undo_more()
+        else:
             try:
                 self._transactions.journal.rolled_back(self.event, saved)
             except BaseException:

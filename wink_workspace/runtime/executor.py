@@ -73,8 +73,8 @@ class _AvailableTool:
     """A tool with its policies and the resource types that its sections declare."""
 
     tool: _AnyTool
-    policies: tuple[ToolPolicy, ...]
-    resource_types: tuple[type[Any], ...]
+    policies: tuple[ToolPolicy, ...] = ()
+    resource_types: tuple[type[Any], ...] = ()
 
 
 class _PromptScope:
@@ -177,14 +177,11 @@ class ToolExecutor:
         self._scope = _PromptScope(prompt, session)
         self._transactions = transactions_of(session)
         self._transactions.refuse_foreign(self._scope.participants())
-        self._tools = {
-            tool.name: _AvailableTool(
-                tool,
-                rendered_prompt.policies_for(tool.name),
-                rendered_prompt.resources_for(tool.name),
-            )
-            for tool in rendered_prompt.tools
-        }
+        self._tools = {tool.name: _AvailableTool(tool) for tool in rendered_prompt.tools}
+        for section in rendered_prompt.shown():
+            for tool in section.tools if section.is_open else ():
+                available = _AvailableTool(tool, section.policies, section.resources)
+                self._tools[tool.name] = available
 
     def execute(self, call: ToolCall, *, cancellation: Cancellation | None = None) -> CallOutcome:
         """Run *call* and return its answer.

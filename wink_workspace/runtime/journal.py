@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, cast
@@ -49,6 +49,10 @@ class Journal(Protocol):
 
     def begin(self, call: PendingCall) -> None:
         """Note that *call* is in progress, before its first effect."""
+        ...
+
+    def savepoint(self, depth: int) -> Callable[[], object]:
+        """Note that a call inside *depth* others begins; what also undoes it if it fails."""
         ...
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
@@ -135,6 +139,11 @@ class MemoryJournal:
 
     def begin(self, call: PendingCall) -> None:
         """Do nothing: memory needs no recovery after a crash."""
+
+    def savepoint(self, depth: int) -> Callable[[], object]:
+        """Nothing more: all that changes in memory is a participant."""
+        del depth
+        return lambda: None
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its snapshots."""

@@ -33,9 +33,6 @@ _CANDIDATES: Final = (DEFAULT_SANDBOX, "python")
 _REMEMBERED_S: Final = 86_400.0
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _ENGINE_VARIABLES: Final = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "CONTAINERS_STORAGE_CONF")
-_NOT_NEEDED: Final = ("image minimal",)
-"""Findings that do not prevent the use of the default configuration."""
-
 _MISSING: Final = {
     "python": "no shell_execute and no services",
     NO_SANDBOX: "no tool runs code",
@@ -88,8 +85,7 @@ def _first_missing(name: str, environment: Environment) -> Finding | None:
         findings = SANDBOXES.get(name).examine(environment)
     except SandboxUnavailableError as error:
         return Finding(name, "package", "missing", error.message, error.hint)
-    missing = (each for each in findings if each.state == "missing")
-    return next((each for each in missing if each.name not in _NOT_NEEDED), None)
+    return next((each for each in findings if each.state == "missing"), None)
 
 
 def _memory_file(environment: Environment) -> Path | None:

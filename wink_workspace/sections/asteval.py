@@ -9,8 +9,9 @@ restored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Final, Unpack
 
 from wink_workspace.environment import Environment
@@ -33,9 +34,9 @@ from wink_workspace.sandbox import Finding, SandboxBackend
 from wink_workspace.sandbox.asteval import (
     AstevalConfig,
     AstevalSandbox,
+    EndReason,
     Evaluation,
     EvaluationRequest,
-    Outcome,
     PythonConfig,
 )
 from wink_workspace.serde import JsonValue
@@ -207,7 +208,7 @@ class AstevalSection(MarkdownSection[None]):
             title,
             _GUIDANCE.format(
                 p=prefix,
-                language=_LANGUAGE[limits.interpreter],
+                language=_LANGUAGE[limits.backend],
                 timeout_s=limits.timeout_s,
                 memory_mib=limits.memory_bytes // 1_048_576,
                 output_bytes=limits.output_bytes,
@@ -223,7 +224,7 @@ def _tool(prefix: str, config: AstevalConfig) -> Tool[AstevalParams, AstevalResu
     return Tool[AstevalParams, AstevalResult](
         name=f"{prefix}evaluate_python",
         description="Evaluate Python for calculations and work on files; imports only from "
-        f"{_IMPORTS[config.interpreter]}. Declare the files that it reads and writes.",
+        f"{_IMPORTS[config.backend]}. Declare the files that it reads and writes.",
         handler=_HANDLER,
         annotations=ToolAnnotations(
             read_only=False, destructive=True, idempotent=False, open_world=False
@@ -247,7 +248,7 @@ def _evaluate(params: AstevalParams, *, context: ToolContext) -> ToolResult[Aste
     except (SandboxError, UsageError, FilesystemError) as error:
         return ToolResult.error(str(error))
     context.beat()
-    if evaluation.outcome is Outcome.VALUE:
+    if evaluation.outcome is EndReason.VALUE:
         return ToolResult.ok(AstevalResult.of(evaluation))
     if context.deadline is not None:
         context.deadline.check()
@@ -275,10 +276,10 @@ def _failure(evaluation: Evaluation) -> str:
 _HANDLER: Final[ToolHandler[AstevalParams, AstevalResult]] = _evaluate
 
 _ADVICE: Final = {
-    Outcome.DEADLINE: "Do less in one call, or use a faster algorithm.",
-    Outcome.MEMORY: "Work on smaller parts of the data, and keep less of it in memory.",
-    Outcome.OUTPUT: "Print less: a summary, or the first lines. Write the rest to a file.",
-    Outcome.KILLED: "Try another way, such as a loop instead of a deep recursion.",
+    EndReason.DEADLINE: "Do less in one call, or use a faster algorithm.",
+    EndReason.MEMORY: "Work on smaller parts of the data, and keep less of it in memory.",
+    EndReason.OUTPUT: "Print less: a summary, or the first lines. Write the rest to a file.",
+    EndReason.KILLED: "Try another way, such as a loop instead of a deep recursion.",
 }
 
 _IMPORTS: Final = {
@@ -288,7 +289,7 @@ _IMPORTS: Final = {
 _LANGUAGE: Final = {
     "asteval": """\
 - Supported: `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
-  Not supported: classes, `yield`, `match` and `async`.
+  Not supported: classes, `match` and `async`.
 - You can import the common names of `math`, `statistics`, `json`, `re`, `datetime`, `collections`,
   `itertools`, `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib`
   and a few other modules. There are no other packages, no network and no processes.
@@ -346,21 +347,18 @@ _MAKE: Final = ToolExample(
 )
 
 
-def _examine(config: AstevalConfig) -> Callable[[Environment], tuple[Finding, ...]]:
-    def findings(environment: Environment) -> tuple[Finding, ...]:
-        from wink_workspace.sandbox.asteval.python_diagnosis import examine
+def _examine(config: AstevalConfig, environment: Environment) -> tuple[Finding, ...]:
+    from wink_workspace.sandbox.asteval.python_diagnosis import examine
 
-        del environment  # the server does not get it
-        return examine(config)
-
-    return findings
+    del environment  # the server does not get it
+    return examine(config)
 
 
 ASTEVAL: Final = SandboxBackend(
     name="asteval",
     config=AstevalConfig,
     section=lambda config: AstevalSection(config=config),
-    examine=_examine(AstevalConfig()),
+    examine=partial(_examine, AstevalConfig()),
 )
 """The backend for the registry. It runs no commands, so it creates no ``Sandbox``."""
 
@@ -368,6 +366,6 @@ PYTHON: Final = SandboxBackend(
     name="python",
     config=PythonConfig,
     section=lambda config: AstevalSection(config=config),
-    examine=_examine(PythonConfig()),
+    examine=partial(_examine, PythonConfig()),
 )
 """The same with Python itself as the interpreter."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wink_workspace.counts import counted
 from wink_workspace.errors import (
@@ -29,6 +30,7 @@ from wink_workspace.filesystem import (
     FileKind,
     Filesystem,
     LineRange,
+    TextWindow,
     WorkspacePath,
     parse_path,
 )
@@ -69,6 +71,9 @@ from .file_results import (
     WrittenFile,
     shown,
 )
+
+if TYPE_CHECKING:
+    from .notebooks import Notebook
 
 __all__ = ["file_tools"]
 
@@ -199,7 +204,9 @@ class _Operations:
     def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
         limit = min(params.limit or files.limits.read_lines, files.limits.read_lines)
         try:
-            window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
+            window = self._cells(params, files, limit) or files.read_text(
+                params.file_path, offset=params.offset - 1, limit=limit
+            )
         except BinaryFileError:
             image = _image(params, files)
             if image is None:
@@ -213,6 +220,34 @@ class _Operations:
         value = FileWindow.of(window, self._limits)
         return ToolResult.ok(value, value.summary())
 
+    def _notebook(self, path: str, files: Filesystem) -> tuple[str, Notebook] | None:
+        """The text of a notebook, and its cells; ``None`` for another or a larger file."""
+        if not path.lower().endswith(".ipynb"):
+            return None
+        from .notebooks import Notebook  # on use: the tools are listed without it
+
+        data = files.read_bytes(path, limit=self._limits.write_bytes + 1)
+        with suppress(UnicodeDecodeError):
+            text = data.decode() if len(data) <= self._limits.write_bytes else ""
+            notebook = Notebook.parse(text)
+            return notebook and (text, notebook)
+        return None
+
+    def _cells(self, params: ReadFileParams, files: Filesystem, limit: int) -> TextWindow | None:
+        """The lines of a notebook's cells; ``None`` for another file."""
+        found = self._notebook(params.file_path, files)
+        if found is None:
+            return None
+        lines, begin = found[1].lines(), params.offset - 1
+        window, most = lines[begin : begin + limit], files.limits.read_line_chars
+        return TextWindow(
+            parse_path(params.file_path),
+            tuple(line[:most] for line in window),
+            params.offset,
+            len(lines) > begin + limit,
+            sum(len(line) > most for line in window),
+        )
+
     def write_file(self, params: WriteFileParams, files: Filesystem) -> ToolResult[WrittenFile]:
         _refuse_separator(params.file_path, files)
         path, text, most = params.file_path, params.content, self._limits.write_bytes
@@ -221,14 +256,23 @@ class _Operations:
         return ToolResult.ok(value, f"{'Created' if value.created else 'Overwrote'} {value.path}")
 
     def edit_file(self, params: EditFileParams, files: Filesystem) -> ToolResult[EditedFile]:
+        old, new, replace_all = params.old_string, params.new_string, params.replace_all
+        found = self._notebook(params.file_path, files) if old else None
+        n_in_cells = found[1].replace(old, new, replace_all=replace_all) if found else 0
+        if found and n_in_cells:
+            old, new = found[0], found[1].dump()
         result = files.edit(
             params.file_path,
-            params.old_string,
-            params.new_string,
-            replace_all=params.replace_all,
+            old,
+            new,
+            replace_all=replace_all,
             most_bytes=self._limits.write_bytes,
             encoding=params.encoding,
         )
+        if n_in_cells:
+            lines = zip(old.split("\n"), new.split("\n"), strict=False)
+            first = next((n for n, (was, now) in enumerate(lines, 1) if was != now), 1)
+            result = replace(result, n_replaced=n_in_cells, first_line=first)
         value = EditedFile.of(result, self._limits)
         replaced = counted(value.n_replaced, "occurrence")
         return ToolResult.ok(
@@ -286,8 +330,10 @@ def _image(params: ReadFileParams, files: Filesystem) -> ToolImage | None:
     kind = next((kind for kind, starts in _KINDS.items() if starts.match(head)), "")
     path = shown(parse_path(params.file_path))
     if kind == "application/pdf":
-        hint = "Convert it with a command such as `pdftotext`, if you can run commands."
-        raise BinaryFileError(f"{path} is a PDF file, and only text and images are read", hint=hint)
+        raise _PdfError(
+            f"{path} is a PDF file, and only text and images are read",
+            hint="Continue without it, and report that it was not read.",
+        )
     if not kind:
         return None
     size = files.stat(params.file_path).size_bytes
@@ -334,12 +380,27 @@ def _on_files(
             )
         try:
             return operation(params, files)
+        except _PdfError as error:
+            return ToolResult.error(_with_command(error, context))
         except FileMissingError as error:
             return ToolResult.error(_with_close_names(error, params, files))
         except (FilesystemError, UsageError) as error:
             return ToolResult.error(str(error))
 
     return handle
+
+
+class _PdfError(BinaryFileError):
+    """A file is a PDF."""
+
+
+def _with_command(error: _PdfError, context: ToolContext) -> str:
+    """The error's text, with a command if a tool of the prompt runs commands."""
+    from .command_results import CommandOutput  # on use: few prompts need it
+
+    rendered = context.rendered_prompt
+    tool = "" if rendered is None else rendered.tool_with_result(CommandOutput)
+    return f"{error.message}. Convert it with `pdftotext`, using {tool}." if tool else str(error)
 
 
 def _with_close_names(error: WinkError, params: object, files: Filesystem) -> str:

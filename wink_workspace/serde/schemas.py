@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, cast, get_origin
 
 from wink_workspace.errors import SchemaError, UsageError
@@ -123,7 +124,8 @@ class ParamDescription:
         return self.default is None
 
 
-def field_descriptions(type_: object) -> dict[str, ParamDescription]:
+@per_type
+def field_descriptions(type_: object) -> Mapping[str, ParamDescription]:
     """The descriptions of the fields of *type_*, by name in order; empty if it has none.
 
     Raises:
@@ -139,4 +141,4 @@ def field_descriptions(type_: object) -> dict[str, ParamDescription]:
             type=in_words(node, root.get("$defs", {})),
             default=None if name in required else default,
         )
-    return described
+    return MappingProxyType(described)

@@ -55,7 +55,7 @@ def provider_schema(
     Raises:
         SchemaError: As ``schema``.
     """
-    own = field_descriptions(type_) if descriptions else {}
+    own = field_descriptions(type_)
     changed = {name: new for name, new in (descriptions or {}).items() if new != own[name]}
     root = _redescribed(complete_schema(type_), changed)
     definitions: dict[str, Node] = root.get("$defs", {})

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
     from .place.workspace_config import WorkspaceConfig
     from .program_calls import WorkspaceCall
+    from .repairing import Repaired, repair_workspace
     from .runs.recorded_runs import RecordedRun, RunAbout
     from .transfer.bundle_files import export_workspace, import_workspace
     from .workspace import Workspace
@@ -44,6 +45,7 @@ __all__ = [
     "PathChange",
     "ReadableHistory",
     "RecordedRun",
+    "Repaired",
     "RunAbout",
     "Selection",
     "TimelineRow",
@@ -59,6 +61,7 @@ __all__ = [
     "bisect",
     "export_workspace",
     "import_workspace",
+    "repair_workspace",
 ]
 
 if not TYPE_CHECKING:

@@ -23,15 +23,16 @@ import pytest
 from asteval_support import evaluate, opened
 
 from wink_workspace.sandbox import Layer
-from wink_workspace.sandbox.asteval import Outcome, launching
+from wink_workspace.sandbox.asteval import EndReason, launching
 from wink_workspace.sandbox.asteval.inside import python_probes as probes
 from wink_workspace.sandbox.asteval.inside import restrictions as isolation
-from wink_workspace.sandbox.asteval.inside.child import Channel, Evaluator, answer_host
+from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
-from wink_workspace.sandbox.asteval.inside.fork_server import loaded_evaluator
+from wink_workspace.sandbox.asteval.inside.fork_server import loaded_program
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
+from wink_workspace.sandbox.asteval.inside.main_program import MainProgram
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
-from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, PipeFrame, encode_frame
 
 LAYERS = (Layer("limits", is_active=True, detail="some"),)
 
@@ -44,7 +45,7 @@ class Host:
         self.files = files
         self.output = {"stdout": b"", "stderr": b""}
 
-    def evaluate(self, code: str, **names: object) -> Frame:
+    def evaluate(self, code: str, **names: object) -> PipeFrame:
         """Return the last frame; answer requests for files meanwhile."""
         assert self._channel.receive().fields["layers"] == [["limits", True, "some"]]
         fields = {
@@ -85,15 +86,15 @@ class Host:
         self.files[path] = (self.files.get(path, b"") if mode == "append" else b"") + data
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def interpreter() -> Interpreter:
-    found = loaded_evaluator("asteval", use_numpy=False)
+    found = loaded_program("asteval", use_numpy=False)
     assert isinstance(found, Interpreter)
     return found
 
 
 @contextmanager
-def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def running(program: MainProgram, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Run a child in a thread of this process; restore its global settings afterwards."""
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
@@ -101,7 +102,7 @@ def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[H
     ours, theirs = socket.socketpair()
     with ours, theirs:
         child = threading.Thread(
-            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, evaluator)
+            target=answer_host, args=(Channel(theirs.fileno()), LAYERS, program)
         )
         child.start()
         yield Host(ours, {"a": b"x\r\ny\n"})
@@ -112,10 +113,8 @@ def running(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[H
 
 @pytest.fixture
 def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    interpreter.module.names.clear()
     with running(interpreter, monkeypatch) as started:
         yield started
-    interpreter.module.names.clear()
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ def python_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         monkeypatch.setattr(glob._StringGlobber, "scandir", kept)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     filters, policy = warnings.filters[:], asyncio.get_event_loop_policy()
-    with running(loaded_evaluator("python", use_numpy=False), monkeypatch) as started:
+    with running(loaded_program("python", use_numpy=False), monkeypatch) as started:
         yield started
     warnings.filters[:] = filters
     asyncio.set_event_loop_policy(policy)
@@ -151,6 +150,12 @@ def test_a_value_is_returned_with_output_and_remaining_names(host: Host) -> None
     assert done.fields["value"] == {"repr": "(2, [None])", "n_missing": 0, "json": [2, [None]]}
     assert {*done.fields["globals"]} == {"x", "y"}
     assert host.output["stdout"] == "2-é\n".encode()
+
+
+def test_a_parameter_hides_a_name_of_asteval_but_no_function_for_files(host: Host) -> None:
+    done = host.evaluate("def f(read_text, pi): pass\n(read_text('a'), pi)")
+    assert done.fields["error"]["message"] == "name 'pi' is not defined"
+    assert done.fields["error"]["column"] == 18
 
 
 def test_plain_python_prints_to_the_same_streams(python_host: Host) -> None:
@@ -337,9 +342,9 @@ def test_probes_succeed_without_isolation(tmp_path: Any) -> None:
 
 
 MEASURED = """
-import sys
-n = int(sys.argv[1])
-sys.path[:0] = sys.argv[2 : 2 + n]
+import json, sys
+options = json.loads(sys.argv.pop())
+sys.path[:0] = options.pop("paths")
 sys.modules.update(numpy=None, numpy_financial=None)
 from wink_workspace.sandbox.asteval.inside import fork_server as server
 from wink_workspace.sandbox.isolation_report import Layer
@@ -350,7 +355,7 @@ class NoIsolation(server.Isolation):
         return tuple(Layer(name, is_active=True) for name in LAYERS)
 from wink_workspace.sandbox.asteval.layers import LAYERS
 server.Isolation = NoIsolation
-server.main(sys.argv[2 + n :])
+server.main(**options)
 """
 
 
@@ -378,18 +383,20 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_serves_kills_overdue_children_and_ends_with_its_socket(measured: None) -> None:
     with opened("python", use_numpy=False, timeout_s=0.5, start_timeout_s=60.0) as sandbox:
         assert evaluate(sandbox, "6 * 7").value.json == 42
-        assert evaluate(sandbox, "while True: pass").outcome is Outcome.DEADLINE
+        assert evaluate(sandbox, "while True: pass").outcome is EndReason.DEADLINE
         assert evaluate(sandbox, "import os\nos._exit(3)").detail
         assert evaluate(sandbox, "1").value.json == 1
 
 
 def test_preparing_isolation_reports_each_part_or_why_it_is_missing() -> None:
-    prepared = isolation.Isolation.prepare()
-    for part in (prepared._filter, prepared._ruleset):
-        assert part.detail or part.reason
-    assert prepared._own_bytes > 1_048_576
-    assert isolation._prepared(raising(OSError(1, "no"))).reason.startswith("the kernel refuses")
-    assert isolation._prepared(raising(isolation._CannotError("so"))).reason == "so"
+    assert isolation.Isolation.prepare()._own_bytes > 1_048_576
+    for error, reason in (
+        (OSError(1, "no"), "the kernel refuses"),
+        (isolation._CannotError("so"), "so"),
+    ):
+        layer = isolation._attempt("a", isolation._prepared(raising(error)))
+        assert not layer.is_active
+        assert layer.detail.startswith(reason)
     assert not isolation._attempt("a", raising(isolation._CannotError("so"))).is_active
     assert isolation._attempt("a", raising(ValueError("x"))).detail == "ValueError: x"
     assert isolation._attempt("a", lambda: "fine") == Layer("a", is_active=True, detail="fine")
@@ -404,14 +411,15 @@ class Loud:
 
 
 @pytest.mark.parametrize(
-    ("value", "text", "json"),
+    ("value", "text", "expected"),
     [
         (None, "None", None), (True, "True", True), (1.5, "1.5", 1.5), ("é", "'é'", "é"),
         ((1, (2,)), "(1, (2,))", [1, [2]]), ({"b": 1, "a": [2]}, "{'b': 1, 'a': [2]}", {"b": 1, "a": [2]}),
     ],
 )  # fmt: skip
-def test_a_json_value_is_transferred_as_json(value: object, text: str, json: object) -> None:
-    assert as_fields(value, most_chars=100) == {"repr": text, "n_missing": 0, "json": json}
+def test_a_json_value_is_transferred_as_json(value: object, text: str, expected: object) -> None:
+    fields = as_fields(value, most_chars=100)
+    assert json.loads(json.dumps(fields)) == {"repr": text, "n_missing": 0, "json": expected}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from wink_workspace.filesystem import MemoryFilesystem, parse_path
 from wink_workspace.sandbox.asteval import (
     AstevalConfig,
     AstevalSandbox,
+    EndReason,
     EvaluationRequest,
-    Outcome,
 )
 from wink_workspace.sandbox.asteval.launching import ServerProcess
 
@@ -28,29 +28,29 @@ BACKTRACKING = "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')"
 NESTED = "x = []\nfor _ in range(100000):\n    x = [x]\n"
 
 EXCESSES = [
-    ("a loop", "while True: pass", Outcome.DEADLINE, Outcome.DEADLINE),
-    ("a huge power", "9 ** 9 ** 9", Outcome.ERROR, Outcome.DEADLINE),
-    ("a long text", "x = 'a' * 10**12", Outcome.ERROR, Outcome.MEMORY),
-    ("a long list", "x = [0] * 10**10", Outcome.MEMORY, Outcome.MEMORY),
-    ("a growing list", "x = [0]\nwhile True:\n    x = x + x", Outcome.MEMORY, Outcome.MEMORY),
-    ("a growing text", "x = 'ab'\nwhile True:\n    x = x.replace('a', 'aa' * 50)", Outcome.MEMORY,
-     Outcome.MEMORY),
-    ("a range made a list", "list(range(10**12))", Outcome.MEMORY, Outcome.MEMORY),
-    ("a sum", "sum(range(10**13))", Outcome.DEADLINE, Outcome.DEADLINE),
-    ("deep recursion", "def f(n): return f(n + 1)\nf(0)", Outcome.ERROR, Outcome.ERROR),
-    ("deep values", NESTED + "x", Outcome.VALUE, None),
-    ("deep values as text", NESTED + "repr(x)", Outcome.ERROR, Outcome.ERROR),
-    ("sleep", "import time\ntime.sleep(100)", Outcome.DEADLINE, Outcome.DEADLINE),
-    ("a flood of lines", "while True: print('x' * 100)", Outcome.OUTPUT, Outcome.OUTPUT),
-    ("one long line", "print('x' * 100_000)", Outcome.OUTPUT, Outcome.OUTPUT),
-    ("an expression that backtracks", BACKTRACKING, Outcome.DEADLINE, Outcome.DEADLINE),
-    ("deep brackets", "(" * 5_000 + ")" * 5_000, Outcome.ERROR, Outcome.ERROR),
-    ("many signs", "-" * 40_000 + "1", Outcome.ERROR, Outcome.ERROR),
-    ("itertools forever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
-     Outcome.MEMORY),
+    ("a loop", "while True: pass", EndReason.DEADLINE, EndReason.DEADLINE),
+    ("a huge power", "9 ** 9 ** 9", EndReason.DEADLINE, EndReason.DEADLINE),
+    ("a long text", "x = 'a' * 10**12", EndReason.MEMORY, EndReason.MEMORY),
+    ("a long list", "x = [0] * 10**10", EndReason.MEMORY, EndReason.MEMORY),
+    ("a growing list", "x = [0]\nwhile True:\n    x = x + x", EndReason.MEMORY, EndReason.MEMORY),
+    ("a growing text", "x = 'ab'\nwhile True:\n    x = x.replace('a', 'aa' * 50)", EndReason.MEMORY,
+     EndReason.MEMORY),
+    ("a range made a list", "list(range(10**12))", EndReason.MEMORY, EndReason.MEMORY),
+    ("a sum", "sum(range(10**13))", EndReason.DEADLINE, EndReason.DEADLINE),
+    ("deep recursion", "def f(n): return f(n + 1)\nf(0)", EndReason.ERROR, EndReason.ERROR),
+    ("deep values", NESTED + "x", EndReason.VALUE, None),
+    ("deep values as text", NESTED + "repr(x)", EndReason.ERROR, EndReason.ERROR),
+    ("sleep", "import time\ntime.sleep(100)", EndReason.DEADLINE, EndReason.DEADLINE),
+    ("a flood of lines", "while True: print('x' * 100)", EndReason.OUTPUT, EndReason.OUTPUT),
+    ("one long line", "print('x' * 100_000)", EndReason.OUTPUT, EndReason.OUTPUT),
+    ("an expression that backtracks", BACKTRACKING, EndReason.DEADLINE, EndReason.DEADLINE),
+    ("deep brackets", "(" * 5_000 + ")" * 5_000, EndReason.ERROR, EndReason.ERROR),
+    ("many signs", "-" * 40_000 + "1", EndReason.ERROR, EndReason.ERROR),
+    ("itertools forever", "import itertools\nlist(itertools.count())", EndReason.MEMORY,
+     EndReason.MEMORY),
     ("a deadlock", "import collections\ncollections.deque(iter(int, 1), maxlen=0)",
-     Outcome.DEADLINE, Outcome.DEADLINE),
-    ("factorials", "import math\nmath.factorial(10**8)", Outcome.DEADLINE, Outcome.DEADLINE),
+     EndReason.DEADLINE, EndReason.DEADLINE),
+    ("factorials", "import math\nmath.factorial(10**8)", EndReason.DEADLINE, EndReason.DEADLINE),
 ]  # fmt: skip
 CASES = [
     pytest.param(interpreter, code, outcome, id=f"{name}-{interpreter}")
@@ -76,21 +76,24 @@ def sandboxes(sandbox: AstevalSandbox) -> Iterator[dict[str, AstevalSandbox]]:
 @pytest.mark.behaviour(60)
 @pytest.mark.parametrize(("interpreter", "code", "outcome"), CASES)
 def test_an_excess_is_ended_with_its_reason_and_leaves_no_process(
-    interpreter: str, code: str, outcome: Outcome | None, sandboxes: dict[str, AstevalSandbox]
+    interpreter: str,
+    code: str,
+    outcome: EndReason | None,
+    sandboxes: dict[str, AstevalSandbox],
 ) -> None:
     sandbox = sandboxes[interpreter]
     server = server_pid(sandbox)
     evaluation = evaluate(sandbox, f"print('begun')\n{code}")
     if outcome is None:
         assert evaluation.outcome in (
-            Outcome.VALUE,
-            Outcome.ERROR,
-            Outcome.KILLED,
-            Outcome.DEADLINE,
+            EndReason.VALUE,
+            EndReason.ERROR,
+            EndReason.KILLED,
+            EndReason.DEADLINE,
         )
     else:
         # On a loaded machine, the time limit may be reached before the memory limit
-        assert evaluation.outcome in (outcome, Outcome.DEADLINE)
+        assert evaluation.outcome in (outcome, EndReason.DEADLINE)
     if evaluation.error is None or evaluation.error.type != "SyntaxError":
         assert evaluation.stdout.startswith("begun\n")
     assert len(evaluation.stdout) <= sandbox.config.output_bytes
@@ -110,7 +113,7 @@ def test_code_that_runs_too_long_is_ended_within_its_time(sandbox: AstevalSandbo
 def test_the_memory_of_the_code_is_bounded(sandboxes: dict[str, AstevalSandbox]) -> None:
     code = "x = []\nwhile True: x.append(bytearray(1 << 20))"
     evaluation = evaluate(sandboxes["python"], code)
-    assert evaluation.outcome in (Outcome.MEMORY, Outcome.DEADLINE)
+    assert evaluation.outcome in (EndReason.MEMORY, EndReason.DEADLINE)
     assert 0 < evaluation.usage.max_rss_bytes < MEMORY_BYTES + 64 * 1_048_576
 
 
@@ -125,7 +128,7 @@ def test_the_deadline_of_a_run_ends_an_evaluation_before_its_timeout() -> None:
     with opened(timeout_s=600.0) as sandbox:
         request = EvaluationRequest(code="while True: pass")
         evaluation = sandbox.evaluate(request, deadline=Deadline.after(0.3))
-    assert evaluation.outcome is Outcome.DEADLINE
+    assert evaluation.outcome is EndReason.DEADLINE
 
 
 def test_an_evaluation_gets_the_time_that_is_left_after_the_server_started() -> None:
@@ -138,9 +141,9 @@ def test_an_evaluation_gets_the_time_that_is_left_after_the_server_started() -> 
 
     with closing(SlowSandbox(clock=clock)) as sandbox:
         request = EvaluationRequest(code="1")
-        assert sandbox.evaluate(request).outcome is Outcome.VALUE
+        assert sandbox.evaluate(request).outcome is EndReason.VALUE
         late = sandbox.evaluate(request, deadline=Deadline.after(5, clock=clock))
-    assert late.outcome is Outcome.DEADLINE
+    assert late.outcome is EndReason.DEADLINE
 
 
 def test_cancelled_code_is_killed_and_its_output_is_kept() -> None:
@@ -162,7 +165,7 @@ def test_cancelled_code_is_killed_and_its_output_is_kept() -> None:
         evaluation = sandbox.evaluate(request, Cancelling(), cancellation=cancellation)
         assert len(children_of(server)) == 1, "only the spare child is left"
         assert evaluate(sandbox, "6 * 7").value.json == 42
-    assert evaluation.outcome is Outcome.CANCELLED
+    assert evaluation.outcome is EndReason.CANCELLED
     assert evaluation.stdout == "one\n"
     assert [str(path) for path in evaluation.writes] == ["new"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from asteval_support import evaluate, opened, server_pid
 
-from wink_workspace.sandbox.asteval import AstevalSandbox, Outcome
+from wink_workspace.sandbox.asteval import AstevalSandbox, EndReason
 
 pytest.importorskip("numpy", reason="numpy is not installed, and nothing here needs it but this")
 
@@ -24,6 +24,7 @@ def test_numpy_works_inside_the_isolation(sandbox: AstevalSandbox) -> None:
     found = evaluate(sandbox, code)
     assert found.value.json == [2.5, [0, 1, 3, 6, 10, 15]], found
     assert not found.isolation.holes
+    assert evaluate(sandbox, "type(sum([1, 2])) is int, any([0])").value.json == [True, False]
     assert evaluate(sandbox, "float(linspace(0, 1, 3)[1])").value.json == 0.5
 
 
@@ -48,7 +49,7 @@ def test_numpy_access_to_files_and_memory_is_disabled(
     secret.write_text("PLANTED")
     code = "import numpy as np\na = np.arange(3)\n" + attempt.format(secret=secret, target=target)
     found = evaluate(sandbox, code)
-    assert found.outcome is Outcome.ERROR
+    assert found.outcome is EndReason.ERROR
     assert found.error.type in ("AttributeError", "NameError", "PermissionError")
     assert not target.exists()
 
@@ -75,7 +76,7 @@ def test_the_same_in_plain_python_is_stopped_by_the_isolation(
     secret.write_text("PLANTED")
     code = "import numpy as np\na = np.arange(3)\n" + attempt.format(secret=secret, target=target)
     found = evaluate(python, code)
-    assert found.outcome is Outcome.ERROR
+    assert found.outcome is EndReason.ERROR
     assert "PLANTED" not in found.stdout
     assert not target.exists()
 

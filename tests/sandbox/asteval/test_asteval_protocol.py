@@ -19,9 +19,14 @@ from hypothesis import strategies as st
 
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.filesystem import MemoryFilesystem
-from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome
+from wink_workspace.sandbox.asteval import AstevalSandbox, EndReason, Evaluation
 from wink_workspace.sandbox.asteval import evaluator as host
-from wink_workspace.sandbox.asteval.pipe_frames import Frame, FrameError, encode_frame, frame_sizes
+from wink_workspace.sandbox.asteval.pipe_frames import (
+    PipeFrame,
+    PipeFrameError,
+    encode_frame,
+    frame_sizes,
+)
 
 TALK = """
 import os
@@ -186,7 +191,7 @@ def test_a_forged_answer_is_accepted_and_later_data_is_ignored(
     """A child may send any value; its code can choose the value anyway."""
     forged = done(outcome="value", value={**VALUE, "json": {"a": ["\ud800é"]}}, globals={})
     evaluation = sent(sandbox, forged + b"rubbish", then="while True: pass")
-    assert evaluation.outcome is Outcome.VALUE
+    assert evaluation.outcome is EndReason.VALUE
     assert evaluation.value.json == {"a": ["?é"]}
     assert evaluation.stdout == ""
 
@@ -199,7 +204,7 @@ def test_a_write_after_the_answer_is_ignored(sandbox: AstevalSandbox) -> None:
         f"{TALK}os.write(descriptor, {answer + late!r})\nwhile True: os.write(descriptor, {late!r})"
     )
     evaluation = evaluate(sandbox, code, files, writes=("a",))
-    assert (evaluation.outcome, evaluation.writes) == (Outcome.VALUE, ())
+    assert (evaluation.outcome, evaluation.writes) == (EndReason.VALUE, ())
     assert not files.list()
 
 
@@ -229,9 +234,9 @@ def test_any_value_is_refused_or_can_be_stored(sent_value: object) -> None:
         {"kind": "done", "value": sent_value, "globals": {"x": sent_value}}
     ).encode()
     try:
-        fields = Frame.parse(header, b"").fields
+        fields = PipeFrame.parse(header, b"").fields
         value, names = host._value(fields["value"]), host._names(fields["globals"])
-    except (FrameError, SandboxBrokenError):
+    except (PipeFrameError, SandboxBrokenError):
         reject()
     assert names == {"x": value}
     assert json.dumps([value.text, value.json], ensure_ascii=False, allow_nan=False).encode()
@@ -244,13 +249,13 @@ def test_a_decoded_frame_equals_the_encoded_one(fields: dict[str, object], body:
     sizes = frame_sizes(data[:8], body_bytes_max=100)
     header = data[8 : 8 + sizes[0]]
     assert len(data) == 8 + sum(sizes)
-    assert Frame.parse(header, data[8 + sizes[0] :]) == Frame(
+    assert PipeFrame.parse(header, data[8 + sizes[0] :]) == PipeFrame(
         "kind", {"kind": "kind", **fields}, body
     )
 
 
 def test_a_frame_above_the_limits_is_not_encoded() -> None:
-    with pytest.raises(FrameError):
+    with pytest.raises(PipeFrameError):
         encode_frame("kind", {"a": "x" * 5_000_000})
     with pytest.raises(ValueError, match="JSON"):
         encode_frame("kind", {"a": float("nan")})

@@ -279,6 +279,7 @@ def test_without_a_filesystem_code_runs_and_files_are_refused(sandbox: AstevalSa
     assert "no filesystem" in refused.text
 
 
+@pytest.mark.behaviour(90)
 def test_missing_isolation_refuses_the_call_with_the_reason() -> None:
     class NotIsolated(AstevalSandbox):
         def _check(self, layers: tuple[object, ...]) -> None:

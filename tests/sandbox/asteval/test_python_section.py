@@ -12,7 +12,7 @@ from wink_workspace import serde
 from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.prompt import ToolExample
 from wink_workspace.sandbox import SANDBOXES
-from wink_workspace.sandbox.asteval import AstevalSandbox, Outcome, PythonConfig
+from wink_workspace.sandbox.asteval import AstevalSandbox, EndReason, PythonConfig
 from wink_workspace.sections import AstevalParams, AstevalResult, AstevalSection
 
 FILES = {"README.md": "", "src/app.py": "def main():\n    print('hello')\n    return 0\n"}
@@ -160,7 +160,7 @@ def test_output_without_a_line_end_and_unclosed_files_are_complete(sandbox: Aste
 
 def test_lines_before_a_kill_are_kept(sandbox: AstevalSandbox) -> None:
     found = evaluate(sandbox, "import ctypes\nprint('one')\nctypes.string_at(0)")
-    assert (found.outcome, found.stdout) == (Outcome.KILLED, "one\n")
+    assert (found.outcome, found.stdout) == (EndReason.KILLED, "one\n")
 
 
 def test_a_line_of_output_is_one_message(sandbox: AstevalSandbox) -> None:

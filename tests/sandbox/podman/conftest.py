@@ -45,11 +45,6 @@ def python_image(environment: Environment) -> str:
 
 
 @pytest.fixture(scope="session")
-def minimal_image(environment: Environment) -> str:
-    return recipe("minimal").reference
-
-
-@pytest.fixture(scope="session")
 def engine_environment(
     environment: Environment, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:

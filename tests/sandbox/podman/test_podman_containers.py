@@ -69,13 +69,6 @@ def test_without_cgroups_the_memory_of_each_process_is_limited() -> None:
     assert spec(host=ROOT)["resource_limits"]["memory"]["limit"] == 2**30
 
 
-def test_a_command_with_its_own_container_has_no_capabilities() -> None:
-    requested = container_spec(
-        PodmanConfig(), host=ROOT, name="x", workspace=Path("/w"), command=("a",), user="1000:1000"
-    )
-    assert requested["cap_add"] == []
-
-
 def test_a_read_only_mount_is_mounted_read_only() -> None:
     config = PodmanConfig(mounts=(ReadOnlyMount("/opt/cache", "/mnt/cache"),))
     mount = spec(config)["mounts"][-1]
@@ -160,14 +153,13 @@ def exists(service: PodmanService, container: Container) -> bool:
 
 @pytest.mark.behaviour(63)
 def test_sweep_removes_containers_of_dead_owners_only(
-    service: PodmanService, minimal_image: str
+    service: PodmanService, python_image: str
 ) -> None:
     ours, strange = (
-        made(service, minimal_image, owner)
-        for owner in (Owner.this_process(), "of another version")
+        made(service, python_image, owner) for owner in (Owner.this_process(), "of another version")
     )
     with mortal_owner() as owner:
-        left = made(service, minimal_image, owner)
+        left = made(service, python_image, owner)
         left.start()
         assert left.name not in sweep(service)
     try:
@@ -179,8 +171,8 @@ def test_sweep_removes_containers_of_dead_owners_only(
     assert not exists(service, ours)
 
 
-def test_ending_a_container_twice_is_allowed(service: PodmanService, minimal_image: str) -> None:
-    container = made(service, minimal_image, Owner.this_process())
+def test_ending_a_container_twice_is_allowed(service: PodmanService, python_image: str) -> None:
+    container = made(service, python_image, Owner.this_process())
     container.end()
     container.end()
 
@@ -191,9 +183,9 @@ def test_a_missing_image_is_reported_with_how_to_build_it(service: PodmanService
 
 
 def test_a_command_that_is_not_in_the_image_does_not_start(
-    service: PodmanService, minimal_image: str
+    service: PodmanService, python_image: str
 ) -> None:
-    requested = spec(PodmanConfig(image=minimal_image), host=Host.of(service), name=new_name())
+    requested = spec(PodmanConfig(image=python_image), host=Host.of(service), name=new_name())
     requested["mounts"], requested["entrypoint"] = [], ["/no/such/program"]
     container = Container(service, requested, timeout_s=60)
     try:

@@ -153,13 +153,13 @@ def start_stubborn_container(service: PodmanService, image: str, files: Path) ->
 
 
 def test_a_running_leftover_container_is_ended_when_its_workspace_opens(
-    storage: WorkspaceStorage, service: PodmanService, minimal_image: str
+    storage: WorkspaceStorage, service: PodmanService, python_image: str
 ) -> None:
     (info,) = storage.all()
     with Workspace.open(info.id, storage=storage) as workspace:
         folder = workspace._folder
     folder.sandbox.mkdir(exist_ok=True)
-    container = start_stubborn_container(service, minimal_image, folder.files)
+    container = start_stubborn_container(service, python_image, folder.files)
     note(folder.sandbox / COMMANDS, container)
     (folder.sandbox / "stdout").write_text("its last output")
     with Workspace.open(info.id, storage=storage):
@@ -168,7 +168,7 @@ def test_a_running_leftover_container_is_ended_when_its_workspace_opens(
 
 
 def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
-    tmp_path: Path, service: PodmanService, minimal_image: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, service: PodmanService, python_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ordinary user cannot kill its processes, because they belong to other ids."""
     import wink_workspace.sandbox.podman.commands.leftovers as leftovers
@@ -177,7 +177,7 @@ def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
     # The real wait would be spent in full.
     monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 0.2)
     (tmp_path / "files").mkdir()
-    container = start_stubborn_container(service, minimal_image, tmp_path / "files")
+    container = start_stubborn_container(service, python_image, tmp_path / "files")
     note(tmp_path / COMMANDS, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)

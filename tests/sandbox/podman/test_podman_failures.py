@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import socketserver
-import struct
 import subprocess
 import tempfile
 import threading
@@ -18,16 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxBrokenError, SandboxError, SandboxUnavailableError
+from wink_workspace.errors import SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.commands import proof
-from wink_workspace.sandbox.podman.commands.direct import CommandStreams
 from wink_workspace.sandbox.podman.commands.runner_container import _end_container
 from wink_workspace.sandbox.podman.engine import containers
-from wink_workspace.sandbox.podman.engine import service as service_module
 from wink_workspace.sandbox.podman.engine.containers import (
     Container,
     Host,
@@ -36,7 +32,7 @@ from wink_workspace.sandbox.podman.engine.containers import (
 )
 from wink_workspace.sandbox.podman.engine.service import EngineError, shared_service
 from wink_workspace.sandbox.podman.podman_sandbox import _change_owner
-from wink_workspace.sandbox.podman.transport.stream import Ending, Limits
+from wink_workspace.sandbox.podman.transport.stream import Ending
 
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 
@@ -232,14 +228,12 @@ def test_each_failing_step_of_a_container_is_reported_with_the_reason(
     engine: FakeEngine, service: PodmanService
 ) -> None:
     container = created_container(engine, service)
-    for step in ("attach", "init", "wait", "abc", "json"):
+    for step in ("attach", "init", "abc", "json"):
         engine.answers[step] = (500, '{"message": "no room"}')
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
         container.attach()
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
         container.start()
-    with pytest.raises(SandboxError, match=r"lost: .*no room"):
-        container.exit_code()
     engine.answers["init"] = (200, "")
     engine.answers["json"] = (200, '{"State": {"Pid": 0}}')
     with pytest.raises(SandboxError, match="ended immediately"):
@@ -420,52 +414,3 @@ def test_layers_report_limits_that_the_machine_lacks() -> None:
     }
     assert set(missing) == {"memory limit", "process limit", "processor limit", "disk quota"}
     assert "memory" in missing["memory limit"]
-
-
-def follow(data: bytes, *, stdin: bytes = b"", limits: Limits | None = None) -> Ending | None:
-    """Return how a command ends whose own container sends *data*."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(data)
-        theirs.shutdown(socket.SHUT_WR)
-        following = CommandStreams(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
-        return following.run(limits or Limits(20))
-
-
-def test_a_malformed_engine_stream_breaks_the_command() -> None:
-    assert follow(struct.pack("!BxxxI", 1, 2) + b"ok") is None
-    with pytest.raises(SandboxBrokenError):
-        follow(b"\xff" * 100)
-
-
-def test_a_command_with_its_own_container_is_stopped_by_its_watch() -> None:
-    limits = Limits(20, watch=lambda: "the disk is full")
-    assert follow(b"", limits=limits) == Ending(signal=9, stopped="the disk is full")
-
-
-def test_names_of_the_package_are_loaded_on_first_use() -> None:
-    import wink_workspace.sandbox.podman as package
-
-    assert "PodmanSandbox" in dir(package)
-    assert package.PodmanService is service_module.PodmanService
-    with pytest.raises(AttributeError, match="nothing"):
-        assert package.nothing
-
-
-def test_folders_of_services_of_dead_owners_are_removed(
-    short_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service_module.tempfile, "gettempdir", lambda: str(short_path))
-    dead, answers, alive = (
-        short_path / f"wink-workspace-podman-{name}"
-        for name in (f"{2**22 + 1}-a", f"{2**22 + 2}-b", f"{os.getpid()}-c")
-    )
-    for folder in (dead, answers, alive):
-        folder.mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(answers / "podman.sock"))
-        listener.listen()
-        service_module._sweep_folders()
-    assert not dead.exists()
-    assert answers.exists(), "its service answers, so its owner is in another namespace"
-    assert alive.exists()

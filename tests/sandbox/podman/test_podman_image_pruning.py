@@ -130,8 +130,8 @@ def test_images_that_no_build_has_used_are_deleted_except_those_of_projects_and_
     store.images.note_use(f"{other}:3")
     note = store.images.cache / "used" / f"{other.rpartition('/')[2]}-3"
     os.utime(note, times=(store.now_s, store.now_s))
-    store.add(recipe("minimal").reference, size=OLD_BYTES)
-    store.add("localhost/wink-workspace/minimal:0", size=OLD_BYTES)
+    store.add(recipe("node").reference, size=OLD_BYTES)
+    store.add("localhost/wink-workspace/node:0", size=OLD_BYTES)
     store.add(f"{other}:4", "localhost/name-of-a-user:1", size=OLD_BYTES, source=gone)
     store.add("localhost/wink-workspace/of-a-user:1", size=OLD_BYTES)
     before = store.names()
@@ -140,7 +140,7 @@ def test_images_that_no_build_has_used_are_deleted_except_those_of_projects_and_
     assert store.names() == before
     done = store.prune()
 
-    old = {f"{mine}:1", f"{LAYER}:unused", f"{other}:1", "localhost/wink-workspace/minimal:0"}
+    old = {f"{mine}:1", f"{LAYER}:unused", f"{other}:1", "localhost/wink-workspace/node:0"}
     assert names(done) == old
     assert store.names() == before - old - {f"{other}:current"}
     assert done.freed_bytes >= 4 * OLD_BYTES
@@ -216,9 +216,9 @@ def test_the_command_shows_what_would_go_and_deletes_archives_of_older_recipes(
 ) -> None:
     for name, value in store.variables.items():
         monkeypatch.setenv(name, value)
-    minimal = recipe("minimal")
+    python = recipe("python")
     old, current = (
-        store.images.cache / f"minimal-{digest}.tar" for digest in ("0" * 16, minimal.digest)
+        store.images.cache / f"python-{digest}.tar" for digest in ("0" * 16, python.digest)
     )
     current.parent.mkdir(parents=True)
     for path in (old, current):

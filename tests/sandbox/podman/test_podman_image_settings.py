@@ -12,6 +12,7 @@ import pytest
 from podman_machine import WATCHDOG_S, sandbox_place
 
 from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox import ExecRequest, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.commands.image_settings import RESERVED, ImageSettings
@@ -32,7 +33,7 @@ WORKDIR /workspace/part
 @pytest.fixture(scope="module")
 def built(
     engine_environment: Environment, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[Callable[[str], str]]:
+) -> Generator[Callable[..., str]]:
     """Build an image with settings of its own on one of ours; returns its name."""
     names: list[str] = []
 
@@ -47,11 +48,11 @@ def built(
         )
         assert done.returncode == 0, done.stderr
 
-    def build(base: str) -> str:
+    def build(base: str, more: str = "") -> str:
         folder = tmp_path_factory.mktemp("context")
         (folder / "greet").write_text('#!/bin/sh\necho "$GREETING"\n')
         (folder / "forged").write_text("#!/bin/sh\necho forged\n")
-        (folder / "Containerfile").write_text(CONTAINERFILE.format(base=base))
+        (folder / "Containerfile").write_text(CONTAINERFILE.format(base=base) + more)
         name = f"localhost/wink-workspace/tests-settings-{os.getpid()}-{len(names)}:latest"
         podman("build", "--quiet", "--network=none", "--layers=false", f"--tag={name}", str(folder))
         names.append(name)
@@ -69,7 +70,7 @@ def built(
 
 @pytest.fixture(scope="module")
 def sandbox(
-    built: Callable[[str], str], python_image: str, tmp_path_factory: pytest.TempPathFactory
+    built: Callable[..., str], python_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PodmanSandbox]:
     place = sandbox_place(tmp_path_factory.mktemp("sandbox"))
     config = PodmanConfig(image=built(python_image), env={"FROM_CONFIG": "1"})
@@ -83,6 +84,7 @@ def output(sandbox: PodmanSandbox, command: str, **options: object) -> str:
     return result.stdout.head.decode()
 
 
+@pytest.mark.behaviour(105)
 def test_the_images_variables_apply_and_the_configurations_win(sandbox: PodmanSandbox) -> None:
     assert output(sandbox, "greet") == "good day\n"
     assert output(sandbox, 'echo "$PATH:$LANG:${EMPTY-unset}:$FROM_CONFIG"') == (
@@ -94,6 +96,7 @@ def test_the_images_variables_apply_and_the_configurations_win(sandbox: PodmanSa
     assert result.stdout.head == b"good day\n"
 
 
+@pytest.mark.behaviour(105)
 def test_the_user_of_an_image_and_the_variables_that_describe_it_do_not_apply(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -102,6 +105,7 @@ def test_the_user_of_an_image_and_the_variables_that_describe_it_do_not_apply(
     )
 
 
+@pytest.mark.behaviour(105)
 def test_the_runner_does_not_use_the_path_or_the_variables_of_an_image(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -111,6 +115,7 @@ def test_the_runner_does_not_use_the_path_or_the_variables_of_an_image(
     assert len(sandbox.report.probes) > 15  # those of the warm runner
 
 
+@pytest.mark.behaviour(105)
 def test_commands_start_in_the_images_directory_if_the_workspace_has_it(
     sandbox: PodmanSandbox,
 ) -> None:
@@ -127,12 +132,18 @@ def test_commands_start_in_the_images_directory_if_the_workspace_has_it(
     assert output(sandbox, "pwd") == "/workspace\n"
 
 
-def test_the_settings_apply_in_an_image_without_python(
-    built: Callable[[str], str], minimal_image: str, tmp_path: Path
+def test_an_image_without_python_is_refused_with_what_to_use(
+    built: Callable[..., str], python_image: str, tmp_path: Path
 ) -> None:
-    config = PodmanConfig(image=built(minimal_image))
-    with closing(PodmanSandbox(sandbox_place(tmp_path), config=config)) as sandbox:
-        assert output(sandbox, "greet; id -u; echo $HOME") == "good day\n1000\n/tmp\n"
+    image = built(python_image, "USER 0\nRUN rm -f /usr/bin/python3*\n")
+    with (
+        closing(
+            PodmanSandbox(sandbox_place(tmp_path), config=PodmanConfig(image=image))
+        ) as sandbox,
+        pytest.raises(SandboxUnavailableError, match=f"{image} has no Python") as caught,
+    ):
+        sandbox.start()
+    assert "Python 3.8 or newer" in caught.value.hint
 
 
 @pytest.mark.parametrize(

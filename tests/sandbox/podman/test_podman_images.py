@@ -212,14 +212,10 @@ def test_a_recipe_with_a_parent_starts_from_a_requested_base_with_all_packages(
     assert b"gcc" in wanted.files["packages.txt"]
 
 
-@pytest.mark.parametrize("name", ["python", "minimal"])
 def test_without_build_programs_the_base_is_pulled_from_a_registry(
-    name: str, fake: FakePrograms
+    fake: FakePrograms, python: Recipe
 ) -> None:
-    wanted = recipe(name)
-    fake.add_image(wanted)
-    fake.install("busybox", "#!/bin/sh\n")  # not a static program
-    fake.store.build(wanted)
+    fake.store.build(python)
     (build,) = fake.builds()
     assert "--pull=missing" in build
     assert "BASE=" not in build
@@ -231,23 +227,6 @@ def test_a_requested_base_is_pulled(fake: FakePrograms, python: Recipe) -> None:
     (build,) = fake.builds()
     assert "BASE=debian:bookworm-slim" in build
     assert "--pull=missing" in build
-
-
-def test_a_static_busybox_of_this_machine_becomes_the_minimal_image(fake: FakePrograms) -> None:
-    busybox = shutil.which("busybox")
-    if busybox is None or not images._is_static(Path(busybox)):
-        pytest.skip("no static busybox is installed")
-    wanted = recipe("minimal")
-    fake.add_image(wanted)
-    (fake.directory / "busybox").symlink_to(busybox)
-    fake.store.build(wanted)
-    first = (fake.store.cache / f"minimal-{wanted.digest}.tar").read_bytes()
-    fake.store.build(wanted, rebuild=True)
-    assert (fake.store.cache / f"minimal-{wanted.digest}.tar").read_bytes() == first
-
-
-def test_a_program_that_needs_libraries_is_not_static() -> None:
-    assert not images._is_static(Path(sys.executable).resolve())
 
 
 def test_a_failed_build_reports_the_last_output_of_the_builder(
@@ -369,7 +348,7 @@ def test_without_podman_the_store_is_unavailable(fake: FakePrograms) -> None:
 
 def test_the_digest_of_a_recipe_covers_copied_files_but_not_its_readme(tmp_path: Path) -> None:
     folder = tmp_path / "own"
-    shutil.copytree(recipe("minimal").folder, folder)
+    shutil.copytree(recipe("python").folder, folder)
     before = Recipe("own", folder).digest
     (folder / "README.md").write_text("notes")
     assert Recipe("own", folder).digest == before

@@ -209,6 +209,7 @@ def test_commands_cannot_change_the_image_and_set_up_cannot_replace_the_runner(
 # What is built again
 
 
+@pytest.mark.behaviour(108)
 def test_a_second_build_runs_and_fetches_nothing_and_asks_the_engine_once(
     images: ProjectImages, built: SandboxImage, source: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ def test_a_second_build_runs_and_fetches_nothing_and_asks_the_engine_once(
     assert images.store.find(newest_image(source / "certs")) is None
 
 
+@pytest.mark.behaviour(108)
 def test_a_change_repeats_only_the_steps_that_it_concerns(
     images: ProjectImages, built: SandboxImage, source: Path
 ) -> None:

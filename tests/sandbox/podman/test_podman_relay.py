@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import resource
-import selectors
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import pytest
 
 from wink_workspace.sandbox.podman.engine.containers import LiveContainer
 from wink_workspace.sandbox.podman.engine.owners import started_ticks
 from wink_workspace.sandbox.podman.engine.relay import Relay
-from wink_workspace.sandbox.podman.inside import relay_program
 
 SERVER = """\
 import ctypes, fcntl, socket, struct, threading
@@ -30,11 +29,12 @@ print(listening.getsockname()[1], flush=True)
 def serve(client):
     with client:
         client.sendall(b"hello")
-        client.recv(1)
+        while data := client.recv(65536):
+            client.sendall(data)
 while True:
     threading.Thread(target=serve, args=listening.accept()[:1]).start()
 """
-"""A server in user and network namespaces of its own; a connection lasts as long as its client."""
+"""An echo server in user and network namespaces of its own."""
 
 
 @pytest.fixture
@@ -92,31 +92,42 @@ def test_clients_that_use_up_all_descriptors_end_no_listener(
     relay.close(number)
 
 
-class _Connector:
-    """Makes one socket, then its process has ended."""
-
-    def __init__(self) -> None:
-        self.made: list[socket.socket] = []
-
-    def connect(self, family: int, port: int) -> socket.socket:
-        del family, port
-        if self.made:
-            raise BrokenPipeError
-        self.made.append(socket.socket())
-        self.made[0].setblocking(False)
-        self.made[0].connect_ex(("127.0.0.1", 1))
-        return self.made[0]
-
-
 @pytest.mark.behaviour(147)
-def test_a_connection_whose_service_ends_while_it_is_tried_is_closed() -> None:
-    ours, theirs = socket.socketpair()
-    with ours:
-        relay = relay_program._Relay(ours)
-        listener = SimpleNamespace(connector=_Connector(), to_port=1, connections=set())
-        connection = relay_program._Connection(relay, listener, theirs)
-        listener.connections.add(connection)
-        listener.connector.made[0].setblocking(True)
-        connection._on_service(selectors.EVENT_WRITE)
-        assert theirs.fileno() == -1
-        assert not listener.connections
+def test_a_connection_to_a_service_that_has_ended_is_closed(
+    relay: Relay, server: tuple[LiveContainer, int]
+) -> None:
+    target, port = server
+    _, host_port = relay.listen(None, "127.0.0.1", 0, target, port)
+    os.kill(target.pid, signal.SIGKILL)
+    assert target.ends_within(30)
+    assert not greets(("127.0.0.1", host_port))
+
+
+def test_each_direction_is_carried_whole_and_ends_on_its_own(
+    relay: Relay, server: tuple[LiveContainer, int]
+) -> None:
+    _, host_port = relay.listen(None, "127.0.0.1", 0, *server)
+    sent = os.urandom(5_000_000)
+
+    def send() -> None:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+
+    with socket.create_connection(("127.0.0.1", host_port), timeout=30) as client:
+        sender = threading.Thread(target=send)
+        sender.start()
+        received = b"".join(iter(lambda: client.recv(65_536), b""))
+        sender.join()
+    assert received == b"hello" + sent
+
+
+def test_a_listener_that_is_closed_ends_its_connections(
+    relay: Relay, server: tuple[LiveContainer, int]
+) -> None:
+    number, host_port = relay.listen(None, "127.0.0.1", 0, *server)
+    with socket.create_connection(("127.0.0.1", host_port)) as client:
+        assert greeting(client) == b"hello"
+        relay.close(number)
+        assert greeting(client) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", host_port))

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import LedgerBusyError, SandboxUnavailableError
+from wink_workspace.errors import LedgerBusyError
 from wink_workspace.filesystem.overlay.mounting import overlay_support
-from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-
-from podman_machine import sandbox_place  # isort: skip
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
@@ -119,14 +116,6 @@ def test_a_shell_in_a_terminal_has_one_and_its_changes_are_one_call(
     with opened(storage) as workspace:
         assert workspace.files.read_bytes("made") == b"typed\n"
         assert [entry.kind.value for entry in workspace.log()] == ["call", "import"]
-
-
-def test_an_image_without_a_lasting_container_has_no_shell(
-    tmp_path: Path, minimal_image: str
-) -> None:
-    sandbox = PodmanSandbox(sandbox_place(tmp_path), config=PodmanConfig(image=minimal_image))
-    with pytest.raises(SandboxUnavailableError, match="no lasting container"):
-        sandbox.interact()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

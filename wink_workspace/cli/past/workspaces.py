@@ -1,10 +1,10 @@
-"""The commands for whole workspaces: create, fork, apply, merge, sync, recover, gc, remove."""
+"""The commands for whole workspaces: create, fork, apply, merge, recover, repair, gc, remove."""
 
 from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -34,8 +34,11 @@ from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.project import parse_seconds, parse_size
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.ledger import LogEntry
+    from wink_workspace.ledger.upkeep.damage import Lost
     from wink_workspace.workspace import (
         Applied,
         ApplyTarget,
@@ -60,6 +63,7 @@ __all__ = [
     "recover",
     "remove",
     "remove_finished_runs",
+    "repair",
     "sync",
 ]
 
@@ -685,7 +689,7 @@ def gc(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Read all files and objects of the bases, and compare hashes."
+            "--verify", help="Read all files and objects, and compare hashes; name what is damaged."
         ),
     ] = False,
     json: JsonOption = False,
@@ -705,6 +709,7 @@ def gc(
     source = Path(context.storage.folder(split_name(workspace)[0]).info().source)
     given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
     settings = given.over(context.settings_for(source))
+    lost = _verified(context, workspace) if verify else ()
     with (
         context.open(workspace, config=context.config(settings)) as opened,
         progress_bar(
@@ -726,7 +731,13 @@ def gc(
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
         print_json(
-            {**asdict(done), **unfinished, "containers_removed": swept, "bases": asdict(bases)}
+            {
+                **asdict(done),
+                **unfinished,
+                "containers_removed": swept,
+                "bases": asdict(bases),
+                "lost": [asdict(each) for each in lost],
+            }
         )
         return
     out = context.out
@@ -736,10 +747,7 @@ def gc(
         out.print(f"{counted(len(swept), 'container')} of dead processes removed")
     if bases.n_deleted:
         out.print(f"{counted(bases.n_deleted, 'base')} deleted that no workspace uses")
-    for name in bases.damaged:
-        out.print(f"the base {name} was damaged; it is made again when it is needed")
-        for path in bases.damaged_paths.get(name, ()):
-            out.print(printable(f"  damaged: {path}"), markup=False)
+    _print_damaged_bases(context, bases.damaged)
     if bases.disk_bytes:
         out.print(f"{bases.disk_bytes:,} bytes in bases, which workspaces share")
     if not done.ran:
@@ -752,3 +760,64 @@ def gc(
         )
     if done.forgotten:
         out.print(done.forgotten)
+
+
+def _verified(context: CommandContext, workspace: str) -> tuple[Lost, ...]:
+    """What the history has lost, which is printed: a later error may end the command."""
+    from wink_workspace.ledger import Ledger
+    from wink_workspace.ledger.upkeep.damage import ObjectCheck
+
+    which = split_name(workspace)[0]
+    ledger = Ledger(context.storage.folder(which).ledger)
+    with context.spinner("reading all objects"), ledger:
+        lost = ObjectCheck(ledger.store).lost()
+    _print_lost(context.err, lost)
+    if lost:
+        context.err.print(f'run "wink-workspace repair {printable(which)}"', markup=False)
+    return lost
+
+
+def _print_lost(console: Console, lost: Iterable[Lost]) -> None:
+    for each in lost:
+        entries = f"entries {each.first} to {each.last} of {each.branch}"
+        if not each.last:
+            entries = each.branch
+        console.print(printable(f"cannot be read: {entries} {each.path}".rstrip()), markup=False)
+
+
+def _print_damaged_bases(context: CommandContext, damaged: Mapping[str, Iterable[str]]) -> None:
+    for name, paths in damaged.items():
+        context.out.print(f"the base {name} was damaged; it is made again when it is needed")
+        for path in paths:
+            context.out.print(printable(f"  damaged: {path}"), markup=False)
+
+
+def repair(
+    context: CommandContext,
+    workspace: Annotated[str, typer.Argument(help="The id of a workspace, or its beginning.")],
+    json: JsonOption = False,
+) -> None:
+    """Restore damaged history and files from where they can still be read; name what is lost.
+
+    It reads everything, rebuilds indexes, and replaces damaged packs and bases. What the base, the
+    branches or the source have with the same content is read again. A file that is lost is removed
+    from its branch by a new entry. No process may have the workspace open.
+    """
+    from wink_workspace.workspace import repair_workspace
+
+    with context.spinner("reading all objects and files"):
+        done = repair_workspace(workspace, storage=context.storage)
+    if json:
+        print_json(asdict(done))
+        return
+    _print_damaged_bases(context, done.bases)
+    for branch, paths in done.removed.items():
+        for path in paths:
+            context.out.print(printable(f"lost, and removed from {branch}: {path}"), markup=False)
+    _print_lost(context.out, done.lost)
+    context.out.print(
+        f"{counted(done.n_indexes, 'index', 'indexes')} rebuilt, "
+        f"{counted(done.n_packs, 'damaged pack')} replaced, "
+        f"{counted(done.n_objects, 'object')} read again; "
+        f"{counted(len(done.lost), 'path')} lost"
+    )

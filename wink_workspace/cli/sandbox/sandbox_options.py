@@ -206,7 +206,7 @@ def note_unusable_packages(context: CommandContext) -> None:
     if _project_image(context, backend.images(context.environment)) is None:
         where = shlex.quote(str(source))
         message = (
-            f"note: {'; '.join(map(str, found))}. For an image with the dependencies:"
+            f"note: {'; '.join(found)}. For an image with the dependencies:"
             f" wink-workspace init {where} && {_build(context)}"
         )
         context.err.print(printable(message), markup=False, style="yellow")

@@ -427,7 +427,7 @@ class BuildOptions:
 
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="python, minimal, build, node; by default python and minimal."),
+        typer.Argument(help="python, build, node; by default python."),
     ] = None
     source: Annotated[
         Path | None,

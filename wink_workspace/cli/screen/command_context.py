@@ -208,12 +208,16 @@ class CommandContext:
             LedgerBusyError: If another process has it open.
         """
         from wink_workspace.workspace import Workspace
+        from wink_workspace.workspace.create.bases import is_unread
 
         workspace, branch = split_name(name)
+        folder = self.storage.folder(workspace)
         if config is None:
-            source = Path(self.storage.folder(workspace).info().source)
-            config = self.config(self.settings_for(source))
-        return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+            config = self.config(self.settings_for(Path(folder.info().source)))
+        is_first = is_unread(folder.of_branch(branch))
+        checking = "reading all files for the first time since the machine started"
+        with self.spinner(checking) if is_first else nullcontext():
+            return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
 
     def prepare_sandbox(self, name: str, config: SandboxConfig) -> None:
         """Start what the first command in *name* needs while this process opens the workspace.

@@ -9,20 +9,20 @@ from wink_workspace._lazy import lazy
 if TYPE_CHECKING:
     from .diff_input import Content, DiffChange, Side, in_memory
     from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
-    from .lines import Comparer, Span
+    from .lines import ChangedLines, changed_lines
     from .long_texts import differing_part, spans_in_pieces
     from .rendering import Diff, LineCounts, render_diff
 
 __all__ = [
     "DEFAULT_DIFF_LIMITS",
-    "Comparer",
+    "ChangedLines",
     "Content",
     "Diff",
     "DiffChange",
     "DiffLimits",
     "LineCounts",
     "Side",
-    "Span",
+    "changed_lines",
     "differing_part",
     "in_memory",
     "render_diff",

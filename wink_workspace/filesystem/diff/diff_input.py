@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from wink_workspace.filesystem.git_binary import blob_id
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState
-from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileState
 
 __all__ = ["NO_CONTENT", "Content", "DiffChange", "Side", "in_memory"]
 
@@ -76,13 +75,8 @@ class Side:
         return "100755" if self.executable else "100644"
 
 
-@dataclass(frozen=True, slots=True)
-class DiffChange:
-    """One path before and after; ``None`` if it does not exist or is a directory."""
-
-    path: WorkspacePath
-    before: Side | None
-    after: Side | None
+DiffChange: TypeAlias = Change[Side]
+"""A change whose sides are ``None`` also for a directory."""
 
 
 def in_memory(changes: Iterable[FileChange]) -> Iterator[DiffChange]:

@@ -28,8 +28,6 @@ class DiffLimits:
         piece_lines: Most lines that are compared at once, both sides together. A longer part is
             split at lines that occur once in both. A piece that is still longer counts as
             replaced.
-        total_steps: Most steps of the comparison in Python (a few million a second) for all
-            paths; beyond them, differing parts count as replaced.
         rename_bytes: Most bytes read, for all paths, to find files that were renamed and changed.
         rename_lines: Most lines read for that.
     """
@@ -40,7 +38,6 @@ class DiffLimits:
     total_bytes: int = 256 * _MIB
     total_lines: int = 2_000_000
     piece_lines: int = 524_288
-    total_steps: int = 10_000_000
     rename_bytes: int = 16 * _MIB
     rename_lines: int = 500_000
 

@@ -6,11 +6,11 @@ that occur once in both (as in "patience diff"). Only a few such lines, evenly s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .lines import Span, joined
+from .lines import ChangedLines, changed_lines, joined
 
 __all__ = ["Part", "count_lines", "differing_part", "spans_in_pieces"]
 
@@ -33,7 +33,7 @@ class Part:
     old: bytes
     new: bytes
     n_lines_before: int
-    inner: Span
+    inner: ChangedLines
 
 
 def differing_part(old: bytes, new: bytes, context_lines: int) -> Part:
@@ -52,11 +52,9 @@ def differing_part(old: bytes, new: bytes, context_lines: int) -> Part:
         old[first:last],
         new[first : new_end + last - old_end],
         old.count(b"\n", 0, first),
-        Span(
-            n_context,
-            n_context + count_lines(old, start, old_end),
-            n_context,
-            n_context + count_lines(new, start, new_end),
+        ChangedLines(
+            range(n_context, n_context + count_lines(old, start, old_end)),
+            range(n_context, n_context + count_lines(new, start, new_end)),
         ),
     )
 
@@ -89,24 +87,22 @@ def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
     return next_line, new_end + next_line - old_end
 
 
-def spans_in_pieces(
-    old: bytes, new: bytes, compare: Callable[[bytes, bytes], list[Span]], *, piece_lines: int
-) -> list[Span]:
+def spans_in_pieces(old: bytes, new: bytes, *, piece_lines: int) -> list[ChangedLines]:
     """The differing lines of *old* and *new*, in order.
 
-    *compare* returns those of two pieces, which have at most *piece_lines* together.
-
-    A piece that cannot be made short enough counts as replaced, except for its equal ends.
+    At most *piece_lines* of both together are compared at once. A piece that cannot be made short
+    enough counts as replaced, except for its equal ends.
     """
     n_lines = count_lines(old) + count_lines(new)
     if n_lines <= piece_lines:
-        return compare(old, new)
-    spans: list[Span] = []
+        return changed_lines(old, new, by_indent=True)
+    spans: list[ChangedLines] = []
     old_at = new_at = 0
     for old_piece, new_piece in _split(old, new, 2 * n_lines // piece_lines):
         n_old, n_new = count_lines(old_piece), count_lines(new_piece)
         if n_old + n_new <= piece_lines:
-            spans += (_moved(span, old_at, new_at) for span in compare(old_piece, new_piece))
+            found = changed_lines(old_piece, new_piece, by_indent=True)
+            spans += (_moved(span, old_at, new_at) for span in found)
         elif old_piece != new_piece:
             part = differing_part(old_piece, new_piece, 0)
             n_equal = part.n_lines_before
@@ -115,9 +111,10 @@ def spans_in_pieces(
     return joined(spans)
 
 
-def _moved(span: Span, n_old: int, n_new: int) -> Span:
-    return Span(
-        span.old_start + n_old, span.old_end + n_old, span.new_start + n_new, span.new_end + n_new
+def _moved(span: ChangedLines, n_old: int, n_new: int) -> ChangedLines:
+    old, new = span
+    return ChangedLines(
+        range(old.start + n_old, old.stop + n_old), range(new.start + n_new, new.stop + n_new)
     )
 
 

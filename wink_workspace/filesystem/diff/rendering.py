@@ -16,7 +16,6 @@ import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from itertools import islice
 from operator import attrgetter
@@ -31,7 +30,7 @@ from wink_workspace.filesystem.paths import WorkspacePath
 
 from .diff_input import NO_CONTENT, Content, DiffChange, Side, in_memory
 from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
-from .lines import Comparer, LineComparer, Span
+from .lines import ChangedLines
 from .long_texts import Part, count_lines, differing_part, spans_in_pieces
 from .renames import find_renames, is_binary
 
@@ -75,7 +74,6 @@ class Diff:
 
     Args:
         changes: Each path at most once.
-        comparer: Makes the comparer of lines for one rendering; by default one in Python.
         limits: What is too large to be shown.
         context_lines: Unchanged lines around each change. With 0, ``git apply`` needs
             ``--unidiff-zero``, and ``apply_patch`` cannot locate added lines.
@@ -88,14 +86,12 @@ class Diff:
         self,
         changes: Iterable[DiffChange],
         *,
-        comparer: Callable[[], Comparer] | None = None,
         limits: DiffLimits = DEFAULT_DIFF_LIMITS,
         context_lines: int = 3,
     ) -> None:
         if context_lines < 0:
             raise UsageError(f"context_lines is {context_lines}", hint="Use 0 or more.")
         self._changes = tuple(sorted(changes, key=attrgetter("path")))
-        self._comparer = comparer or partial(LineComparer, limits.total_steps)
         self._limits = limits
         self._context_lines = context_lines
 
@@ -112,7 +108,7 @@ class Diff:
             full: Include every path. A text that is too large to be compared is written as
                 all old lines removed and all new lines added.
         """
-        rendering = _Rendering(self._comparer(), self._limits, self._context_lines, full=full)
+        rendering = _Rendering(self._limits, self._context_lines, full=full)
         for section in self._sections():
             rendering.write_to(write, section)
         return tuple(rendering.left_out)
@@ -147,7 +143,7 @@ class Diff:
 
         A rename counts as all lines of one path removed, and all of the other added.
         """
-        rendering = _Rendering(self._comparer(), self._limits, 0, full=False)
+        rendering = _Rendering(self._limits, 0, full=False)
         for change in self._changes:
             section = _Section(change.path, change.path, change.before, change.after)
             yield rendering.counts(section)
@@ -250,7 +246,7 @@ class _Text:
     """Two texts, and the differing lines."""
 
     part: Part
-    spans: Sequence[Span]
+    spans: Sequence[ChangedLines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +265,7 @@ class _Rendering:
     With *full*, there are limits for each path, but none for all of them together.
     """
 
-    def __init__(
-        self, comparer: Comparer, limits: DiffLimits, context_lines: int, *, full: bool
-    ) -> None:
-        self._comparer = comparer
+    def __init__(self, limits: DiffLimits, context_lines: int, *, full: bool) -> None:
         self._limits = limits
         self._context_lines = context_lines
         self._full = full
@@ -314,8 +307,8 @@ class _Rendering:
         match compared:
             case _Text(spans=spans):
                 return LineCounts(
-                    sum(span.new_end - span.new_start for span in spans),
-                    sum(span.old_end - span.old_start for span in spans),
+                    sum(len(span.new) for span in spans),
+                    sum(len(span.old) for span in spans),
                 )
             case _Binary():
                 return LineCounts(is_binary=True)
@@ -341,9 +334,9 @@ class _Rendering:
         del old, new  # free memory: the part may be much smaller
         return _Text(part, self._spans(part))
 
-    def _spans(self, part: Part) -> list[Span]:
+    def _spans(self, part: Part) -> list[ChangedLines]:
         inner = part.inner
-        n_old, n_new = inner.old_end - inner.old_start, inner.new_end - inner.new_start
+        n_old, n_new = len(inner.old), len(inner.new)
         if max(n_old, n_new) > self._limits.path_lines:
             self._refuse_unless_full(max(n_old, n_new))
             return [inner]
@@ -352,9 +345,7 @@ class _Rendering:
         if not self._full and n_old + n_new > self._lines_left:
             raise _TooLarge(max(n_old, n_new))
         self._lines_left -= n_old + n_new
-        return spans_in_pieces(
-            part.old, part.new, self._comparer.spans, piece_lines=self._limits.piece_lines
-        )
+        return spans_in_pieces(part.old, part.new, piece_lines=self._limits.piece_lines)
 
     def _refuse_unless_full(self, n_lines: int = 0) -> None:
         if not self._full:
@@ -433,33 +424,33 @@ class _Lines:
 
 
 def _write_hunks(
-    write: Callable[[bytes], object], part: Part, spans: Sequence[Span], context_lines: int
+    write: Callable[[bytes], object], part: Part, spans: Sequence[ChangedLines], context_lines: int
 ) -> None:
     old, new = _Lines(part.old), _Lines(part.new)
     n_old = count_lines(part.old)
     for group in _groups(spans, context_lines):
-        n_before = min(context_lines, group[0].old_start)
-        n_after = min(context_lines, n_old - group[-1].old_end)
-        old_start, old_end = group[0].old_start - n_before, group[-1].old_end + n_after
-        new_start, new_end = group[0].new_start - n_before, group[-1].new_end + n_after
+        n_before = min(context_lines, group[0].old.start)
+        n_after = min(context_lines, n_old - group[-1].old.stop)
+        old_start, old_end = group[0].old.start - n_before, group[-1].old.stop + n_after
+        new_start, new_end = group[0].new.start - n_before, group[-1].new.stop + n_after
         first = part.n_lines_before
         old_range = _range(first + old_start, first + old_end)
         new_range = _range(first + new_start, first + new_end)
         write(f"@@ -{old_range} +{new_range} @@\n".encode())
         old.skip_to(old_start)
         for span in group:
-            old.take_to(span.old_start, b" ", write)
-            old.take_to(span.old_end, b"-", write)
-            new.skip_to(span.new_start)
-            new.take_to(span.new_end, b"+", write)
+            old.take_to(span.old.start, b" ", write)
+            old.take_to(span.old.stop, b"-", write)
+            new.skip_to(span.new.start)
+            new.take_to(span.new.stop, b"+", write)
         old.take_to(old_end, b" ", write)
 
 
-def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
+def _groups(spans: Sequence[ChangedLines], context_lines: int) -> Iterator[list[ChangedLines]]:
     """The spans of each hunk: those whose context touches."""
     group = [spans[0]]
     for span in spans[1:]:
-        if span.old_start - group[-1].old_end > 2 * context_lines:
+        if span.old.start - group[-1].old.stop > 2 * context_lines:
             yield group
             group = []
         group.append(span)

@@ -1,8 +1,4 @@
-"""Diffs of trees in the ledger: contents are read on demand, libgit2 compares lines.
-
-libgit2 compares half a million lines a second in a tenth of the memory that Python needs. It
-cannot be interrupted, so ``DiffLimits`` excludes inputs that would take long.
-"""
+"""Diffs of trees in the ledger: contents are read on demand."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger.store.trees import TreeChange, TreeEntry
 
 if TYPE_CHECKING:
-    from wink_workspace.filesystem.diff import Diff, DiffLimits, Side, Span
+    from wink_workspace.filesystem.diff import Diff, DiffLimits, Side
     from wink_workspace.ledger.store.objects import ObjectStore
 
-__all__ = ["GitComparer", "tree_diff"]
+__all__ = ["tree_diff"]
 
 
 def tree_diff(
@@ -36,28 +32,8 @@ def tree_diff(
             diff.DiffChange(change.path, _side(store, change.before), _side(store, change.after))
             for change in changes
         ),
-        comparer=GitComparer,
         limits=limits or diff.DEFAULT_DIFF_LIMITS,
     )
-
-
-class GitComparer:
-    """Compares lines as ``git diff`` does; implements ``Comparer``."""
-
-    def spans(self, old: bytes, new: bytes) -> list[Span]:
-        """The lines that differ in *old* and *new*, in order; as for ``Comparer``.
-
-        Raises:
-            LedgerError: If libgit2 cannot compare them.
-        """
-        from wink_workspace.ledger.store.repository import (
-            GitRepository,  # pygit2 takes 60 ms, so only here
-        )
-
-        return [
-            diff.Span(before.start, before.stop, after.start, after.stop)
-            for before, after in GitRepository.changed_lines(old, new, by_indent=True)
-        ]
 
 
 class _Blob:

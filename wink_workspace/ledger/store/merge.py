@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from wink_workspace.errors import Conflict, ConflictHunk
+from wink_workspace.filesystem.diff import changed_lines
 from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
@@ -174,10 +175,9 @@ def without_lines(
     if not all(_is_text(store, entry) for entry in (base, applied, present) if entry is not None):
         return present
     texts = [b"" if entry is None else store.read(entry.id) for entry in (base, applied, present)]
-    lines = store.repository.changed_lines
-    edits = lines(texts[1], texts[2])
+    edits = changed_lines(texts[1], texts[2])
     base_lines, _, result = map(_lines, texts)
-    for old, new in reversed(lines(texts[0], texts[1])):
+    for old, new in reversed(changed_lines(texts[0], texts[1])):
         edited = {n for edit, _ in edits for n in edit}
         remaining = [_line_in(edits, n) for n in new if n not in edited]
         position = remaining[0] if remaining else _line_in(edits, new.start)
@@ -328,9 +328,8 @@ class _Texts:
         Our side has lost a change if it has the base's lines there.
         """
         base, ours, theirs = self.contents(store)
-        lines = store.repository.changed_lines
-        edits, changes = lines(theirs, ours), lines(base, theirs)
-        if _n_changed(edits) >= _n_changed(lines(base, ours)):
+        edits, changes = changed_lines(theirs, ours), changed_lines(base, theirs)
+        if _n_changed(edits) >= _n_changed(changed_lines(base, ours)):
             return None
         back = [(new, old) for old, new in changes]
         base_lines, our_lines, their_lines = _lines(base), _lines(ours), _lines(theirs)
@@ -411,7 +410,7 @@ class _Group:
 def _hunks(store: ObjectStore, texts: _Texts) -> list[ConflictHunk]:
     """Where both sides changed the same or adjacent lines differently."""
     base, *sides = texts.contents(store)
-    changed = [store.repository.changed_lines(base, side) for side in sides]
+    changed = [changed_lines(base, side) for side in sides]
     groups: list[_Group] = []
     found = [(old, side) for side, changes in enumerate(changed) for old, _ in changes]
     for old, side in sorted(found, key=lambda item: (item[0].start, item[0].stop)):

@@ -29,7 +29,6 @@ from typing import TypeVar
 import pygit2
 from pygit2.enums import (
     ConfigLevel,
-    DiffOption,
     FileMode,
     MergeFileFlag,
     ObjectType,
@@ -143,12 +142,6 @@ class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a functio
                 f"{self._what}: {error}",
                 hint="Fix the cause in this message; `git fsck` on the ledger reports damage.",
             ) from error
-
-
-def _line_range(start: int, n_lines: int) -> range:
-    """The lines of one side of a hunk; a side without lines has the number of the line before."""
-    first = start - 1 if n_lines else start
-    return range(first, first + n_lines)
 
 
 def _tree_of(git: pygit2.Repository, content: bytes) -> pygit2.Oid:
@@ -422,37 +415,6 @@ class GitRepository:
             if index.conflicts is not None and not with_markers:
                 return None
             return bytes(git.odb.read(index["file"].id)[1])
-
-    @staticmethod
-    def changed_lines(
-        before: bytes, after: bytes, *, by_indent: bool = False
-    ) -> list[tuple[range, range]]:
-        """The ranges of lines, counted from 0, that differ between two texts, from start to end.
-
-        *by_indent* moves a range that could begin at several lines to where its indentation fits
-        best, for a diff that people read. A merge needs the ranges of git's merge.
-
-        Raises:
-            LedgerError: If libgit2 cannot compare them.
-        """
-        flags = DiffOption.FORCE_TEXT | (DiffOption.INDENT_HEURISTIC if by_indent else 0)
-        with _failures("two versions of a file cannot be compared"):
-            patch = pygit2.Patch.create_from(
-                before, after, flag=flags, context_lines=0, interhunk_lines=0
-            )
-            hunks = patch.hunks
-        if not hunks and before != after:  # libgit2 returns this when it cannot allocate memory
-            raise LedgerError(
-                "two versions of a file cannot be compared: not enough memory",
-                hint="Free some memory, or compare smaller files.",
-            )
-        return [
-            (
-                _line_range(hunk.old_start, hunk.old_lines),
-                _line_range(hunk.new_start, hunk.new_lines),
-            )
-            for hunk in hunks
-        ]
 
     def _sync(self, written: Collection[Path]) -> None:
         """Call fsync on files and their directories.

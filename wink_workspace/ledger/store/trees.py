@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from wink_workspace.errors import LimitExceededError, UsageError
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .compression import run_steps
@@ -80,16 +80,8 @@ SOME_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, "")
 """For ``build``: a directory with the content that the base has there."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeChange:
-    """One path before and after; ``None`` where it does not exist.
-
-    Directories are included if they are added, removed, or replace another kind of file.
-    """
-
-    path: WorkspacePath
-    before: TreeEntry | None
-    after: TreeEntry | None
+TreeChange: TypeAlias = Change[TreeEntry]
+"""A change of a tree. Directories have one if they are added, removed, or replace a file."""
 
 
 # Reading

@@ -8,10 +8,10 @@ libraries for the isolation; only the server, which is another process, loads th
 
 from .evaluation import (
     CodeError,
+    EndReason,
     Evaluation,
     EvaluationRequest,
     EvaluationUsage,
-    Outcome,
     ShownValue,
 )
 from .evaluation_limits import AstevalConfig, PythonConfig
@@ -24,10 +24,10 @@ __all__ = [
     "AstevalConfig",
     "AstevalSandbox",
     "CodeError",
+    "EndReason",
     "Evaluation",
     "EvaluationRequest",
     "EvaluationUsage",
-    "Outcome",
     "PythonConfig",
     "ShownValue",
     "probe_isolation",

@@ -16,10 +16,10 @@ _SHOWN_CHARS: Final = 160
 
 __all__ = [
     "CodeError",
+    "EndReason",
     "Evaluation",
     "EvaluationRequest",
     "EvaluationUsage",
-    "Outcome",
     "ShownValue",
 ]
 
@@ -42,7 +42,7 @@ class EvaluationRequest:
     writes: tuple[WorkspacePath, ...] = ()
 
 
-class Outcome(StrEnum):
+class EndReason(StrEnum):
     """How an evaluation ended."""
 
     VALUE = "value"
@@ -135,7 +135,7 @@ class Evaluation:
             when the server started.
     """
 
-    outcome: Outcome
+    outcome: EndReason
     detail: str = ""
     value: ShownValue | None = None
     error: CodeError | None = None

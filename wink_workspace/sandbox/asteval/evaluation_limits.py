@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
@@ -33,11 +33,10 @@ class AstevalConfig(SandboxConfig):
         use_numpy: Whether numpy is available, without its functions that read or write files.
             ``None``: if it is installed.
         required_layers: Names of ``LAYERS``. If one is missing, every evaluation is refused.
-        interpreter: What evaluates the code. The isolation is the same for both.
+        backend: What evaluates the code. The isolation is the same for both.
     """
 
     backend: ClassVar[str] = "asteval"
-    interpreter: ClassVar[Literal["asteval", "python"]] = "asteval"
 
     timeout_s: float = 5.0
     memory_bytes: int = 256 * _MIB
@@ -72,6 +71,5 @@ class PythonConfig(AstevalConfig):
     """
 
     backend: ClassVar[str] = "python"
-    interpreter: ClassVar[Literal["asteval", "python"]] = "python"
 
     use_numpy: bool | None = None

@@ -40,17 +40,17 @@ from wink_workspace.serde import JsonValue
 
 from .evaluation import (
     CodeError,
+    EndReason,
     Evaluation,
     EvaluationRequest,
     EvaluationUsage,
-    Outcome,
     ShownValue,
 )
 from .evaluation_limits import AstevalConfig
 from .file_calls import WRITE_MODES, FileAccess, python_error
 from .launching import ServerProcess
 from .layers import LAYERS
-from .pipe_frames import SIZES, Frame, FrameError, encode_frame, frame_sizes
+from .pipe_frames import SIZES, PipeFrame, PipeFrameError, encode_frame, frame_sizes
 
 __all__ = ["AstevalSandbox", "probe_isolation"]
 
@@ -166,7 +166,7 @@ class AstevalSandbox:
         try:
             request.code.encode()
             return encode_frame("evaluate", fields)
-        except FrameError as error:
+        except PipeFrameError as error:
             raise LimitExceededError(
                 f"the globals are too large: {error}", hint="Read large data from a file."
             ) from error
@@ -333,7 +333,7 @@ class _Child:
             except BlockingIOError:
                 self._wait(select.POLLOUT)
 
-    def receive(self, body_bytes_max: int) -> Frame | None:
+    def receive(self, body_bytes_max: int) -> PipeFrame | None:
         """The next frame, or ``None`` if the child has ended.
 
         Raises:
@@ -348,8 +348,8 @@ class _Child:
                 return None
             sizes = frame_sizes(prefix, body_bytes_max=body_bytes_max)
             header, body = self._read(sizes[0]), self._read(sizes[1])
-            return None if header is None or body is None else Frame.parse(header, body)
-        except FrameError as error:
+            return None if header is None or body is None else PipeFrame.parse(header, body)
+        except PipeFrameError as error:
             raise SandboxBrokenError(f"the child sent an invalid frame: {error}") from error
 
     def kill(self) -> None:
@@ -425,7 +425,7 @@ class _Exchange:
         self._config = config
         self._isolation = isolation
         self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._handlers: dict[str, Callable[[Frame], None]] = {
+        self._handlers: dict[str, Callable[[PipeFrame], None]] = {
             "stdout": self._keep_output,
             "stderr": self._keep_output,
             "read": self._on_path(access.read),
@@ -443,20 +443,20 @@ class _Exchange:
             done = self._until_done()
         except TimeoutError:
             allowed = f"{self._child.timeout_s:.3g} s"
-            return self._failed(Outcome.DEADLINE, f"it was killed at its time limit of {allowed}")
+            return self._failed(EndReason.DEADLINE, f"it was killed at its time limit of {allowed}")
         except CallCancelledError:
-            return self._failed(Outcome.CANCELLED, "the caller cancelled it")
+            return self._failed(EndReason.CANCELLED, "the caller cancelled it")
         except ConnectionError:
             done = None
         except _TooMuchOutput:
             most = self._config.output_bytes
-            return self._failed(Outcome.OUTPUT, f"it printed more than {most:,} bytes")
+            return self._failed(EndReason.OUTPUT, f"it printed more than {most:,} bytes")
         duration_s = self._child.duration_s
         if done is None:
             return self._died(duration_s)
         return self._ended(done.fields, duration_s)
 
-    def _until_done(self) -> Frame | None:
+    def _until_done(self) -> PipeFrame | None:
         while True:
             frame = self._child.receive(self._body_bytes_max)
             if frame is None or frame.kind == "done":
@@ -466,22 +466,23 @@ class _Exchange:
                 raise SandboxBrokenError(f"the child sent an unknown message {frame.kind[:40]!r}")
             handler(frame)
 
-    def _keep_output(self, frame: Frame) -> None:
+    def _keep_output(self, frame: PipeFrame) -> None:
         room = self._config.output_bytes - sum(map(len, self._output.values()))
         self._output[frame.kind] += frame.body[:room]
         if len(frame.body) > room:
             raise _TooMuchOutput
 
-    def _on_path(self, work: Callable[[str], bytes]) -> Callable[[Frame], None]:
-        def handle(frame: Frame) -> None:
-            path = _text(frame.fields, "path")
+    def _on_path(self, work: Callable[[str], bytes]) -> Callable[[PipeFrame], None]:
+        def handle(frame: PipeFrame) -> None:
+            path = _checked(frame.fields.get("path"), str, "a path")
             self._answer(lambda: work(path))
 
         return handle
 
-    def _write(self, frame: Frame) -> None:
-        path, mode = _text(frame.fields, "path"), WRITE_MODES.get(_text(frame.fields, "mode"))
-        if mode is None:
+    def _write(self, frame: PipeFrame) -> None:
+        path = _checked(frame.fields.get("path"), str, "a path")
+        mode = frame.fields.get("mode")
+        if mode not in WRITE_MODES:
             raise SandboxBrokenError("the child sent a write with an unknown mode")
 
         def write() -> bytes:
@@ -505,36 +506,33 @@ class _Exchange:
         if ending.get("failed"):
             raise SandboxBrokenError(f"the evaluation was lost: {ending['failed']}")
         if ending.get("signal") == signal.SIGXCPU:
-            return self._failed(Outcome.DEADLINE, "it used up its processor time", duration_s)
+            return self._failed(EndReason.DEADLINE, "it used up its processor time", duration_s)
         ended = self._child.describe_ending()
-        return self._failed(Outcome.KILLED, f"the interpreter died: {ended}", duration_s)
+        return self._failed(EndReason.KILLED, f"the interpreter died: {ended}", duration_s)
 
     def _ended(self, fields: Mapping[str, Any], duration_s: float) -> Evaluation:
+        found: dict[str, Any] = {}
         match fields.get("outcome"):
             case "value":
                 value = fields.get("value")
-                return self._evaluation(
-                    Outcome.VALUE,
-                    duration_s,
-                    value=None if value is None else _value(value),
-                    names=_names(fields.get("globals")),
-                )
+                found["value"] = None if value is None else _value(value)
+                found["names"] = _names(fields.get("globals"))
             case "error":
-                return self._evaluation(
-                    Outcome.ERROR, duration_s, error=_error(fields.get("error"))
-                )
+                found["error"] = CodeError(*_all_checked(fields.get("error"), _ERROR, "an error"))
             case "memory":
-                most = f"{self._config.memory_bytes:,} bytes"
-                return self._failed(Outcome.MEMORY, f"it needed more than {most}", duration_s)
+                found["detail"] = f"it needed more than {self._config.memory_bytes:,} bytes"
             case _:
                 raise SandboxBrokenError("the child sent an unknown outcome")
+        return self._evaluation(EndReason(fields["outcome"]), duration_s, **found)
 
-    def _failed(self, outcome: Outcome, detail: str, duration_s: float | None = None) -> Evaluation:
+    def _failed(
+        self, outcome: EndReason, detail: str, duration_s: float | None = None
+    ) -> Evaluation:
         return self._evaluation(
             outcome, self._child.duration_s if duration_s is None else duration_s, detail=detail
         )
 
-    def _evaluation(self, outcome: Outcome, duration_s: float, **fields: Any) -> Evaluation:
+    def _evaluation(self, outcome: EndReason, duration_s: float, **fields: Any) -> Evaluation:
         """Kill the child and make the result."""
         self._child.kill()
         ending = self._child.ending()
@@ -611,36 +609,33 @@ def _object(data: bytes) -> Mapping[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    return _as_text(fields.get(name), name)
+_VALUE: Final = {"repr": str, "n_missing": int}
+_ERROR: Final = {"type": str, "message": str, "line": int, "column": int, "text": str}
 
 
-def _as_text(value: object, what: str) -> str:
-    """*value* as encodable text, if it is a string that is not too long."""
-    if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
-        raise SandboxBrokenError(f"the child sent {what} that is not a string, or too long")
-    if not value.isascii():
-        return value.encode("utf-8", "replace").decode()
-    return value
+def _checked(value: Any, kind: type, what: str) -> Any:
+    """*value* if it is of the type *kind* and within the limits; text is made encodable."""
+    if type(value) is not kind:
+        raise SandboxBrokenError(f"the child sent {what} of a wrong type")
+    if len(value) > _TEXT_CHARS_MAX if kind is str else not 0 <= value < 2**63:
+        raise SandboxBrokenError(f"the child sent {what} that is too long")
+    return value.encode("utf-8", "replace").decode() if kind is str else value
 
 
-def _number(value: object, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise SandboxBrokenError(f"the child sent {what} that is not a number")
-    return value
-
-
-def _value(data: object) -> ShownValue:
+def _fields(data: object, what: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent an invalid value")
-    fields = cast("dict[str, Any]", data)
-    is_json = "json" in fields
-    return ShownValue(
-        _text(fields, "repr"),
-        _number(fields.get("n_missing"), "a length"),
-        _json(fields["json"]) if is_json else None,
-        is_json,
-    )
+        raise SandboxBrokenError(f"the child sent {what} that is not an object")
+    return cast("dict[str, Any]", data)
+
+
+def _all_checked(data: object, kinds: Mapping[str, type], what: str) -> list[Any]:
+    fields = _fields(data, what)
+    return [_checked(fields.get(name), kind, f"{what}'s {name}") for name, kind in kinds.items()]
+
+
+def _value(data: Any) -> ShownValue:
+    text, n_missing = _all_checked(data, _VALUE, "a value")
+    return ShownValue(text, n_missing, _json(data.get("json")), "json" in data)
 
 
 def _json(value: object, level: int = 0) -> JsonValue:
@@ -649,37 +644,22 @@ def _json(value: object, level: int = 0) -> JsonValue:
         raise SandboxBrokenError("the child sent a value that is nested too deeply")
     match value:
         case str():
-            return _as_text(value, "a value")
+            return _checked(value, str, "a value")
         case list():
             return [_json(item, level + 1) for item in cast("list[object]", value)]
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {_as_text(key, "a key"): _json(item, level + 1) for key, item in items}
+            return {_checked(key, str, "a key"): _json(item, level + 1) for key, item in items}
         case _:
             return cast("JsonValue", value)
 
 
 def _names(data: object) -> Mapping[str, ShownValue]:
-    if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent invalid names")
-    names = cast("dict[str, object]", data)
+    names = _fields(data, "names")
     if len(names) > _NAMES_MAX:
         raise SandboxBrokenError(f"the child sent {len(names)} names")
     return MappingProxyType(
-        {_as_text(name, "a name"): _value(value) for name, value in names.items()}
-    )
-
-
-def _error(data: object) -> CodeError:
-    if not isinstance(data, dict):
-        raise SandboxBrokenError("the child sent an invalid error")
-    fields = cast("dict[str, Any]", data)
-    return CodeError(
-        _text(fields, "type"),
-        _text(fields, "message"),
-        _number(fields.get("line"), "a line"),
-        _number(fields.get("column"), "a column"),
-        _text(fields, "text"),
+        {_checked(name, str, "a name"): _value(value) for name, value in names.items()}
     )
 
 

@@ -9,7 +9,7 @@ continues.
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Final, get_args
 
 from wink_workspace.errors import (
     FilesystemError,
@@ -33,11 +33,7 @@ from .evaluation_limits import AstevalConfig
 
 __all__ = ["WRITE_MODES", "FileAccess", "python_error"]
 
-WRITE_MODES: Final[dict[str, WriteMode]] = {
-    "create": "create",
-    "overwrite": "overwrite",
-    "append": "append",
-}
+WRITE_MODES: Final[tuple[WriteMode, ...]] = get_args(WriteMode)
 
 
 class FileAccess:
@@ -67,11 +63,12 @@ class FileAccess:
         if not self._is_read(path) and path not in self.writes:
             raise _undeclared(path, "reads")
         most = self._config.file_bytes
-        if files.stat(path).size_bytes > most:
-            raise _too_large(path, most)
         data = files.read_bytes(path, limit=most + 1)
-        if len(data) > most:  # it has grown since the check
-            raise _too_large(path, most)
+        if len(data) > most:
+            raise LimitExceededError(
+                f"{path} has more than {most:,} bytes",
+                hint="Pass the part that the code needs as a global.",
+            )
         self._count_bytes(len(data))
         self.reads[path] = None
         return data
@@ -194,10 +191,3 @@ def _encoded(value: object) -> bytes:
 
 def _undeclared(path: WorkspacePath, parameter: str) -> ReadOnlyError:
     return ReadOnlyError(f"{path} is not declared", hint=f"Name it in {parameter} and call again.")
-
-
-def _too_large(path: WorkspacePath, most: int) -> LimitExceededError:
-    return LimitExceededError(
-        f"{path} has more than {most:,} bytes",
-        hint="Pass the part that the code needs as a global.",
-    )

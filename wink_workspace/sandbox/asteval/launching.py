@@ -2,13 +2,14 @@
 
 ``-I`` excludes the environment, the current directory and the user's own packages, ``-S`` the
 start-up files of site-packages. The import paths of the few packages that the server loads are
-passed as arguments.
+passed as an argument.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -27,9 +28,9 @@ __all__ = ["ServerProcess"]
 
 # asteval loads numpy if it is installed, so it is hidden unless the configuration enables it
 _START: Final = (
-    "import sys; n = int(sys.argv[1]); sys.path[:0] = sys.argv[2:2 + n];"
-    " sys.argv[-1] == 'numpy' or sys.modules.update(numpy=None, numpy_financial=None);"
-    " from wink_workspace.sandbox.asteval.inside.fork_server import main; main(sys.argv[2 + n:])"
+    "import json, sys; options = json.loads(sys.argv.pop()); sys.path[:0] = options.pop('paths');"
+    " options['use_numpy'] or sys.modules.update(numpy=None, numpy_financial=None);"
+    " from wink_workspace.sandbox.asteval.inside.fork_server import main; main(**options)"
 )
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
 _OPTIONAL: Final = frozenset({"landlock", "pyseccomp"})  # without them a layer is missing
@@ -47,10 +48,17 @@ class ServerProcess:
         use_numpy = config.use_numpy
         if use_numpy is None:
             use_numpy = importlib.util.find_spec("numpy") is not None
-        left_out = {"asteval"} - {config.interpreter}
-        packages = [name for name in _PACKAGES if name not in left_out]
+        packages = [name for name in _PACKAGES if name != "asteval" or config.backend == name]
         program = _interpreter()
-        import_paths = _import_paths([*packages, *(["numpy"] if use_numpy else [])])
+        options = {
+            "paths": _import_paths([*packages, *(["numpy"] if use_numpy else [])]),
+            "host_pid": os.getpid(),
+            "interpreter": config.backend,
+            "use_numpy": use_numpy,
+            "memory_bytes": config.memory_bytes,
+            "timeout_s": config.timeout_s,
+            "start_timeout_s": config.start_timeout_s,
+        }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control: Final = ours
         self._stderr: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
@@ -59,10 +67,8 @@ class ServerProcess:
             opened.enter_context(self._stderr)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
                 [
-                    *(program, "-I", "-S", "-c", _START, str(len(import_paths)), *import_paths),
-                    *(str(theirs.fileno()), str(os.getpid()), str(config.memory_bytes)),
-                    *(str(config.timeout_s), str(config.start_timeout_s), config.interpreter),
-                    "numpy" if use_numpy else "",
+                    *(program, "-I", "-S", "-c", _START),
+                    json.dumps({**options, "control": theirs.fileno()}),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -80,7 +86,7 @@ class ServerProcess:
         """Its process id, while it lives."""
         return self._process.pid
 
-    def hello(self, *, timeout_s: float) -> bytes:
+    def hello(self, *, timeout_s: float) -> None:
         """Wait for its first message, which means that it is ready.
 
         Raises:
@@ -101,7 +107,6 @@ class ServerProcess:
             reason = self._last_output()
             self.end()
             raise SandboxUnavailableError(f"the asteval server did not start: {reason}")
-        return message
 
     def _last_output(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

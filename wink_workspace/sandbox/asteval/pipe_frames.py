@@ -1,7 +1,7 @@
 """Messages on the pipe between host and child: frames of a small JSON header and a binary body.
 
 Rule 1: lengths come first, and are checked before anything else is read or stored.
-Rule 2: a header is a JSON object without NaN and infinities; anything else is a ``FrameError``.
+Rule 2: a header is a JSON object without NaN and infinities; anything else is a ``PipeFrameError``.
 Our own code in a child never sends an invalid frame, so the host then ends the child.
 Rule 3: ``kind`` says what a frame means. The receiver checks every field that it uses.
 
@@ -17,18 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-__all__ = ["HEADER_BYTES_MAX", "SIZES", "Frame", "FrameError", "encode_frame", "frame_sizes"]
+__all__ = ["SIZES", "PipeFrame", "PipeFrameError", "encode_frame", "frame_sizes"]
 
 SIZES: Final = struct.Struct(">II")
-HEADER_BYTES_MAX: Final = 4 * 1_048_576
+_HEADER_BYTES_MAX: Final = 4 * 1_048_576
 
 
-class FrameError(Exception):
+class PipeFrameError(Exception):
     """The data received is not a valid frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PipeFrame:
     """One message: its kind, its fields, and its body."""
 
     kind: str
@@ -36,22 +36,22 @@ class Frame:
     body: bytes = b""
 
     @classmethod
-    def parse(cls, header: bytes, body: bytes) -> Frame:
+    def parse(cls, header: bytes, body: bytes) -> PipeFrame:
         """The frame with this *header* and *body*.
 
         Raises:
-            FrameError: If *header* is not a JSON object with a string as ``kind``.
+            PipeFrameError: If *header* is not a JSON object with a string as ``kind``.
         """
         try:
             fields: object = json.loads(header, parse_constant=_refuse_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
-            raise FrameError(f"its header is not JSON ({error})") from error
+            raise PipeFrameError(f"its header is not JSON ({error})") from error
         if not isinstance(fields, dict):
-            raise FrameError("its header is not an object")
+            raise PipeFrameError("its header is not an object")
         known = cast("dict[str, object]", fields)
         kind = known.get("kind")
         if not isinstance(kind, str):
-            raise FrameError("its header has no kind")
+            raise PipeFrameError("its header has no kind")
         return cls(kind, known, body)
 
 
@@ -69,12 +69,12 @@ def encode_frame(kind: str, fields: Mapping[str, object] | None = None, body: by
 
     Raises:
         ValueError, TypeError, RecursionError: If *fields* cannot be represented in JSON.
-        FrameError: If the header is longer than ``HEADER_BYTES_MAX``.
+        PipeFrameError: If the header is longer than 4 MiB.
     """
     header = json.dumps({"kind": kind, **(fields or {})}, allow_nan=False).encode("ascii")
-    if len(header) > HEADER_BYTES_MAX:
-        raise FrameError(
-            f"its header has {len(header)} bytes, at most {HEADER_BYTES_MAX} are allowed"
+    if len(header) > _HEADER_BYTES_MAX:
+        raise PipeFrameError(
+            f"its header has {len(header)} bytes, at most {_HEADER_BYTES_MAX} are allowed"
         )
     return SIZES.pack(len(header), len(body)) + header + body
 
@@ -83,9 +83,9 @@ def frame_sizes(prefix: bytes, *, body_bytes_max: int) -> tuple[int, int]:
     """The lengths of header and body in the *prefix* of a frame.
 
     Raises:
-        FrameError: If one of them is above its limit.
+        PipeFrameError: If one of them is above its limit.
     """
     header_bytes, body_bytes = SIZES.unpack(prefix)
-    if header_bytes > HEADER_BYTES_MAX or body_bytes > body_bytes_max:
-        raise FrameError(f"its lengths, {header_bytes} and {body_bytes} bytes, are too large")
+    if header_bytes > _HEADER_BYTES_MAX or body_bytes > body_bytes_max:
+        raise PipeFrameError(f"its lengths, {header_bytes} and {body_bytes} bytes, are too large")
     return header_bytes, body_bytes

@@ -268,15 +268,14 @@ def _images(environment: Environment) -> Iterator[Finding]:
 
 def _building(environment: Environment) -> Iterable[Finding]:
     path = environment.variables.get("PATH")
-    lacking = [name for name in ("mmdebstrap", "busybox") if shutil.which(name, path=path) is None]
-    if lacking:
+    if shutil.which("mmdebstrap", path=path) is None:
         yield _limited(
             "building images",
-            f"without {' and '.join(lacking)}, images are based on a registry's",
-            install_hint(*lacking),
+            "without mmdebstrap, images are based on a registry's",
+            install_hint("mmdebstrap"),
         )
     else:
-        yield _good("building images", "mmdebstrap and busybox are installed")
+        yield _good("building images", "mmdebstrap is installed")
 
 
 # The probes

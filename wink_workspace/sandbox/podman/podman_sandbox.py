@@ -52,27 +52,10 @@ from wink_workspace.sandbox.sandbox_protocol import (
 from wink_workspace.sandbox.services import Services
 
 from .commands.capture import Capture
-from .commands.command_runs import (
-    CANCELLED,
-    Commands,
-    DirectCommands,
-    arguments_of,
-    encoded,
-    payload_of,
-    probe_run,
-)
-from .commands.direct import DirectRunner
+from .commands.command_runs import CANCELLED, arguments_of, encoded, payload_of
 from .commands.disk_watch import DiskWatch, Usage
 from .commands.image_settings import ImageSettings
-from .commands.proof import prove, refuse_holes
-from .commands.runner_container import (
-    ContainerKind,
-    NoPythonError,
-    RunnerContainer,
-    link_of,
-    mount_workspace,
-    with_history,
-)
+from .commands.runner_container import ContainerKind, RunnerContainer, link_of, with_history
 from .commands.service_containers import PodmanServices
 from .commands.waiting import WaitingContainers, start_container
 from .engine.containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep_quietly
@@ -123,10 +106,8 @@ class PodmanSandbox(Sandbox):
         self._service = service
         self._clock = clock
         self._lock = threading.RLock()
-        self._commands: Commands | None = None
-        self._live: LiveContainer | None = None
+        self._commands: RunnerContainer | None = None
         self._kind: ContainerKind | None = None
-        self._report = IsolationReport()
         self._image = ImageSettings()
         self._closed = False
         self._process = OwnProcess("the sandbox")
@@ -136,8 +117,7 @@ class PodmanSandbox(Sandbox):
     def report(self) -> IsolationReport:
         """The isolation layers and the probes; starts the container if necessary."""
         with self._lock:
-            self._open()
-            return self._report
+            return self._open().report
 
     def start(self, cancellation: Cancellation | None = None) -> None:
         """Start the container, run the probes and keep it; see ``Sandbox.start``."""
@@ -198,11 +178,6 @@ class PodmanSandbox(Sandbox):
         _check_variables(env)
         with self._lock:
             commands = self._open(cancellation)
-            if not isinstance(commands, RunnerContainer):
-                raise SandboxUnavailableError(
-                    f"the image {self.config.image} has no Python, and so no lasting container",
-                    hint="Use an image with Python.",
-                )
             disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
 
             def watch() -> str | None:
@@ -226,7 +201,7 @@ class PodmanSandbox(Sandbox):
     @contextmanager
     def paused(self) -> Generator[bool]:
         """Freeze the container of the commands; see ``Sandbox.paused``."""
-        live = self._live
+        live = None if self._commands is None else self._commands.live
         is_frozen = live is not None and freeze(live.pid, self._clock)
         try:
             yield is_frozen
@@ -313,7 +288,7 @@ class PodmanSandbox(Sandbox):
             )
 
     def _first_pid(self) -> int | None:
-        return None if self._live is None else self._live.pid
+        return None if self._commands is None else self._commands.live.pid
 
     @property
     def _most(self) -> Usage:
@@ -386,7 +361,7 @@ class PodmanSandbox(Sandbox):
 
     # The container
 
-    def _open(self, cancellation: Cancellation | None = None) -> Commands:
+    def _open(self, cancellation: Cancellation | None = None) -> RunnerContainer:
         """Start the container and run the probes, unless that has been done.
 
         Raises:
@@ -403,7 +378,7 @@ class PodmanSandbox(Sandbox):
             self._commands = self._start(cancellation or Cancellation())
         if is_new and self._remembers_services:
             _ = self.services  # starts what a new fork inherits
-        if self._services is not None and isinstance(self._commands, RunnerContainer):
+        if self._services is not None:
             self._services.connect(self._commands.live)
         return self._commands
 
@@ -413,14 +388,7 @@ class PodmanSandbox(Sandbox):
 
     def _container_of_commands(self, cancellation: Cancellation) -> LiveContainer:
         """The container of the commands; raises as ``_open``."""
-        if self._commands is None:
-            self._open(cancellation)
-        if not isinstance(self._commands, RunnerContainer):
-            raise SandboxUnavailableError(
-                f"the image {self.config.image} has no Python, and so no services",
-                hint="Use an image with Python.",
-            )
-        return self._commands.live
+        return (self._commands or self._open(cancellation)).live
 
     def _container_of_service(self, cancellation: Cancellation) -> RunnerContainer:
         """A container without a workspace; the one of the commands has been started before."""
@@ -433,7 +401,7 @@ class PodmanSandbox(Sandbox):
             service, self.config, host, clock=self._clock, cancellation=cancellation
         )
 
-    def _start(self, cancellation: Cancellation) -> Commands:
+    def _start(self, cancellation: Cancellation) -> RunnerContainer:
         """As ``_open``; checks *cancellation* before each request to the engine, and in waits."""
         cancellation.check()
         if self._service is None:
@@ -449,15 +417,6 @@ class PodmanSandbox(Sandbox):
         self._context.write_git_file()
         host = Host.of(service)
         self._image = ImageSettings.of(service, self.config.image)
-        try:
-            return self._runner_commands(service, host, cancellation)
-        except NoPythonError:
-            return self._direct_commands(service, host, cancellation)
-
-    def _runner_commands(
-        self, service: PodmanService, host: Host, cancellation: Cancellation
-    ) -> Commands:
-        """A container with the runner and the workspace; raises ``NoPythonError``."""
         context, mount = self._context, self._context.mount
         if mount is None:
             container = RunnerContainer(
@@ -475,7 +434,6 @@ class PodmanSandbox(Sandbox):
             container = self._waiting_or_new(service, host, cancellation)
             container.attach(partial(mount.attach, target=WORKSPACE_PATH), self._note)
         container.probe_workspace(cancellation, attached=mount is not None)
-        self._live, self._report = container.live, container.report
         return container
 
     def _waiting_or_new(
@@ -506,40 +464,6 @@ class PodmanSandbox(Sandbox):
             return
         start = partial(start_container, service, self.config, self._environment, clock=self._clock)
         WaitingContainers.shared().keep(kind, self.config.n_waiting, start)
-
-    def _direct_commands(
-        self, service: PodmanService, host: Host, cancellation: Cancellation
-    ) -> Commands:
-        context, mount = self._context, self._context.mount
-        self._kind = None
-        if self.config.network:
-            raise SandboxUnavailableError(
-                f"the image {self.config.image} has no Python, so commands cannot use a network",
-                hint="Use an image with Python, or an empty network list.",
-            )
-
-        shown: list[str | None] = []
-
-        def on_container(container: LiveContainer | None) -> None:
-            self._live = container
-            if container is not None:
-                shown[:] = [container.shown]
-            if context.notes is not None:
-                file = context.notes / leftovers.COMMANDS
-                if container is None:
-                    leftovers.forget(file)
-                else:
-                    leftovers.note(file, container)
-            if mount is not None and container is not None:
-                mount_workspace(partial(mount.attach, target=WORKSPACE_PATH), container.pid)
-
-        workspace = context.files if mount is None else None
-        runner = DirectRunner(service, self.config, host, workspace, on_container, self._clock)
-        commands = DirectCommands(runner)
-        run = probe_run(commands, cancellation, in_shell=True)
-        self._report = prove(run, self.config, host, in_shell=True, shown=shown.pop)
-        refuse_holes(self._report)
-        return commands
 
     @property
     def _note(self) -> Path | None:

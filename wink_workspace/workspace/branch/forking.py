@@ -23,7 +23,8 @@ from wink_workspace.workspace.files.derived_paths import copy_checkpoint
 from wink_workspace.workspace.files.seen_statuses import save_last_seen
 from wink_workspace.workspace.files.source_times import SourceTimes
 from wink_workspace.workspace.place.path_rules import Unrecorded
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 __all__ = [
     "IMPORTED_BRANCH",

@@ -21,10 +21,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from wink_workspace.errors import FilesystemError, UsageError
-from wink_workspace.filesystem import FileKind, FileState, WorkspacePath
+from wink_workspace.filesystem import FileChange, FileKind, FileState, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import RULES_NAME, IgnoreRules, Parts
 from wink_workspace.ledger import (
@@ -33,6 +33,7 @@ from wink_workspace.ledger import (
     Found,
     LedgerView,
     ObjectStore,
+    TreeChange,
     TreeEntry,
     entry_at,
     found_of,
@@ -58,23 +59,7 @@ _LARGEST_BYTES: Final = 1_048_576
 _GIT: Final = ".git"
 
 
-class Changed(Protocol):
-    """A ``TreeChange`` or a ``FileChange``."""
-
-    @property
-    def path(self) -> WorkspacePath:
-        """The path."""
-        ...
-
-    @property
-    def before(self) -> TreeEntry | FileState | None:
-        """The state before; ``None`` if nothing was there."""
-        ...
-
-    @property
-    def after(self) -> TreeEntry | FileState | None:
-        """The state after; ``None`` if nothing is there."""
-        ...
+Changed: TypeAlias = TreeChange | FileChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,36 +2,30 @@
 
 ::
 
-    <state>/bases/
-        <format>-<owner>-<times>-<tree>/    a base: complete from the moment it has this name
+    <state>/bases/                          its ``SharedFolders``
+        <format>-<owner>-<times>-<tree>/    a base
             root/files/             the files; root/ is the lower layer of every mount
             root/held/              empty; in a mount, the place for what is moved aside
             objects.git/            the objects of the tree, if it was made from a source
             index                   the statuses of the files as of their creation
             complete                what is known of it; written last
-            lock                    locked, shared, by every process that uses it
-        new-<random>/               one that a process is making
-        old-<random>/               one that lost its name and is to be deleted
         sources/<key>               the statuses of a source's files when a base was made of it
-        claims                      locked for an instant when a base is found, named or retired
 
 Rule 1: a base never changes, and no container can write it: containers see it through a mount.
-Rule 2: a base appears and disappears by one rename, so a crash leaves only directories with other
-names. ``collect`` deletes those, unless the process that makes them is alive.
-Rule 3: a base that a process uses is not deleted. The process has its lock until it releases the
-``Base``. From then on the ``base`` file of a branch must name it.
-Rule 4: a base whose files do not have the statuses of its index is *damaged*. It is never used,
+Rule 2: a process uses a base until it releases the ``Base``. From then on the ``base`` file of a
+branch must name it.
+Rule 3: a base whose files do not have the statuses of its index is *damaged*. It is never used,
 and made again from the ledger under the same name. Each use checks some statuses; ``verify`` checks
 all, and the first use after a restart of the machine also reads all files and compares hashes. So
 is a base with a pack of objects that is missing or cut; ``verify`` reads every object on demand.
-Rule 5: <times> is a hash of the modification times of the files, which are those of the source. So
+It takes the file ``complete`` from a damaged base, and nothing else: ``repair`` may need its files.
+Rule 4: <times> is a hash of the modification times of the files, which are those of the source. So
 sources share a base only if contents and times are equal; a workspace has up to 1,000 files with
 other times in its own layer.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -39,7 +33,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -61,7 +55,7 @@ from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
 from wink_workspace.filesystem.disk.change_times import racy_from_ns
-from wink_workspace.filesystem.disk.descriptors import Descriptor, Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
@@ -79,12 +73,14 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.disk import sync, sync_filesystem
 from wink_workspace.ledger.store.git_tree import GitTree
+from wink_workspace.ledger.upkeep.damage import ObjectCheck
 from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
 from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.files.disk_entries import UNKNOWN_CONTENT, content_of, same_content
 from wink_workspace.workspace.files.source_times import SourceTimes, save_source_times
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
-from wink_workspace.workspace.place.storage import delete_tree, delete_unused
+from wink_workspace.workspace.place.shared_folders import NewFolder, SharedFolders
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .source_survey import Survey, open_survey
@@ -95,13 +91,14 @@ __all__ = [
     "CollectedBases",
     "ImportedBase",
     "collect_bases",
+    "hash_files",
+    "is_unread",
 ]
 
 _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
 _REMEMBERED_FORMAT: Final = 4
-_NEW, _OLD = "new-", "old-"
 _STORED_SAMPLE: Final = 256
 _SAMPLE: Final = 64
 _CHECKSUM_BYTES: Final = 20
@@ -183,15 +180,9 @@ class Base:
 
     def has_other_contents(self) -> bool:
         """Whether the hash of all files is not that of its tree; reads every file."""
-        directories: dict[Parts, dict[str, TreeEntry]] = {}
         try:
             with DiskTree(self.files) as files:
-                for listing in files.listings():
-                    entries = directories.setdefault(listing.parts, {})
-                    for name, _ in listing.entries:
-                        path = WorkspacePath((*listing.parts, name))
-                        entries[name] = content_of(files, files.entry(path)) or UNKNOWN_CONTENT
-            return build_directories(_TreeHashes(), directories) != self.tree
+                return hash_files(files) != self.tree
         except (FilesystemError, ValueError):  # the latter: an entry that no tree can have
             return True
 
@@ -208,44 +199,34 @@ class Base:
             return True
         return False
 
-    def has_damaged_objects(self) -> bool:
-        """Whether an object of its tree cannot be read, or has another hash; reads all of them."""
-        if not self.has_objects:
-            return False
-        try:
-            with Ledger(self.objects) as ledger:
-                for _, entry in walk(ledger.store, self.tree):
-                    if entry.kind is not FileKind.DIRECTORY:
-                        for _ in ledger.store.chunks(entry.id):
-                            pass
-        except LedgerError:
-            return True
-        return False
-
-    def damaged_paths(self) -> tuple[str, ...]:
+    def damage(self, store: ObjectStore | None = None) -> tuple[str, ...]:
         """The files whose content, or object, is not that of its tree; reads all of them.
 
-        None, if it has no objects. Those below a directory whose object is damaged are left out.
+        ``objects.git`` stands for damage that hides which files it is about, and ``.`` for any
+        other. *store* has the tree, for a base without objects.
         """
-        found: list[str] = []
-        if self.has_objects:
-            with (
-                suppress(LedgerError),
-                Ledger(self.objects) as ledger,
-                DiskTree(self.files) as files,
-            ):
-                for path, entry in walk(ledger.store, self.tree):
-                    if entry.kind is FileKind.DIRECTORY:
-                        continue
-                    try:
-                        for _ in ledger.store.chunks(entry.id):
-                            pass
-                        is_whole = content_of(files, files.entry(path)) == entry
-                    except (FilesystemError, LedgerError):
-                        is_whole = False
-                    if not is_whole:
-                        found.append(str(path))
-        return tuple(found)
+        found: set[str] = set()
+        try:
+            with ExitStack() as opened:
+                if self.has_objects:
+                    own = opened.enter_context(Ledger(self.objects)).store
+                    found.update(ObjectCheck(own).lost_in(self.tree))
+                    store = store or own
+                found.update(self._differing(store) if store is not None else ())
+        except LedgerError:
+            found.add(self.objects.name)
+        if not found and self.has_other_contents():
+            found.add(".")
+        return tuple(sorted(found))
+
+    def _differing(self, store: ObjectStore) -> Iterator[str]:
+        with DiskTree(self.files) as files:
+            for path, entry in walk(store, self.tree):
+                is_same = entry.kind is FileKind.DIRECTORY
+                with suppress(FilesystemError):
+                    is_same = is_same or content_of(files, files.entry(path)) == entry
+                if not is_same:
+                    yield str(path)
 
     @property
     def is_in_place(self) -> bool:
@@ -301,6 +282,8 @@ class BaseStore:
         durable: bool = False,
     ) -> None:
         self._root = Path(state_dir) / "bases"
+        self._folders = SharedFolders(self._root, f"{_FORMAT}-*-*")
+        self._claimed = self._folders.claimed
         self._clock = clock
         self._durable = durable
 
@@ -469,20 +452,10 @@ class BaseStore:
     @contextmanager
     def _making(self) -> Generator[_Unfinished]:
         """A new directory for a base; deleted if it was not placed."""
-        with self._claimed():
-            path = self._root / f"{_NEW}{secrets.token_hex(8)}"
-            path.mkdir(mode=0o755)
-            lock = _open_lock(path)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        made = _Unfinished(path, lock)
-        try:
+        with self._folders.making() as folder:
+            made = _Unfinished(folder)
             made.prepare()
             yield made
-        finally:
-            if not made.is_placed:
-                os.close(lock)
-                with suppress(FilesystemError):  # otherwise ``collect`` deletes it
-                    delete_tree(path)
 
     def _place(self, made: _Unfinished) -> Base:
         """Give a finished base its name, or return the one of a process that was faster."""
@@ -501,10 +474,8 @@ class BaseStore:
                     return existing
                 existing.release()
             if path.exists():
-                self._retire(path)
-            made.path.rename(path)
-            made.is_placed = True
-        base = Base(made.tree, path, made.lock)
+                self._folders.retire(path)
+            base = Base(made.tree, path, made.folder.place(path))
         with ExitStack() as on_error:
             on_error.callback(base.release)
             if self._durable:
@@ -537,33 +508,38 @@ class BaseStore:
         return True
 
     def verify(
-        self, *, contents: bool = False, on_damaged: Callable[[Base], None] = lambda _base: None
-    ) -> tuple[str, ...]:
-        """Check the status of every file of every base; the names of the damaged ones.
+        self,
+        *,
+        contents: bool = False,
+        names: Collection[str] | None = None,
+        store: ObjectStore | None = None,
+    ) -> dict[str, tuple[str, ...]]:
+        """Check the status of every file of every base; the damaged ones by name.
 
-        A damaged base loses its name, so that it is made again when it is needed.
+        A damaged base is not used any more, and made again when it is needed.
 
         Args:
-            contents: Read every file and every object, too, and compare its hash.
-            on_damaged: Called with each damaged base before it loses its name.
+            contents: Read every file and every object, too, and compare its hash; the result is
+                then that of ``Base.damage``, and otherwise without paths.
+            names: Check only these bases.
+            store: Has the trees of these bases.
         """
-        damaged: list[str] = []
+        damaged: dict[str, tuple[str, ...]] = {}
         for path in self._all():
+            if names is not None and path.name not in names:
+                continue
             with self._claimed():
                 base = _hold(_tree_of(path), path)
             if base is None:
                 continue
-            is_damaged = base.has_changed() or base.has_cut_objects()
-            if contents and not is_damaged:
-                is_damaged = base.has_other_contents() or base.has_damaged_objects()
-            if is_damaged:
-                damaged.append(path.name)
-                on_damaged(base)
+            paths = base.damage(store) if contents else ()
+            if paths or base.has_changed() or base.has_cut_objects():
+                damaged[path.name] = paths
                 with self._claimed():
-                    if base.is_in_place:  # otherwise another process has retired it
-                        self._retire(path)
+                    if base.is_in_place:  # otherwise another process has made it again
+                        (path / "complete").unlink(missing_ok=True)
             base.release()
-        return tuple(damaged)
+        return damaged
 
     # Garbage collection
 
@@ -579,25 +555,7 @@ class BaseStore:
         Raises:
             FilesystemError: If a base cannot be locked or retired; the next call tries again.
         """
-        if not self._root.is_dir():
-            return 0
-        n_retired = 0
-        unused: list[Path] = []
-        with ExitStack() as locks:
-            with translate_os_error(self._root), self._claimed():
-                named = in_use()
-                for path in [path for path in self._all() if path.name not in named]:
-                    lock = _try_lock(path)
-                    if lock >= 0:
-                        with Descriptor(lock):
-                            self._retire(path)
-                        n_retired += 1
-                for path in self._unnamed():
-                    lock = _try_lock(path)
-                    if lock >= 0:
-                        locks.callback(os.close, lock)
-                        unused.append(path)
-            delete_unused(unused)
+        n_retired = self._folders.collect(in_use)
         for path in (self._root / "sources").glob("*"):
             _Remembered(path).drop_without_base(self._root)
         return n_retired
@@ -619,47 +577,31 @@ class BaseStore:
         """The size of the files and objects of all bases, as of their creation."""
         return sum(int(_about(path).get("disk_bytes", 0)) for path in self._all())
 
-    def _retire(self, path: Path) -> None:
-        """Take its name from a base; it is deleted when no process uses it."""
-        path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
-        passed(KillPoint.BASE_RETIRED)
-
     # Names
 
     def _paths_of(self, tree: str) -> Iterator[Path]:
         """Where the base of *tree* may be: the system may not let us change the owner of files."""
         owners = (host_owner(), os.geteuid())
         for owner in dict.fromkeys(owner for owner in owners if owner is not None):
-            yield self._root / f"{_FORMAT}-{owner}-{tree}"  # of an earlier version
             yield from self._root.glob(f"{_FORMAT}-{owner}-*-{tree}")
 
     def _all(self) -> Iterator[Path]:
         """The directories of all bases of this format."""
-        return self._root.glob(f"{_FORMAT}-*-*")
-
-    def _unnamed(self) -> Iterator[Path]:
-        for prefix in (_NEW, _OLD):
-            yield from self._root.glob(f"{prefix}*")
-
-    @contextmanager
-    def _claimed(self) -> Generator[None]:
-        """Exclude other processes that find, name or retire bases; for a few system calls only."""
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._root / "claims").open("wb") as claims:
-            fcntl.flock(claims, fcntl.LOCK_EX)
-            yield
+        return self._folders.all()
 
 
 @dataclass(slots=True)
 class _Unfinished:
     """A base that this process makes, under a temporary name."""
 
-    path: Path
-    lock: int
+    folder: NewFolder
     tree: str = ""
     times: str = ""
     n_bytes: int = 0
-    is_placed: bool = False
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
 
     @property
     def files(self) -> Path:
@@ -703,11 +645,16 @@ class _Unfinished:
 
 
 class _TreeHashes:
-    """Computes the ids of trees without storing them."""
+    """Computes the ids of trees; *keep* is called with each and the content."""
+
+    def __init__(self, keep: Callable[[str, bytes], object]) -> None:
+        self._keep = keep
 
     def write_tree(self, tree: GitTree) -> str:
         content = b"".join(tree.rows)
-        return git_hash(object_header("tree", len(content)) + content).hexdigest()
+        tree_id = git_hash(object_header("tree", len(content)) + content).hexdigest()
+        self._keep(tree_id, content)
+        return tree_id
 
 
 class _SourceChanges:
@@ -921,14 +868,13 @@ def _key(source: Path, first_rules: PathRules) -> str:
 class CollectedBases:
     """What a collection of bases did.
 
-    ``damaged`` are the names of the damaged bases, which are made again when they are needed.
-    ``damaged_paths`` are their damaged files, by these names, if the contents were checked.
+    ``damaged`` has the damaged paths by the names of the damaged bases, which are made again when
+    they are needed; see ``BaseStore.verify``.
     ``disk_bytes`` is the size of the bases that are kept.
     """
 
     n_deleted: int
-    damaged: tuple[str, ...]
-    damaged_paths: Mapping[str, tuple[str, ...]]
+    damaged: Mapping[str, tuple[str, ...]]
     disk_bytes: int
 
 
@@ -937,50 +883,53 @@ def collect_bases(
 ) -> CollectedBases:
     """Delete the bases that no branch uses, and check the others; see ``BaseStore.verify``."""
     bases = BaseStore(state_dir)
-    damaged: tuple[str, ...] = ()
-    paths: dict[str, tuple[str, ...]] = {}
-
-    def name_paths(base: Base) -> None:
-        if checks_contents:
-            paths[base.name] = base.damaged_paths()
-
+    damaged: dict[str, tuple[str, ...]] = {}
     if checks_statuses or checks_contents:
-        damaged = bases.verify(contents=checks_contents, on_damaged=name_paths)
+        damaged = bases.verify(contents=checks_contents)
     n_deleted = bases.collect(bases.named_by_branches)
-    return CollectedBases(n_deleted, damaged, paths, bases.disk_bytes())
+    return CollectedBases(n_deleted, damaged, bases.disk_bytes())
+
+
+def hash_files(
+    files: DiskTree,
+    keep: Callable[[WorkspacePath, TreeEntry], object] = lambda _path, _entry: None,
+    keep_tree: Callable[[str, bytes], object] = lambda _id, _content: None,
+) -> str:
+    """The root of everything in *files*, without what cannot be read, or be in a tree.
+
+    *keep* is called with each file and link, and may raise ``FilesystemError``; *keep_tree* with
+    the id and the content of each directory.
+    """
+    directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
+    for listing in files.listings(unreadable=lambda _parts: None):
+        entries = directories.setdefault(listing.parts, {})
+        for name, _ in listing.entries:
+            path = WorkspacePath((*listing.parts, name))
+            with suppress(FilesystemError):
+                entry = content_of(files, files.entry(path))
+                if entry is not None and entry != UNKNOWN_CONTENT:
+                    entries[name] = entry
+                    if entry.kind is not FileKind.DIRECTORY:
+                        keep(path, entry)
+    return build_directories(_TreeHashes(keep_tree), directories)
+
+
+def is_unread(folder: WorkspaceFolder) -> bool:
+    """Whether the files of the base of a branch were not read since the machine started."""
+    try:
+        path = folder.state_dir / "bases" / folder.base.read_text().strip()
+    except OSError:
+        return False
+    return _about(path).get("boot") != _boot_id()
 
 
 # Locks and notes
 
 
-def _open_lock(path: Path) -> int:
-    return os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
 def _hold(tree: str, path: Path) -> Base | None:
     """Use the base at *path*, for a caller that has the claims; ``None`` if there is none."""
-    if not (path / "complete").is_file():
-        return None
-    try:
-        lock = _open_lock(path)
-    except PermissionError:  # another user made it
-        return None
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    return Base(tree, path, lock)
-
-
-def _try_lock(path: Path) -> int:
-    """A descriptor with the lock of a directory that no process uses; -1 if one does."""
-    try:
-        lock = _open_lock(path)
-    except (FileNotFoundError, PermissionError):  # deleted by another process, or another user's
-        return -1
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return -1
-    return lock
+    lock = SharedFolders.hold(path) if (path / "complete").is_file() else None
+    return None if lock is None else Base(tree, path, lock)
 
 
 def _tree_of(path: Path) -> str:

@@ -1,15 +1,7 @@
 """Copies of the newest history of sources, which git in a sandbox reads.
 
-::
-
-    <state>/git/
-        <format>-<key>/     a copy: complete from the moment it has this name
-            objects/        the objects of git
-            template/       the git directory that each call begins with
-            lock            locked, shared, by every process that uses it
-        new-<random>/       one that a process is making
-        old-<random>/       one that lost its name and is to be deleted
-        claims              locked for an instant when a copy is found, named or retired
+Each is one of the ``SharedFolders`` below ``<state>/git/``: its ``objects/`` are those of git, and
+its ``template/`` is the git directory that each call begins with.
 
 Rule 1: a copy never changes. It is made when a workspace is created, and shared by all workspaces
 with the same commit, tags, rules and base. The file ``git`` of a workspace names it.
@@ -21,21 +13,18 @@ runs in a workspace.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-import os
-import secrets
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import FilesystemError, LedgerError, UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
     CopyPaths,
@@ -51,7 +40,8 @@ from wink_workspace.sandbox.git_directory import (
     GIT_WORKTREE_PATH,
 )
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER, ImportConfig, PathRules
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree, delete_unused
+from wink_workspace.workspace.place.shared_folders import SharedFolders
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .bases import BaseStore
 
@@ -64,7 +54,6 @@ GIT_RULE: Final = "/.git"
 
 _GIT: Final = WorkspacePath((".git",))
 _FORMAT: Final = 1
-_NEW, _OLD = "new-", "old-"
 _USER_ID: Final = 1_000
 _Stamps = Callable[[Parts, str], FileStamp | None]
 
@@ -76,14 +65,14 @@ class GitCopies:
     """The lock of each copy that this process uses, until it ends."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._root = state_dir / "git"
+        self._folders = SharedFolders(state_dir / "git", f"{_FORMAT}-*")
 
     def find(self, name: str) -> Path | None:
         """The copy of this name, for this process; ``None`` if there is none."""
-        with self._claimed():
-            path = self._root / name
+        with self._folders.claimed():
+            path = self._folders.root / name
             if path not in self._held:
-                lock = _locked(path, fcntl.LOCK_SH) if path.is_dir() else None
+                lock = self._folders.hold(path)
                 if lock is None:
                     return None
                 self._held[path] = lock
@@ -96,24 +85,13 @@ class GitCopies:
         """
         if self.find(name) is not None:
             return
-        with self._claimed():
-            unfinished = self._root / f"{_NEW}{secrets.token_hex(8)}"
-            unfinished.mkdir()
-            lock = _locked(unfinished, fcntl.LOCK_SH)
-        try:
-            fill(unfinished)
-            _make_readable(unfinished)
-            with self._claimed():
-                path = self._root / name
+        with self._folders.making() as made:
+            fill(made.path)
+            _make_readable(made.path)
+            with self._folders.claimed():
+                path = self._folders.root / name
                 if not path.exists():  # no other process was faster
-                    unfinished.rename(path)
-                    if lock is not None:
-                        self._held[path], lock = lock, None
-        finally:
-            if lock is not None:
-                os.close(lock)
-            with suppress(FilesystemError):  # otherwise ``collect`` deletes it
-                delete_tree(unfinished)
+                    self._held[path] = made.place(path)
         self.find(name)
 
     def collect(self) -> int:
@@ -122,42 +100,14 @@ class GitCopies:
         Raises:
             FilesystemError: If a copy cannot be locked or retired; the next call tries again.
         """
-        if not self._root.is_dir():
-            return 0
-        removed: list[Path] = []
-        n_retired = 0
-        with ExitStack() as locks:
-            with translate_os_error(self._root), self._claimed():
-                named = self._named()
-                for path in list(self._root.iterdir()):
-                    if path.name in named or not path.is_dir():
-                        continue
-                    lock = _locked(path, fcntl.LOCK_EX)
-                    if lock is None:
-                        continue
-                    locks.callback(os.close, lock)
-                    retired = path
-                    if not path.name.startswith((_NEW, _OLD)):
-                        retired = path.rename(self._root / f"{_OLD}{secrets.token_hex(8)}")
-                        n_retired += 1
-                    removed.append(retired)
-            delete_unused(removed)
-        return n_retired
+        return self._folders.collect(self._named)
 
     def _named(self) -> set[str]:
         names: set[str] = set()
-        for path in self._root.with_name("workspaces").glob("*/git"):
+        for path in self._folders.root.with_name("workspaces").glob("*/git"):
             with suppress(FileNotFoundError):
                 names.add(path.read_text(encoding="ascii").strip())
         return names
-
-    @contextmanager
-    def _claimed(self) -> Generator[None]:
-        """Exclude other processes that find, name or retire copies, for a few system calls only."""
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._root / "claims").open("wb") as claims:
-            fcntl.flock(claims, fcntl.LOCK_EX)
-            yield
 
 
 def copy_git(
@@ -254,20 +204,6 @@ def _stamps(folder: WorkspaceFolder) -> _Stamps:
         return FileStamp(found.changed_ns, found.modified_ns, found.inode, found.size_bytes)
 
     return stamp
-
-
-def _locked(path: Path, how: int) -> int | None:
-    """A descriptor with the lock of a copy; ``None`` if another process has it or deleted it."""
-    try:
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def _make_readable(directory: Path) -> None:

@@ -81,7 +81,8 @@ from wink_workspace.workspace.files.seen_statuses import (
 )
 from wink_workspace.workspace.files.source_times import SourceTimes
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore
@@ -92,7 +93,14 @@ from .importing import (
     no_progress,
 )
 
-__all__ = ["HELD", "MountedBranch", "import_overlay", "mount_branch", "trees_of_bases"]
+__all__ = [
+    "HELD",
+    "MountedBranch",
+    "base_of",
+    "import_overlay",
+    "mount_branch",
+    "trees_of_bases",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +155,7 @@ def mount_branch(
     """
     head = _newest(writer)
     bases = BaseStore(folder.state_dir, clock, durable=config.durable)
-    base = _base_of(folder, bases, writer.store, config) if folder.upper.is_dir() else None
+    base = base_of(folder, bases, writer.store, config) if folder.upper.is_dir() else None
     if base is None and folder.upper.is_dir():
         _discard_layer(folder, writer, head, unrecorded=unrecorded, at=clock.now())
         _set_aside(folder)
@@ -224,7 +232,7 @@ def _named(base: Path) -> str:
     return base.read_bytes().strip().decode(errors="replace")
 
 
-def _base_of(
+def base_of(
     folder: WorkspaceFolder, bases: BaseStore, store: ObjectStore, config: WorkspaceConfig
 ) -> Base | None:
     """The base of an existing branch, made again if it is damaged; ``None`` if it is lost.

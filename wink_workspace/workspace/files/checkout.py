@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
+from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.filesystem.disk.filling import NewTree
@@ -14,6 +16,15 @@ from .seen_statuses import NewFileIndex
 from .source_times import SourceTimes
 
 __all__ = ["write_files", "write_layer"]
+
+
+@contextmanager
+def _naming_damage(path: WorkspacePath) -> Generator[None]:
+    """Let an error about a damaged object name the file."""
+    try:
+        yield
+    except LedgerDamagedError as error:
+        raise LedgerDamagedError(f"{path} is damaged: {error.message}") from error
 
 
 def write_files(
@@ -70,7 +81,7 @@ class _Written:
     def add(self, path: WorkspacePath, entry: TreeEntry | None) -> None:
         """Write *entry* at *path*, whose directory exists; ``None`` marks it as deleted."""
         above, tree = path.parts[:-1], self._tree
-        with translate_os_error(path), tree.entered(above) as parent:
+        with _naming_damage(path), translate_os_error(path), tree.entered(above) as parent:
             match entry:
                 case None:
                     status = tree.mark_deleted(path.name, parent)

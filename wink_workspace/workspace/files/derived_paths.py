@@ -17,6 +17,7 @@ Rule 4: nothing here enters the ledger.
     derived/            the checkpoint of the main branch: the derived paths, in their directories
     derived.new         an unfinished one; deleted when the branch is opened
     derived.old         the one before, while it is replaced
+    derived.inside-1    what was cheap to keep when a call inside one other began, until that ends
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.workspace.place.path_rules import Unrecorded
-from wink_workspace.workspace.place.storage import delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
 
 __all__ = [
     "DerivedPaths",
@@ -72,6 +73,7 @@ _CHEAP_BYTES: Final = 1_048_576
 _CHEAP_ENTRIES: Final = 200
 _MOST_LOOKED_AT: Final = 20_000
 _MOST_NAMED: Final = 5
+_MOST_TICKS: Final = 10_000  # some 20 ms
 _SET_BACK: Final = (
     "The clock was set back before this call, so derived paths that it changed may be left as they"
     " are."
@@ -190,6 +192,8 @@ class DerivedPaths:
         self.changes = changes
         self.left_alone: Callable[[], Collection[WorkspacePath]] = lambda: ()
         self.n_visited = 0
+        self._savepoints = {*checkpoint.parent.glob(f"{checkpoint.name}.inside-*")}
+        self.end_savepoints()
         _finish_replacement(checkpoint)
 
     def tops(self) -> list[WorkspacePath]:
@@ -283,18 +287,56 @@ class DerivedPaths:
         if not (look or self.changes.may_be_recent):
             return ()
         left = frozenset(self.left_alone())
-        changed = [
-            entry for entry in self._changed_in(times) if left.isdisjoint(_above(entry.path))
-        ]
-        notes = self._undo(changed, times, left).notes()
+        notes = self._undo(self._changed_in(times, left), times, left, self._checkpoint).notes()
         if times.earlier_ns >= 0:
             notes += (_SET_BACK,)
         if left:
             notes += (f"Paths of running services were left as they are: {_named(sorted(left))}.",)
         return notes
 
-    def _changed_in(self, times: CallTimes) -> list[DiskEntry]:
-        """Everything derived that changed, parents first."""
+    def savepoint(self, depth: int, now: Callable[[], CallTimes | None]) -> Callable[[], object]:
+        """Keep what is cheap for a call inside *depth* others; what drops or restores its changes.
+
+        The function raises as ``roll_back``.
+
+        Args:
+            depth: The number of calls around it.
+            now: Returns the times of the outermost call.
+
+        Raises:
+            FilesystemError: If a path cannot be copied.
+        """
+        began, kept, gone = now(), self._checkpoint, frozenset[WorkspacePath]()
+        since_ns = -1 if began is None else began.since_ns
+        if began is not None and self.changes.may_be_recent:
+            kept = self._checkpoint.with_name(f"{self._checkpoint.name}.inside-{depth}")
+            self._savepoints.add(kept)
+            self.copy_to(kept)
+            gone = frozenset(map(WorkspacePath, self.unrecorded.seen)).difference(self.tops())
+            for _ in range(_MOST_TICKS):  # no earlier change has the time at which it begins
+                times = now() or began
+                since_ns = times.until_ns
+                if since_ns > began.until_ns:
+                    break
+
+        def undo() -> None:
+            times = now()
+            if times is None or not self.changes.may_be_recent:
+                return
+            times = replace(times, since_ns=since_ns)
+            left = frozenset(self.left_alone())
+            self._undo(self._changed_in(times, left), times, left, kept)
+            self._undo((), times, left | gone, self._checkpoint)
+
+        return undo
+
+    def end_savepoints(self) -> None:
+        """Delete what was kept for calls inside of the one that ended."""
+        while self._savepoints:
+            delete_tree(self._savepoints.pop())
+
+    def _changed_in(self, times: CallTimes, left: Collection[WorkspacePath]) -> list[DiskEntry]:
+        """Everything derived that changed, parents first, without *left*."""
         found: list[DiskEntry] = []
         for top in self.tops():
             entry = self._entry(top)
@@ -309,14 +351,18 @@ class DerivedPaths:
                 for name, status in listing.entries:
                     if times.include(status.st_ctime_ns):
                         found.append(entry_of(inside / name, status, None))
-        return found
+        return [entry for entry in found if _above(entry.path).isdisjoint(left)]
 
     def _undo(
-        self, changed: Sequence[DiskEntry], times: CallTimes, left: Collection[WorkspacePath]
+        self,
+        changed: Sequence[DiskEntry],
+        times: CallTimes,
+        left: Collection[WorkspacePath],
+        checkpoint: Path,
     ) -> RolledBack:
         dropped: list[WorkspacePath] = []
         restored: list[WorkspacePath] = []
-        kept = _opened(self._checkpoint)
+        kept = _opened(checkpoint)
         try:
             for entry in changed:
                 if entry.kind is FileKind.DIRECTORY:
@@ -383,7 +429,7 @@ class DerivedPaths:
                     path = directory / name
                     if stat.S_ISDIR(status.st_mode) or not self.unrecorded.hides(path.parts):
                         continue
-                    if self._entry(path) is None:
+                    if path not in left and self._entry(path) is None:
                         try:
                             with translate_os_error(path):
                                 _copy_entry(listing.fd, name, status, target, into)

@@ -62,7 +62,7 @@ from wink_workspace.ledger import (
     run_steps,
     tree_steps,
 )
-from wink_workspace.workspace.place.storage import delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
 
 from .disk_entries import file_id
 

@@ -27,6 +27,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
+from wink_workspace.filesystem.diff import changed_lines
 from wink_workspace.ledger import (
     Branch,
     EntryKind,
@@ -197,7 +198,7 @@ class _Blame:
             passed.lines, version.lines = version.lines, {}
             return passed
         old, new = _text(self._store, file), _text(self._store, version.file)
-        edits, shift = deque(self._store.repository.changed_lines(old, new)), 0
+        edits, shift = deque(changed_lines(old, new)), 0
         for line in sorted(version.lines):
             while edits and edits[0][1].stop <= line:
                 before, after = edits.popleft()

@@ -58,7 +58,8 @@ from wink_workspace.workspace.branch.forking import (
 )
 from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
 from wink_workspace.workspace.changes.applied_trees import AppliedTrees
-from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo, delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo
 
 from .blame import BlamedLine, blame
 from .timeline import TimelineRow, timeline

@@ -38,7 +38,8 @@ from wink_workspace.workspace.branch.forking import (
 from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
-from wink_workspace.workspace.place.storage import WorkspaceFolder, delete_tree
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 from wink_workspace.workspace.place.temporary_forks import leftover_forks
 from wink_workspace.workspace.sandboxing import WorkspaceSandbox
 

@@ -103,6 +103,20 @@ class LedgerJournal:
             self._writer.separate_pending()
             self._derived.changes.call_began()
 
+    def savepoint(self, depth: int) -> Callable[[], object]:
+        """Let the derived paths be restored if the call fails that begins inside *depth* others."""
+        if self._derived is None:
+            return lambda: None
+        undo = self._derived.savepoint(depth, self._writer.pending_times)
+
+        def undo_or_warn() -> None:
+            try:
+                undo()
+            except (FilesystemError, OSError) as error:  # as for a call that is not inside another
+                _log.warning("Derived paths of the failed inner call stay: %s", error)
+
+        return undo_or_warn
+
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its files and STATE."""
         del saved
@@ -172,6 +186,8 @@ class LedgerJournal:
 
     def finish_pending(self) -> None:
         """Remove the pending mark after the call ended; if that fails, try again later."""
+        if self._derived is not None:
+            self._derived.end_savepoints()
         try:
             self._writer.finish_pending()
         except LedgerError as error:

@@ -62,7 +62,7 @@ class ImportConfig:
         most_bytes: A source with more recorded bytes is refused; holes of sparse files count.
         most_files: A source with more recorded files is refused.
         git_depth: How many generations of commits, beginning with HEAD, git in a sandbox sees. 0
-            for none: then a sandbox has no repository. See ``docs/git.md``.
+            for none: then a sandbox has no repository. See ``docs/sandboxes.md``.
         git_links: By source: directories outside of it that its ``.git`` may lead to, as that of a
             linked working tree does. Without an entry such a repository is not used.
     """

@@ -29,22 +29,21 @@
                         discarded/, sandbox/ and runs/, made when it is first opened; derived/ is
                         made with the fork, and services.json if the parent has services
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
-    <state>/bases/                  the bases; see ``bases``
+    <state>/bases/                  the bases; see ``bases`` and ``shared_folders``
     <state>/git/                    copies of the history of sources; see ``git_copies``
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import logging
 import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -53,9 +52,7 @@ from typing import Any, Final, Literal
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
-from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import translate_os_error
-from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
     PROBE_PREFIX,
     OverlaySupport,
@@ -65,6 +62,7 @@ from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 from wink_workspace.ledger.store.disk import sync, write_whole
 
 from .path_rules import PathRules
+from .shared_folders import claimed, delete_tree, lock_file
 
 __all__ = [
     "MODE_VARIABLE",
@@ -73,8 +71,6 @@ __all__ = [
     "WorkspaceInfo",
     "WorkspaceMode",
     "WorkspaceStorage",
-    "delete_tree",
-    "delete_unused",
     "sweep_temporary",
 ]
 
@@ -422,7 +418,7 @@ class WorkspaceStorage:
         folder = WorkspaceFolder(self._root / secrets.token_hex(6))
         with ExitStack() as owned:
             try:
-                with self._locked_claims():
+                with claimed(self._root):
                     if in_place is not None:
                         self._check_available(in_place)
                     folder.path.mkdir(mode=0o700)
@@ -450,7 +446,7 @@ class WorkspaceStorage:
         Folders whose owner is alive are skipped. What cannot be deleted is logged, and stays.
         """
         dead: list[tuple[WorkspaceFolder, WriterLock]] = []
-        with self._locked_claims():
+        with claimed(self._root):
             for folder in self._unfinished():
                 with suppress(LedgerBusyError):
                     owner = self._lock_owner(folder)
@@ -478,14 +474,6 @@ class WorkspaceStorage:
                 if path.stat().st_mtime < before:
                     delete_tree(path)
 
-    @contextmanager
-    def _locked_claims(self) -> Generator[None]:
-        """Exclude other processes that create or remove workspaces, for a few system calls only."""
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._root / "claims").open("wb") as claims:
-            fcntl.flock(claims, fcntl.LOCK_EX)
-            yield
-
     def _unfinished(self) -> Iterator[WorkspaceFolder]:
         """The folders with an owner, alive or dead, that are not workspaces."""
         for path in self._root.iterdir():
@@ -505,7 +493,7 @@ class WorkspaceStorage:
         for path in folder.path.iterdir() if folder.path.is_dir() else ():
             if path != folder.owner:
                 delete_tree(path)
-        with self._locked_claims():
+        with claimed(self._root):
             delete_tree(folder.path)
 
     def _check_available(self, directory: Path) -> None:
@@ -561,7 +549,7 @@ class WorkspaceStorage:
             FilesystemError: If something cannot be deleted. It is no longer a workspace all the
                 same, and ``sweep`` tries again.
         """
-        with self._locked_claims():
+        with claimed(self._root):
             owner = self._lock_owner(folder)
         try:
             (folder.path / "about.json").unlink()
@@ -591,8 +579,7 @@ class TemporaryStorage(WorkspaceStorage):
         sweep_temporary()
         self._directory = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
         unlocked = self._directory / f"{_TEMPORARY_LOCK}.new"
-        self._lock = os.open(unlocked, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = lock_file(unlocked)
         unlocked.rename(self._directory / _TEMPORARY_LOCK)  # a sweep never finds it unlocked
         self._owner = os.getpid()
         super().__init__(self._directory)
@@ -601,32 +588,29 @@ class TemporaryStorage(WorkspaceStorage):
     def delete(self) -> None:
         """Delete everything; may be called again."""
         atexit.unregister(self.delete)
-        if os.getpid() != self._owner or self._lock < 0:
+        if os.getpid() != self._owner or self._lock is None:
             return
         with suppress(FilesystemError):  # the next sweep tries again
             _delete_temporary(self._directory)
         os.close(self._lock)
-        self._lock = -1
+        self._lock = None
 
 
 def sweep_temporary() -> int:
     """Delete the folders of temporary workspaces whose process was killed; how many they were."""
     n_deleted = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
-        try:
+        lock = None
+        # Another process has just deleted it, or the next sweep tries again
+        with suppress(OSError, FilesystemError):
             status = folder.lstat()
-            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
-                continue
-            lock = os.open(folder / _TEMPORARY_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # not such a folder, or another process has just deleted it
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _delete_temporary(folder)
-            n_deleted += 1
-        except (BlockingIOError, FileNotFoundError, FilesystemError):
-            continue  # it is in use, was just deleted, or the next sweep tries again
-        finally:
+            is_ours = status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode)
+            if is_ours and (folder / _TEMPORARY_LOCK).exists():
+                lock = lock_file(folder / _TEMPORARY_LOCK, waits=False)
+            if lock is not None:
+                _delete_temporary(folder)
+                n_deleted += 1
+        if lock is not None:
             os.close(lock)
     return n_deleted
 
@@ -637,27 +621,3 @@ def _delete_temporary(folder: Path) -> None:
         if path.name != _TEMPORARY_LOCK:
             delete_tree(path)
     delete_tree(folder)
-
-
-def delete_tree(path: Path) -> None:
-    """Delete a directory, whatever the modes inside of it; it need not exist.
-
-    Raises:
-        FilesystemError: If something cannot be deleted.
-    """
-    if not path.parent.is_dir():
-        return
-    above = DiskTree(path.parent)
-    try:
-        above.remove(WorkspacePath((path.name,)))
-    finally:
-        above.close()
-
-
-def delete_unused(directories: Iterable[Path]) -> None:
-    """Delete what no workspace uses; what cannot be deleted is logged, and stays."""
-    for path in directories:
-        try:
-            delete_tree(path)
-        except FilesystemError as error:
-            _log.warning("cannot delete %s, which no workspace uses: %s", path, error)

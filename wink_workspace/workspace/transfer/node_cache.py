@@ -23,7 +23,6 @@ result that arrives twice, or late, is refused there.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import re
@@ -36,6 +35,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, LedgerBusyError, LedgerError, UsageError
+from wink_workspace.filesystem.disk.descriptors import Descriptor
 from wink_workspace.ledger import (
     BundleLimits,
     Ledger,
@@ -46,6 +46,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.workspace.branch.forking import IMPORTED_BRANCH, delete_fork, forks_of
 from wink_workspace.workspace.history.workspace_reader import ReadableHistory
+from wink_workspace.workspace.place.shared_folders import lock_file
 from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from wink_workspace.workspace.place.temporary_forks import is_temporary, leftover_forks
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
@@ -366,13 +367,15 @@ class NodeCache:
 
     @contextmanager
     def _locked(
-        self, files: str, *, shared: bool = False, suffix: str = ".lock"
+        self, files: str, *, shared: bool = False, suffix: str = ".lock", waits: bool = True
     ) -> Generator[None]:
         """Hold the lock of a base: exclusively to make or delete it, shared to use it."""
         path = self._path(files, suffix)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        lock = lock_file(path, shared=shared, waits=waits)
+        if lock is None:
+            raise LedgerBusyError(f"{path} is in use, or belongs to another user")
+        with Descriptor(lock):
             yield
 
     def _collect(self, *, keep: str) -> None:
@@ -393,16 +396,13 @@ class NodeCache:
 
     def _delete(self, path: Path) -> bool:
         """Delete a base; ``False`` if it is in use."""
-        with self._path(path.name, ".lock").open("ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                info = self._info(path.name)
-                if info is not None:
-                    Workspace.delete(info.id, storage=self.storage)
-                path.unlink(missing_ok=True)
-            except (BlockingIOError, LedgerBusyError):
-                return False
-        return True
+        with suppress(LedgerBusyError), self._locked(path.name, waits=False):
+            info = self._info(path.name)
+            if info is not None:
+                Workspace.delete(info.id, storage=self.storage)
+            path.unlink(missing_ok=True)
+            return True
+        return False
 
     def _size_bytes(self, files: str) -> int:
         """The size of the objects of a base; its checkout, if there is one, takes about as much."""

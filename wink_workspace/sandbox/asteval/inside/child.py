@@ -14,16 +14,17 @@ import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Protocol, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
-from wink_workspace.sandbox.asteval.pipe_frames import SIZES, Frame, encode_frame, frame_sizes
+from wink_workspace.sandbox.asteval.pipe_frames import SIZES, PipeFrame, encode_frame, frame_sizes
 from wink_workspace.sandbox.isolation_report import Layer
 
 from .files import SOURCE, WorkspaceFiles, refusal
+from .main_program import MainProgram
 from .python_probes import run_probes
 from .values import as_fields
 
-__all__ = ["Channel", "Evaluator", "answer_host", "run_child"]
+__all__ = ["Channel", "answer_host", "run_child"]
 
 _OUTPUT_CHUNK_BYTES: Final = 32_768
 _ANSWER_BYTES_MAX: Final = 2**31
@@ -45,10 +46,10 @@ class Channel:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
-    def receive(self) -> Frame:
+    def receive(self) -> PipeFrame:
         """The next frame; raises ``EOFError`` if the host has closed the pipe."""
         sizes = frame_sizes(self._read(SIZES.size), body_bytes_max=_ANSWER_BYTES_MAX)
-        return Frame.parse(*map(self._read, sizes))
+        return PipeFrame.parse(*map(self._read, sizes))
 
     def ask(self, kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
         """Send a request and return the host's answer; raises the host's refusal."""
@@ -93,36 +94,12 @@ def _text_stream(channel: Channel, name: str) -> TextIO:
     return io.TextIOWrapper(buffered, "utf-8", "backslashreplace", "\n", line_buffering=True)
 
 
-class Evaluator(Protocol):
-    """An interpreter that runs one program: ``Interpreter`` or ``PythonInterpreter``."""
-
-    def warm_up(self) -> None:
-        """Run something small, without any effect on the program."""
-        ...
-
-    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles, stdout: TextIO) -> None:
-        """Set the global names *given*, and the functions for files and output."""
-        ...
-
-    def evaluate(self, tree: ast.Module) -> tuple[Any, bool]:
-        """Run *tree*; the value of its last statement, and whether that is an expression."""
-        ...
-
-    def position(self, error: BaseException) -> tuple[int, int]:
-        """The line and column, from 1, at which the code raised *error*; 0 if unknown."""
-        ...
-
-    def shown(self) -> Mapping[str, Any]:
-        """The global names that hold values."""
-        ...
-
-
-def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator) -> None:
+def answer_host(channel: Channel, layers: Sequence[Layer], program: MainProgram) -> None:
     """Report the isolation layers, and do what the host requests: an evaluation or the probes."""
     channel.send(
         "ready", {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
     )
-    _warm_up(evaluator)
+    _warm_up(program)
     request = channel.receive()
     if request.kind == "probe":
         probes = [[probe.name, probe.was_stopped, probe.detail] for probe in run_probes()]
@@ -132,7 +109,7 @@ def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator)
         -1, _RESERVE_BYTES
     )  # address space, released so that an out-of-memory error can be reported
     try:
-        evaluation = _Evaluation(channel, evaluator, request.fields)
+        evaluation = _Evaluation(channel, program, request.fields)
         fields = evaluation.outcome()
         evaluation.flush()
     except MemoryError:
@@ -141,25 +118,25 @@ def answer_host(channel: Channel, layers: Sequence[Layer], evaluator: Evaluator)
     channel.send("done", fields)
 
 
-def _warm_up(evaluator: Evaluator) -> None:
+def _warm_up(program: MainProgram) -> None:
     """Evaluate something small before the request arrives.
 
     A forked process copies each page at its first write, and counting references is a write. That
     is most of the time of a short evaluation.
     """
     random.seed()  # otherwise all children have the server's state
-    evaluator.warm_up()
-    Frame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
+    program.warm_up()
+    PipeFrame.parse(encode_frame("done", as_fields((3, "0"), most_chars=100))[SIZES.size :], b"")
 
 
 class _Evaluation:
     """Runs the code and makes the fields of its result."""
 
-    def __init__(self, channel: Channel, evaluator: Evaluator, request: Mapping[str, Any]) -> None:
+    def __init__(self, channel: Channel, program: MainProgram, request: Mapping[str, Any]) -> None:
         self._code: str = request["code"]
         self._globals: dict[str, Any] = request["globals"]
         self._value_chars: int = request["value_chars"]
-        self._evaluator = evaluator
+        self._program = program
         self._files = WorkspaceFiles(channel.ask, write_bytes=request["write_bytes"])
         self._stdout = sys.stdout = _text_stream(channel, "stdout")
         self._stderr = sys.stderr = _text_stream(channel, "stderr")
@@ -173,13 +150,9 @@ class _Evaluation:
     def outcome(self) -> dict[str, object]:
         """Run the code; the fields of the last frame."""
         try:
-            tree = ast.parse(self._code, SOURCE)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            # The parser raises MemoryError if code is nested too deeply
-            return {"outcome": "error", "error": self._syntax_error(error)}
-        try:
-            self._evaluator.provide(self._globals, self._files, self._stdout)
-            value, is_expression = self._evaluator.evaluate(tree)
+            tree = self._parsed()
+            self._program.provide(self._globals, self._files)
+            value, is_expression = self._program.evaluate(tree)
             self._files.send_all()
             fields: dict[str, object] = {"outcome": "value", "globals": self._bound()}
             if is_expression and value is not None:
@@ -187,37 +160,32 @@ class _Evaluation:
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001 - any exception of the code is a result
-            position = self._evaluator.position(error)
-            return {"outcome": "error", "error": self._error(error, *position)}
+            return {"outcome": "error", "error": self._error(error)}
         return fields
+
+    def _parsed(self) -> ast.Module:
+        try:
+            return ast.parse(self._code, SOURCE)
+        except (ValueError, RecursionError, MemoryError) as error:
+            # The parser raises MemoryError if code is nested too deeply
+            raise SyntaxError(str(error) or "the code is nested too deeply") from error
 
     def _bound(self) -> dict[str, object]:
         """The last global names that hold values, and these values."""
-        shown = self._evaluator.shown()
+        shown = self._program.shown()
         kept = list(shown.items())[-_MOST_GLOBALS:]
         most_chars = max(self._value_chars // 10, 1)
         return {name: as_fields(value, most_chars=most_chars) for name, value in kept}
 
-    def _syntax_error(self, error: BaseException) -> dict[str, object]:
-        line = getattr(error, "lineno", None) or 0
-        column = getattr(error, "offset", None) or 0
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-        message = message or "the code is nested too deeply"
-        return self._error_fields("SyntaxError", message, line, column)
-
-    def _error(self, error: BaseException, line: int, column: int) -> dict[str, object]:
+    def _error(self, error: BaseException) -> dict[str, object]:
+        line, column = self._program.position(error)
         try:
-            message = str(error)
+            message = str(error.msg if isinstance(error, SyntaxError) else error)
         except Exception:  # noqa: BLE001 - the code's own __str__ may raise anything
             message = "its __str__ failed"
-        if isinstance(error, SyntaxError):
-            message = str(error.msg)
-        return self._error_fields(type(error).__name__, message, line, column)
-
-    def _error_fields(self, kind: str, message: str, line: int, column: int) -> dict[str, object]:
         lines = self._code.splitlines()
         return {
-            "type": kind[:200],
+            "type": type(error).__name__[:200],
             "message": message[:4_000].encode("utf-8", "backslashreplace").decode(),
             "line": line,
             "column": column,

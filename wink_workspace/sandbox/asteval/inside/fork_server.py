@@ -29,12 +29,12 @@ import warnings
 from dataclasses import dataclass
 from importlib import import_module  # noqa: TID251 - of a fixed list
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.sandbox.isolation_report import Layer
 
-from .child import Channel, Evaluator, answer_host, run_child
+from .child import Channel, answer_host, run_child
+from .main_program import MainProgram
 from .restrictions import Isolation
 
 __all__ = ["Server", "main"]
@@ -50,7 +50,7 @@ _ENCODINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class _Limits:
     """The limits of all children of a server."""
 
     memory_bytes: int
@@ -75,7 +75,7 @@ class Server:
     Args:
         control: A datagram socket.
         isolation: Restricts each child.
-        evaluator: Evaluates in each child. It is created once, because that is slow.
+        program: Runs in each child. It is created once, because that is slow.
         limits: The limits of each child.
         host: A descriptor of the host's process, if it can be watched.
         clock: Measures when a child is overdue that its host has not killed.
@@ -85,15 +85,15 @@ class Server:
         self,
         control: socket.socket,
         isolation: Isolation,
-        evaluator: Evaluator,
-        limits: Limits,
+        program: MainProgram,
+        limits: _Limits,
         *,
         host: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._control = control
         self._isolation = isolation
-        self._evaluator = evaluator
+        self._program = program
         self._limits = limits
         self._host = host
         self._clock = clock
@@ -191,7 +191,7 @@ class Server:
             memory_bytes=self._limits.memory_bytes,
             timeout_s=self._limits.timeout_s,
         )
-        answer_host(Channel(channel), layers, self._evaluator)
+        answer_host(Channel(channel), layers, self._program)
 
     def _kill(self, child: _Child) -> None:
         signal.pidfd_send_signal(child.process, signal.SIGKILL)
@@ -233,7 +233,7 @@ def _report(watch: socket.socket, fields: dict[str, object]) -> None:
         watch.send(json.dumps(fields).encode())
 
 
-def loaded_evaluator(interpreter: str, *, use_numpy: bool) -> Evaluator:
+def loaded_program(interpreter: str, *, use_numpy: bool) -> MainProgram:
     """Load everything that a child may need, because a child cannot load anything."""
     for name in _PRELOADED:
         import_module(name)
@@ -245,13 +245,9 @@ def loaded_evaluator(interpreter: str, *, use_numpy: bool) -> Evaluator:
         from .python import PythonInterpreter
 
         return PythonInterpreter(use_numpy=use_numpy)
-    from .interpreter import Interpreter, builtin_names, numpy_names
-    from .modules import namespaces
+    from .interpreter import Interpreter
 
-    modules = namespaces()
-    if use_numpy:
-        modules["numpy"] = numpy_names()
-    return Interpreter(builtin_names(use_numpy=use_numpy), modules)
+    return Interpreter(use_numpy=use_numpy)
 
 
 def _n_threads() -> int:
@@ -261,31 +257,19 @@ def _n_threads() -> int:
         return 1  # no /proc
 
 
-def _hello(layers: tuple[Layer, ...]) -> dict[str, object]:
-    return {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
-
-
-def main(arguments: list[str]) -> None:
-    """Run the server.
-
-    Args:
-        arguments: The control socket, the host's process id, the memory limit in bytes, the time
-            limit and the start time limit in seconds, ``asteval`` or ``python``, and ``numpy`` or
-            nothing.
-    """
-    control = socket.socket(fileno=int(arguments[0]))
-    host_pid = int(arguments[1])
-    limits = Limits(int(arguments[2]), float(arguments[3]), float(arguments[4]))
+def main(*, control: int, host_pid: int, interpreter: str, use_numpy: bool, **limits: Any) -> None:
+    """Run the server on the socket *control*, with the *limits* of its children."""
     host = os.pidfd_open(host_pid)
     if os.getppid() != host_pid:
         return
-    evaluator = loaded_evaluator(arguments[5], use_numpy=arguments[6] == "numpy")
+    program = loaded_program(interpreter, use_numpy=use_numpy)
     isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads, so forking is not safe")
-    hello = _hello(isolation.confine_server())
+    isolation.confine_server()
     sys.argv[:] = []
     gc.collect()
     gc.freeze()  # a collection in a child must not write to shared pages
-    control.send(json.dumps(hello).encode())
-    Server(control, isolation, evaluator, limits, host=host).serve()
+    with socket.socket(fileno=control) as requests:
+        requests.send(b"{}")
+        Server(requests, isolation, program, _Limits(**limits), host=host).serve()

@@ -6,6 +6,7 @@ modules that the real one uses, so code cannot reach anything else through it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from importlib import import_module  # noqa: TID251 - of modules that code may use
 from typing import Any, Final
@@ -34,6 +35,10 @@ class Namespace:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"module {self._name!r} cannot be changed")
 
+    @property
+    def __all__(self) -> list[str]:
+        return sorted(self._names)
+
     def __dir__(self) -> list[str]:
         return sorted(self._names)
 
@@ -41,71 +46,46 @@ class Namespace:
         return f"<module {self._name!r}>"
 
 
+_EVERYTHING: Final = (
+    *("base64", "bisect", "copy", "csv", "datetime", "decimal", "fractions", "heapq", "itertools"),
+    *("json", "math", "pprint", "random", "re", "statistics", "textwrap", "urllib.parse"),
+)
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "base64": ("b64decode", "b64encode", "urlsafe_b64decode", "urlsafe_b64encode"),
-    "bisect": ("bisect", "bisect_left", "bisect_right", "insort", "insort_left", "insort_right"),
-    "collections": ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"),
-    "copy": ("copy", "deepcopy"),
-    "csv": ("DictReader", "DictWriter", "QUOTE_ALL", "QUOTE_MINIMAL", "reader", "writer"),
-    "datetime": ("MAXYEAR", "MINYEAR", "UTC", "date", "datetime", "time", "timedelta", "timezone"),
-    "decimal": (
-        *("Decimal", "DecimalException", "DivisionByZero", "InvalidOperation", "ROUND_CEILING"),
-        *("ROUND_DOWN", "ROUND_FLOOR", "ROUND_HALF_DOWN", "ROUND_HALF_EVEN", "ROUND_HALF_UP"),
-        *("ROUND_UP", "getcontext", "localcontext"),
-    ),
-    "fractions": ("Fraction",),
+    **dict.fromkeys(_EVERYTHING, ("*",)),
+    "collections": ("ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"),
     "functools": ("cache", "cmp_to_key", "lru_cache", "partial", "reduce", "wraps"),
     "hashlib": ("md5", "sha1", "sha256", "sha512"),
-    "heapq": ("heapify", "heappop", "heappush", "heapreplace", "merge", "nlargest", "nsmallest"),
     "io": ("BytesIO", "StringIO"),
-    "itertools": (
-        *("accumulate", "batched", "chain", "combinations", "combinations_with_replacement"),
-        *("compress", "count", "cycle", "dropwhile", "filterfalse", "groupby", "islice"),
-        *("pairwise", "permutations", "product", "repeat", "starmap", "takewhile", "tee"),
-        "zip_longest",
-    ),
-    "json": ("JSONDecodeError", "dump", "dumps", "load", "loads"),
-    "math": ("*",),
     "operator": ("add", "floordiv", "itemgetter", "mod", "mul", "neg", "sub", "truediv", "xor"),
-    "pprint": ("pformat", "pp", "pprint"),
-    "random": (
-        *("Random", "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits"),
-        *("normalvariate", "randint", "random", "randrange", "sample", "seed", "shuffle"),
-        *("triangular", "uniform"),
-    ),
-    "re": (
-        *("A", "ASCII", "DOTALL", "I", "IGNORECASE", "M", "MULTILINE", "Match", "Pattern", "S"),
-        *("VERBOSE", "X", "compile", "error", "escape", "findall", "finditer", "fullmatch"),
-        *("match", "search", "split", "sub", "subn"),
-    ),
-    "statistics": ("*",),
     "string": (
         *("ascii_letters", "ascii_lowercase", "ascii_uppercase", "capwords", "digits"),
         *("hexdigits", "octdigits", "printable", "punctuation", "whitespace"),
     ),
-    "textwrap": ("dedent", "fill", "indent", "shorten", "wrap"),
     "time": ("monotonic", "perf_counter", "sleep", "strftime", "gmtime", "time"),
     "typing": (
         *("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Mapping", "Optional"),
         *("Sequence", "Set", "Tuple", "Union"),
     ),
-    "urllib.parse": (
-        *("parse_qs", "parse_qsl", "quote", "quote_plus", "unquote", "unquote_plus", "urldefrag"),
-        *("urlencode", "urljoin", "urlparse", "urlsplit", "urlunparse", "urlunsplit"),
-    ),
 }
-"""The names of each module; ``*`` is every public name that it has."""
+"""The names of each module; ``*`` is every public name that it has.
+
+A module has a list of its own if one of its public names reads attributes by their names, which
+would pass the guards.
+"""
+
+
+def _wraps(wrapped: Any) -> Any:
+    """As ``functools.wraps``, without its choice of attributes: some lead into the interpreter."""
+    return functools.wraps(wrapped)
+
+
+_REPLACED: Final[Mapping[str, Any]] = {"wraps": _wraps}
 
 
 def namespaces() -> dict[str, Namespace]:
-    """Import the modules of ``MODULES``; returns their namespaces and those of their packages."""
+    """Import the modules of ``MODULES``; returns their namespaces and that of ``urllib``."""
     modules = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
-    packages: dict[str, dict[str, Namespace]] = {}
-    for name, module in modules.items():
-        package, _, inner = name.rpartition(".")
-        if package:
-            packages.setdefault(package, {})[inner] = module
-    return modules | {name: Namespace(name, inside) for name, inside in packages.items()}
+    return modules | {"urllib": Namespace("urllib", {"parse": modules["urllib.parse"]})}
 
 
 def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
@@ -113,4 +93,8 @@ def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
     if wanted == ("*",):
         public = getattr(module, "__all__", None) or dir(module)
         wanted = tuple(each for each in public if not each.startswith("_"))
-    return {each: getattr(module, each) for each in wanted if hasattr(module, each)}
+    return {
+        each: _REPLACED.get(each) or getattr(module, each)
+        for each in wanted
+        if hasattr(module, each)
+    }

@@ -12,7 +12,6 @@ Rule 3: an event loop of asyncio has timers only. It needs no descriptor.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import builtins
 import contextlib
@@ -24,13 +23,14 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module  # noqa: TID251 - of modules that code may use
 from importlib.machinery import BuiltinImporter, FrozenImporter
-from types import FunctionType, ModuleType, TracebackType
-from typing import Any, Final, NoReturn, TextIO, cast
+from types import ModuleType
+from typing import Any, ClassVar, Final, NoReturn, cast
 
-from .files import HOME, SOURCE, WorkspaceFiles
+from .files import HOME, WorkspaceFiles
+from .main_program import MainProgram
 
 __all__ = ["MODULES", "NUMPY_MODULES", "PythonInterpreter"]
 
@@ -72,30 +72,28 @@ class Point:
 """
 
 
-class PythonInterpreter:
+class PythonInterpreter(MainProgram):
     """Runs one program as the module ``__main__``. Makes all modules available at once."""
+
+    warm_up_code: ClassVar[str] = _WARM_UP
 
     def __init__(self, *, use_numpy: bool) -> None:
         for name in (*MODULES, *(NUMPY_MODULES if use_numpy else ())):
             with contextlib.suppress(ImportError):
                 import_module(name)
         time.localtime()  # reads the time zone
-        self._main = ModuleType("__main__")
-
-    def warm_up(self) -> None:
-        """Run a small program, and give the child random states of its own."""
-        sys.modules["__main__"] = self._main
-        self.evaluate(ast.parse(_WARM_UP))
         numpy_random = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed()
-        self._main = ModuleType("__main__")
+        self._seeds: Callable[[], None] = getattr(numpy_random, "seed", lambda: None)
 
-    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles, stdout: TextIO) -> None:
+    def clear(self) -> None:
+        """Start with another module ``__main__``, and a random state of its own."""
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        self.names = main.__dict__
+        self._seeds()
+
+    def provide(self, given: Mapping[str, Any], files: WorkspaceFiles) -> None:
         """Set the global names, and let the file functions work on *files*."""
-        del stdout
-        sys.modules["__main__"] = self._main
-        self._main.__dict__.update(__builtins__=builtins, **given)
+        self.names.update(__builtins__=builtins, **given)
         sys.argv[:] = ["-c"]
         sys.path[:] = []
         finders = cast("list[Any]", sys.meta_path)
@@ -107,51 +105,6 @@ class PythonInterpreter:
         for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
         _install(files)
-
-    def evaluate(self, tree: ast.Module) -> tuple[Any, bool]:
-        """Run *tree*; returns the value of its last statement, and whether that is an expression.
-
-        ``SystemExit`` with code 0 ends it without a value. Raises what the code raises.
-        """
-        names = self._main.__dict__
-        last = tree.body[-1] if tree.body else None
-        is_expression = isinstance(last, ast.Expr)
-        body = ast.Module(tree.body[:-1] if is_expression else tree.body, [])
-        value = None
-        try:
-            exec(compile(body, SOURCE, "exec", dont_inherit=True), names)  # noqa: S102 - isolated
-            if isinstance(last, ast.Expr):
-                expression = ast.Expression(last.value)
-                value = eval(compile(expression, SOURCE, "eval", dont_inherit=True), names)  # noqa: S307 - isolated
-        except SystemExit as exit_:
-            if exit_.code:
-                raise
-            is_expression = False
-        return value, is_expression
-
-    def position(self, error: BaseException) -> tuple[int, int]:
-        """The line and column of the innermost own frame; 0 if there is none."""
-        if isinstance(error, SyntaxError) and error.filename == SOURCE:
-            return error.lineno or 0, error.offset or 0
-        found = 0, 0
-        step: TracebackType | None = error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_code.co_filename == SOURCE:
-                positions = tuple(step.tb_frame.f_code.co_positions())
-                column = positions[step.tb_lasti // 2][2]
-                found = step.tb_lineno, 0 if column is None else column + 1
-            step = step.tb_next
-        return found
-
-    def shown(self) -> dict[str, Any]:
-        """The global names that hold values: no functions, classes and modules."""
-        return {
-            name: value
-            for name, value in self._main.__dict__.items()
-            if not name.startswith("_")
-            and not isinstance(value, ModuleType | FunctionType | type)
-            and not callable(value)
-        }
 
 
 class _NotImported:

@@ -23,7 +23,7 @@ import resource
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from wink_workspace.sandbox.isolation_report import Layer
 from wink_workspace.system_packages import install_hint
@@ -91,21 +91,16 @@ class _CannotError(Exception):
     """A layer cannot be activated; the message has the reason and a remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A value that was made in advance, or the reason why it could not be made."""
-
-    value: Any = None
-    detail: str = ""
-    reason: str = ""
+_Step = Callable[[], str]
+"""Activates a layer; returns a detail of it."""
 
 
 @dataclass(slots=True)
 class Isolation:
     """The parts of the isolation that can be prepared before a child exists."""
 
-    _filter: _Prepared
-    _ruleset: _Prepared
+    _filter_calls: _Step
+    _restrict_paths: _Step
     _own_bytes: int
     _server_layers: tuple[Layer, ...] = ()
 
@@ -144,16 +139,16 @@ class Isolation:
             _attempt("dies-with-server", lambda: _die_with(parent)),
             _attempt("empty-environment", _empty_environment),
             _attempt("no-new-privileges", lambda: _prctl(_PR_SET_NO_NEW_PRIVS, 1)),
-            _attempt("landlock", lambda: _restrict(self._ruleset)),
+            _attempt("landlock", self._restrict_paths),
             _attempt("closed-descriptors", lambda: _close_all_but(channel)),
             _attempt("limits", lambda: _limit(self._own_bytes + memory_bytes, timeout_s)),
             _attempt("no-capabilities", _drop_capabilities),
             _attempt("not-dumpable", lambda: _prctl(_PR_SET_DUMPABLE, 0)),
-            _attempt("seccomp", lambda: _filter_calls(self._filter)),
+            _attempt("seccomp", self._filter_calls),
         )
 
 
-def _attempt(name: str, step: Callable[[], str]) -> Layer:
+def _attempt(name: str, step: _Step) -> Layer:
     try:
         return Layer(name, is_active=True, detail=step())
     except _CannotError as error:
@@ -162,13 +157,17 @@ def _attempt(name: str, step: Callable[[], str]) -> Layer:
         return Layer(name, is_active=False, detail=f"{type(error).__name__}: {error}")
 
 
-def _prepared(make: Callable[[], tuple[Any, str]]) -> _Prepared:
+def _prepared(make: Callable[[], _Step]) -> _Step:
+    """What *make* makes, or a step that raises the reason why it cannot be made."""
     try:
-        return _Prepared(*make())
-    except _CannotError as error:
-        return _Prepared(reason=str(error))
-    except OSError as error:
-        return _Prepared(reason=f"the kernel refuses: {error}")
+        return make()
+    except (_CannotError, OSError) as error:
+        reason = str(error) if isinstance(error, _CannotError) else f"the kernel refuses: {error}"
+
+    def cannot() -> NoReturn:
+        raise _CannotError(reason)
+
+    return cannot
 
 
 def _check(result: int, what: str) -> str:  # pragma: no cover - see below
@@ -218,7 +217,7 @@ def _address_space_bytes() -> int:
         return 256 * 1_048_576  # no /proc; this is more than it uses
 
 
-def _compiled_filter() -> tuple[_SocketFilter, str]:
+def _compiled_filter() -> _Step:
     try:
         import pyseccomp  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ImportError as error:
@@ -243,11 +242,19 @@ def _compiled_filter() -> tuple[_SocketFilter, str]:
         program = file.read()
     code = ctypes.create_string_buffer(program, len(program))
     loaded = _SocketFilter(len(program) // 8, ctypes.cast(code, ctypes.c_void_p))
-    return loaded, f"{len(ALLOWED_CALLS) + 2} calls allowed, all others fail with EPERM"
+
+    def activate() -> str:  # pragma: no cover - see above
+        _check(
+            _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(loaded), 0, 0),
+            "seccomp",
+        )
+        return f"{len(ALLOWED_CALLS) + 2} calls allowed, all others fail with EPERM"
+
+    return activate
 
 
-def _made_ruleset() -> tuple[Callable[[], object], str]:
-    """A function that restricts a process by a ruleset that handles every right and grants none."""
+def _made_ruleset() -> _Step:
+    """Restricts a process by a ruleset that handles every right and grants none."""
     try:
         import landlock  # pyright: ignore[reportMissingTypeStubs] - it has none
         from landlock import plumbing  # pyright: ignore[reportMissingTypeStubs] - as above
@@ -275,7 +282,13 @@ def _made_ruleset() -> tuple[Callable[[], object], str]:
             f"the kernel has no Landlock ({' '.join(str(error).split())})"
         ) from error
     scopes = ", TCP" * (version >= 4) + ", abstract sockets, signals" * (version >= 6)
-    return lambda: restrict_self(ruleset, 0), f"ABI {version}: files{scopes}"
+
+    def activate() -> str:  # pragma: no cover - see above
+        ctypes.set_errno(0)
+        restrict_self(ruleset, 0)
+        return f"ABI {version}: files{scopes}"
+
+    return activate
 
 
 # In each child
@@ -296,14 +309,6 @@ def _die_with(parent: int) -> str:  # pragma: no cover - see above
 def _empty_environment() -> str:  # pragma: no cover - see above
     os.environ.clear()  # noqa: TID251 - this process's own environment
     return ""
-
-
-def _restrict(ruleset: _Prepared) -> str:  # pragma: no cover - see above
-    if ruleset.reason:
-        raise _CannotError(ruleset.reason)
-    ctypes.set_errno(0)
-    ruleset.value()
-    return ruleset.detail
 
 
 def _close_all_but(channel: int) -> str:  # pragma: no cover - see above
@@ -340,11 +345,3 @@ def _drop_capabilities() -> str:  # pragma: no cover - see above
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     none = _Capabilities()
     return _check(_libc.capset(ctypes.byref(header), ctypes.byref(none)), "capset")
-
-
-def _filter_calls(program: _Prepared) -> str:  # pragma: no cover - see above
-    if program.reason:
-        raise _CannotError(program.reason)
-    address = ctypes.addressof(program.value)
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")
-    return program.detail

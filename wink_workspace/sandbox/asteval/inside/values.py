@@ -6,7 +6,6 @@ has only a ``repr``. The ``repr`` may be the code's own function, and raise an e
 
 from __future__ import annotations
 
-import contextlib
 import math
 import reprlib
 from itertools import chain
@@ -23,8 +22,8 @@ def as_fields(value: object, *, most_chars: int) -> dict[str, object]:
     """The fields of *value* in a frame: ``repr``, ``n_missing`` and, if possible, ``json``."""
     text, n_missing = bounded_repr(value, most_chars=most_chars)
     fields: dict[str, object] = {"repr": text, "n_missing": n_missing}
-    with contextlib.suppress(_NotJsonError):
-        fields["json"] = _Json(most_chars).of(value)
+    if _room_left(value, most_chars) and _is_json(value):
+        fields["json"] = value
     return fields
 
 
@@ -82,50 +81,16 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class _NotJsonError(Exception):
-    """The value cannot be represented in JSON, or is too large."""
-
-
-class _Json:
-    """Copies a value as JSON, up to a number of characters."""
-
-    def __init__(self, room_chars: int) -> None:
-        self._room = room_chars
-
-    def of(self, value: Any, level: int = 0) -> object:
-        kind = cast("type[object]", type(value))
-        if value is None or kind is bool:
-            return self._count(4, value)
-        if kind is int and value.bit_length() <= _MOST_BITS:
-            return self._count(value.bit_length() // 3 + 1, value)
-        if kind is float and math.isfinite(value):
-            return self._count(8, value)
-        if kind is str and value.isascii():
-            return self._count(len(value), value)
-        if kind is str:
-            return self._count(len(value), self._encodable(value))
-        if level == _MOST_LEVELS:
-            raise _NotJsonError
-        if kind in (list, tuple):
-            return [self.of(item, level + 1) for item in value]
-        if kind is dict:
-            return {self._key(key): self.of(item, level + 1) for key, item in value.items()}
-        raise _NotJsonError
-
-    def _key(self, key: object) -> str:
-        if type(key) is not str:
-            raise _NotJsonError
-        return self._count(len(key), self._encodable(key))
-
-    def _encodable(self, text: str) -> str:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise _NotJsonError from None
-        return text
-
-    def _count(self, n_chars: int, value: Any) -> Any:
-        self._room -= n_chars + 1
-        if self._room < 0:
-            raise _NotJsonError
-        return value
+def _is_json(value: Any) -> bool:
+    kind = cast("type[object]", type(value))
+    if kind is int:
+        return value.bit_length() <= _MOST_BITS
+    if kind is float:
+        return math.isfinite(value)
+    if kind is str:
+        return value.isascii() or _printable(value) == value
+    if kind is dict:
+        return all(type(key) is str and _is_json(key) for key in value) and all(
+            map(_is_json, value.values())
+        )
+    return value is None or kind is bool or (kind in (list, tuple) and all(map(_is_json, value)))

@@ -21,11 +21,7 @@ from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.network import REGISTRIES, NetworkLimits, NetworkRequest, NetworkRules
 from wink_workspace.sandbox.podman.commands.disk_watch import DiskWatch, Usage
 from wink_workspace.sandbox.podman.commands.image_settings import ImageSettings
-from wink_workspace.sandbox.podman.commands.runner_container import (
-    NoPythonError,
-    RunnerContainer,
-    link_of,
-)
+from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer, link_of
 from wink_workspace.sandbox.podman.engine.containers import PROJECT_PATH, Host
 from wink_workspace.sandbox.podman.engine.host_programs import Progress
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
@@ -121,22 +117,16 @@ class StepRunner:
         """
         config = replace(_LIMITS, image=step.image)
         never = Cancellation()
-        try:
-            container = RunnerContainer(
-                self._service,
-                config,
-                self._host,
-                workspace=step.source,
-                project=step.project,
-                clock=SYSTEM_CLOCK,
-                cancellation=never,
-                network=link_of(config, self._environment),
-            )
-        except NoPythonError as error:
-            raise SandboxUnavailableError(
-                f"the image {step.image} has no Python, so no step can be run in it",
-                hint="Use a base that has Python 3.8 or newer, such as python, build or node.",
-            ) from error
+        container = RunnerContainer(
+            self._service,
+            config,
+            self._host,
+            workspace=step.source,
+            project=step.project,
+            clock=SYSTEM_CLOCK,
+            cancellation=never,
+            network=link_of(config, self._environment),
+        )
         output = _Lines(self._progress)
         most = Usage(config.workspace_bytes, config.workspace_entries)
         pid = container.live.pid

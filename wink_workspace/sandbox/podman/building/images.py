@@ -3,20 +3,17 @@
 Rule 1: nothing is pulled or downloaded unless the caller asks for an image to be built.
 Rule 2: an image has the digest of its recipe as a label. It is built again if the recipe changed.
 Rule 3: if this machine can make the root filesystem itself, no registry is used. Debian's packages
-come from the mirrors that apt is configured for, busybox is the installed one. The root filesystem
-is kept in the cache, so that another image store can import it without a second build.
+come from the mirrors that apt is configured for. The root filesystem is kept in the cache, so that
+another image store can import it without a second build.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import io
 import itertools
 import json
 import os
-import struct
-import tarfile
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,9 +50,9 @@ __all__ = [
     "step_script",
 ]
 
-RECIPES: Final = ("python", "minimal", "build", "node")
+RECIPES: Final = ("python", "build", "node")
 
-USUAL_RECIPES: Final = ("python", "minimal")
+USUAL_RECIPES: Final = ("python",)
 """Those that are built unless the caller names others."""
 
 UNFINISHED: Final = "unfinished-"
@@ -73,7 +70,6 @@ RECIPE_LABEL: Final = "wink-workspace.recipe"
 SOURCE_LABEL: Final = "wink-workspace.source"
 """The label with the directory of the project that an image was built for."""
 
-_EPOCH: Final = 1  # time of every file in a root filesystem, so that builds are reproducible
 _LISTS: Final = ("packages.txt", "commands.txt")
 _VANISHED: Final = "image not known"  # in what podman prints
 _MOST_QUERIES: Final = 5
@@ -116,7 +112,7 @@ class Recipe:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The Debian packages of the image; empty if it is made from busybox."""
+        """The Debian packages of the image."""
         lines = self.files.get("packages.txt", b"").decode().splitlines()
         return tuple(line for line in lines if line and not line.startswith("#"))
 
@@ -389,31 +385,12 @@ class ImageStore:
         archive = self.cache / f"{wanted.name}-{wanted.digest}.tar"
         if rebuild or not archive.exists():
             with _replacing(archive) as unfinished:
-                if wanted.packages:
-                    progress(f"{wanted.name}: fetching and unpacking Debian {SUITE}")
-                    made = root_filesystem(self.programs, wanted.packages, unfinished, progress)
-                else:
-                    made = self._busybox(wanted, unfinished, progress)
-                if not made:
+                progress(f"{wanted.name}: fetching and unpacking Debian {SUITE}")
+                if not root_filesystem(self.programs, wanted.packages, unfinished, progress):
                     return None
         reference = f"localhost/wink-workspace/{wanted.name}-base:{wanted.digest}"
         self.programs.podman("import", "--quiet", str(archive), reference, progress=progress)
         return reference
-
-    def _busybox(self, wanted: Recipe, archive: Path, progress: Progress) -> bool:
-        found = self.programs.find("busybox")
-        if found is None or not _is_static(Path(found)):
-            return False
-        progress(f"{wanted.name}: made of {found}")
-        with tarfile.open(archive, "w") as tar:
-            folder = tarfile.TarInfo("bin")
-            folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, _EPOCH
-            tar.addfile(folder)
-            content = Path(found).read_bytes()
-            file = tarfile.TarInfo("bin/busybox")
-            file.size, file.mode, file.mtime = len(content), 0o755, _EPOCH
-            tar.addfile(file, io.BytesIO(content))
-        return True
 
     @contextmanager
     def lock(self) -> Generator[None]:
@@ -493,17 +470,3 @@ def image_of(entry: Mapping[str, Any], name: str) -> SandboxImage:
         datetime.fromisoformat(created).timestamp() if isinstance(created, str) else float(created),
         tuple(labels.get(AGENTS_LABEL, "").split()),
     )
-
-
-def _is_static(program: Path) -> bool:
-    """Whether it is a 64-bit ELF program without an interpreter, which needs no libraries."""
-    with program.open("rb") as file:
-        header = file.read(64)
-        if header[:5] != b"\x7fELF\x02":
-            return False
-        (start,) = struct.unpack_from("<Q", header, 32)
-        size, n_segments = struct.unpack_from("<HH", header, 54)
-        file.seek(start)
-        segments = file.read(size * n_segments)
-    kinds = [struct.unpack_from("<I", segments, n * size)[0] for n in range(n_segments)]
-    return 3 not in kinds  # PT_INTERP

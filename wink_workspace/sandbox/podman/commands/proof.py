@@ -51,9 +51,7 @@ def prove(
     run: ProbeRun,
     config: PodmanConfig,
     host: Host,
-    *,
-    in_shell: bool = False,
-    shown: Callable[[], str | None] = lambda: None,
+    shown: str | None = None,
 ) -> IsolationReport:
     """Run all probes of a container that apply.
 
@@ -61,23 +59,20 @@ def prove(
         run: Runs a program in the container.
         config: The configuration of the container.
         host: What the machine provides for its limits.
-        in_shell: Whether to use the shell program instead of the Python program. It has fewer
-            probes, because a shell can do less.
-        shown: ``LiveContainer.shown``, asked after the probes: a shell has a container of its own.
+        shown: ``LiveContainer.shown``.
     """
-    expected = _names(in_shell=in_shell)
+    expected = list(map(_name, probes.PROBES))
     bound = (WORKSPACE_PATH, PROJECT_PATH, *(mount.target for mount in config.mounts))
     with _canaries(with_listeners=True) as canaries:
         variables = {
             **canaries.variables,
             "WINK_BOUND": " ".join(path.replace(" ", r"\040") for path in bound),
         }
-        printed = run(_SHELL if in_shell else _source(probes), variables)
-        why_shown = shown()
-        if why_shown is not None:
+        printed = run(_source(probes), variables)
+        if shown is not None:
             expected.remove(_name(probes.see_paths_of_the_host))
         results = [*_results(printed, expected), canaries.check()]
-    return IsolationReport(layers(config, host, why_shown), tuple(results))
+    return IsolationReport(layers(config, host, shown), tuple(results))
 
 
 def prove_workspace(
@@ -198,12 +193,6 @@ def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[
     )
 
 
-def _names(*, in_shell: bool) -> list[str]:
-    if in_shell:
-        return list(_SHELL_NAMES)
-    return list(map(_name, probes.PROBES))
-
-
 def _name(probe: Callable[[], str | None]) -> str:
     return probe.__name__.replace("_", " ")
 
@@ -223,83 +212,6 @@ def _reported(printed: str) -> Iterator[tuple[str, Probe]]:
                 yield name, Probe(name, stopped, detail)
             case _:
                 continue
-
-
-_SHELL_NAMES: Final = (
-    "work in the workspace",
-    "write outside the workspace",
-    "read files of the host",
-    "see paths of the host",
-    "gain rights",
-    "use forbidden system calls",
-    "see other processes",
-    "make devices",
-    "change the kernel",
-    "find an interface",
-    "find a route",
-)
-_SHELL: Final = r"""
-say() { printf '["%s", %s, "%s"]\n' "$1" "$2" "$3"; }
-ended() { if [ -z "$2" ]; then say "$1" true "refused"; else say "$1" false "$2"; fi; }
-writes() {
-    found=
-    for file in "$@"; do if (: > "$file") 2>/dev/null; then found="$found $file"; fi; done
-    echo "$found"
-}
-if [ -w /workspace ]; then found=; else found="a command cannot write to the workspace"; fi
-ended "work in the workspace" "$found"
-ended "write outside the workspace" "$(writes /.p /etc/.p /usr/.p /root/.p /var/tmp/.p /run/.p)"
-found=
-for file in "$WINK_CANARY" "/proc/1/root$WINK_CANARY" "/workspace/..$WINK_CANARY"; do
-    if (read -r line < "$file") 2>/dev/null; then found="$found $file"; fi
-done
-ended "read files of the host" "$found"
-found=
-while read -r id above device root point rest; do
-    for bound in $WINK_BOUND; do
-        case "$point/" in "$bound"/*) continue 2 ;; esac
-    done
-    case "$rest" in
-        *" - proc "*|*" - sysfs "*|*" - cgroup"*|*" - devpts "*|*" - mqueue "*) continue ;;
-    esac
-    if [ -c "$point" ]; then continue; fi
-    case "$root" in /|/[0-9]|/[0-9][0-9]) ;; *) found="$found $root" ;; esac
-    case "${rest#* - }" in *" /"*|*=/*|*:/*) found="$found ${rest#* - }" ;; esac
-done < /proc/self/mountinfo
-ended "see paths of the host" "$found"
-found= filter="no filter of system calls"
-while read -r name value rest; do
-    case "$name $value" in
-        "CapEff: 0000000000000000"|"CapPrm: 0000000000000000") ;;
-        CapEff:*|CapPrm:*) found="$found $name $value" ;;
-        "NoNewPrivs: 0") found="$found programs may gain rights" ;;
-        "Uid: 0") found="$found the command is root" ;;
-        "Seccomp: 2") filter= ;;
-    esac
-done < /proc/self/status
-ended "gain rights" "$found"
-ended "use forbidden system calls" "$filter"
-found=
-for folder in /proc/[0-9]*; do
-    read -r name 2>/dev/null < "$folder/comm" || continue
-    case "$name" in catatonit|podman-init|sh|busybox) ;; *) found="$found $name" ;; esac
-done
-ended "see other processes" "$found"
-if mknod /tmp/.p c 1 1 2>/dev/null; then found="devices can be made"; else found=; fi
-ended "make devices" "$found"
-settings="/proc/sys/kernel/hostname /proc/sysrq-trigger /sys/kernel/uevent_helper"
-ended "change the kernel" "$(writes $settings)"
-found=
-while read -r name rest; do
-    case "$name" in Inter-*|face*|lo:*) ;; *) found="$found $name" ;; esac
-done < /proc/net/dev
-ended "find an interface" "$found"
-found=
-while read -r name rest; do
-    case "$name" in Iface) ;; *) found="$found $name" ;; esac
-done < /proc/net/route
-ended "find a route" "$found"
-"""
 
 
 class _Canaries:

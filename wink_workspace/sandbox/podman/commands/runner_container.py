@@ -48,18 +48,17 @@ from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest, 
 from wink_workspace.system_packages import install_hint
 
 from . import leftovers
-from .command_runs import payload_of, probe_run
-from .proof import prove, prove_network, prove_workspace, refuse_holes
+from .command_runs import CANCELLED, payload_of
+from .image_settings import VARIABLES
+from .proof import ProbeRun, not_probed, prove, prove_network, prove_workspace, refuse_holes
 
 if TYPE_CHECKING:
     from wink_workspace.sandbox.podman.network.link import NetworkLink
 
 __all__ = [
     "ContainerKind",
-    "NoPythonError",
     "RunnerContainer",
     "link_of",
-    "mount_workspace",
     "with_history",
 ]
 
@@ -80,10 +79,8 @@ _BOOT: Final = (
 """Reads the runner's source from the stream. Process listings would show it as an argument."""
 _INTERACTIVE_WATCH_S: Final = 0.1
 _LAST_TIMEOUT_S: Final = 60.0
-
-
-class NoPythonError(Exception):
-    """The image has no Python."""
+_PROBE_TIMEOUT_S: Final = 60.0
+_PROBE_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +131,7 @@ class RunnerContainer:
             and when the interpreter ends.
 
     Raises:
-        NoPythonError: If the image has no Python.
-        SandboxUnavailableError: If it cannot be started.
+        SandboxUnavailableError: If it cannot be started, or its image has no Python.
         IsolationError: If a probe succeeded; the container has ended.
         CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
     """
@@ -185,8 +181,8 @@ class RunnerContainer:
             meanwhile()
             ready = self._stream.ready(source, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
-            run = probe_run(self, cancellation)
-            self.report = prove(run, config, host, shown=lambda: self.live.shown)
+            run = self._probe_run(cancellation)
+            self.report = prove(run, config, host, self.live.shown)
             refuse_holes(self.report)
             if network is not None:
                 found = prove_network(run, network, config.network)
@@ -195,7 +191,11 @@ class RunnerContainer:
         except SandboxUnavailableError as error:
             self.end()
             if _lacks_python(error):
-                raise NoPythonError from error
+                raise SandboxUnavailableError(
+                    f"the image {config.image} has no Python",
+                    hint="Use an image with Python 3.8 or newer, such as one of"
+                    " `wink-workspace image build`.",
+                ) from error
             raise
         except BaseException:
             self.end()
@@ -224,7 +224,14 @@ class RunnerContainer:
             if note is not None:
                 self._note(note)
                 passed(KillPoint.CONTAINER_NOTED)
-            mount_workspace(mount, self.live.pid)
+            try:
+                mount(self.live.pid)
+            except MountError as error:
+                raise SandboxUnavailableError(
+                    f"the workspace cannot be mounted in its container: {error.message}",
+                    hint="Use a workspace with a plain copy of the files; `wink-workspace doctor`"
+                    " says what the machine supports.",
+                ) from error
             passed(KillPoint.WORKSPACE_ATTACHED)
         except BaseException:
             self.end()
@@ -249,7 +256,7 @@ class RunnerContainer:
             CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
         """
         try:
-            found = prove_workspace(probe_run(self, cancellation), attached=attached, writes=writes)
+            found = prove_workspace(self._probe_run(cancellation), attached=attached, writes=writes)
             self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
             refuse_holes(self.report)
         except BaseException:
@@ -263,7 +270,7 @@ class RunnerContainer:
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
     ) -> Ending:
-        """Run a command; see ``Commands.run``."""
+        """Run a command and wait until it ends; *sink* gets its output."""
         kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
         network, stdin = self._network, request.stdin
         if network is None:
@@ -319,6 +326,30 @@ class RunnerContainer:
         self.run(last, env, Limits(_LAST_TIMEOUT_S), _discard)  # kills what was left
         return code
 
+    def _probe_run(self, cancellation: Cancellation) -> ProbeRun:
+        """A function that runs a probe program as a command, and returns its output.
+
+        It raises ``IsolationError`` if the program prints nothing, and ``CallCancelledError``.
+        """
+
+        def run(program: str, variables: Mapping[str, str]) -> str:
+            printed, errors = bytearray(), bytearray()
+
+            def sink(stream: StreamName, data: bytes) -> None:
+                kept = printed if stream == "stdout" else errors
+                if len(kept) < _PROBE_BYTES:
+                    kept.extend(data)
+
+            request = PythonRequest(code=program, cwd="/")
+            limits = Limits(_PROBE_TIMEOUT_S, lambda: CANCELLED if cancellation.cancelled else None)
+            ending = self.run(request, {**VARIABLES, **variables}, limits, sink)
+            cancellation.check()
+            if not printed:
+                raise not_probed(ending, bytes(errors), _PROBE_TIMEOUT_S)
+            return printed.decode("utf-8", "replace")
+
+        return run
+
     def _note(self, note: Path) -> None:
         self._notes.append(note)
         leftovers.note(note, self.live)
@@ -340,22 +371,6 @@ def with_history(config: PodmanConfig, directory: Path | None) -> PodmanConfig:
     if directory is None:
         return config
     return replace(config, mounts=(*config.mounts, ReadOnlyMount(str(directory), HISTORY_PATH)))
-
-
-def mount_workspace(mount: Callable[[int], None], pid: int) -> None:
-    """Mount a workspace in the container of process *pid*; its note must have been written.
-
-    Raises:
-        SandboxUnavailableError: If the system refuses it.
-    """
-    try:
-        mount(pid)
-    except MountError as error:
-        raise SandboxUnavailableError(
-            f"the workspace cannot be mounted in its container: {error.message}",
-            hint="Use a workspace with a plain copy of the files; `wink-workspace doctor` says"
-            " what the machine supports.",
-        ) from error
 
 
 def _end_container(

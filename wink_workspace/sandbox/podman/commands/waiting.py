@@ -32,7 +32,7 @@ from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.service import PodmanService, shared_service
 
 from .image_settings import ImageSettings
-from .runner_container import ContainerKind, NoPythonError, RunnerContainer, link_of, with_history
+from .runner_container import ContainerKind, RunnerContainer, link_of, with_history
 
 __all__ = ["WaitingContainers", "prepare_container", "start_container"]
 
@@ -135,7 +135,6 @@ class WaitingContainers:
         Raises:
             CallCancelledError: If *cancellation* is cancelled meanwhile.
             WinkError: Why ``prepare`` could not start one; raised once.
-            NoPythonError: The same, if the image has no Python.
         """
         while True:
             is_starting = self._is_starting(kind)  # asked first: it may end at any moment
@@ -254,7 +253,7 @@ class WaitingContainers:
                     container = start(self._cancellation)
         except CallCancelledError:
             pass
-        except (WinkError, NoPythonError, OSError) as error:
+        except (WinkError, OSError) as error:
             if kind is not None:  # otherwise the command meets the same error
                 self._refusal = (kind, error)
         finally:
@@ -268,7 +267,7 @@ class WaitingContainers:
             container = start(self._cancellation)
         except CallCancelledError:
             pass
-        except (WinkError, NoPythonError, OSError) as error:
+        except (WinkError, OSError) as error:
             _log.warning("No container is kept waiting: %s", error)
             self._failed.add(kind)
         finally:

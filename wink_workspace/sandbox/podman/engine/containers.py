@@ -136,8 +136,6 @@ def container_spec(
     name: str,
     workspace: Path | None,
     command: Sequence[str],
-    user: str = "0:0",
-    env: Mapping[str, str] | None = None,
     project: Path | None = None,
 ) -> dict[str, Any]:
     """The request that creates a container with every isolation layer that the machine supports.
@@ -149,8 +147,6 @@ def container_spec(
         workspace: The directory that the engine mounts at ``/workspace``. ``None`` for an empty
             read-only directory, on which a workspace is mounted after the start.
         command: The first process.
-        user: The user of the first process.
-        env: All of its environment variables; the image's do not apply.
         project: The directory that a build step can write, at ``PROJECT_PATH``.
     """
     limits = _process_limits(config, host)
@@ -159,8 +155,8 @@ def container_spec(
         "image": config.image,
         "entrypoint": list(command),
         "command": [],
-        "user": user,
-        "env": dict(_RUNNER_VARIABLES if env is None else env),
+        "user": "0:0",
+        "env": dict(_RUNNER_VARIABLES),
         "unsetenvall": True,
         "labels": {
             OWNER_LABEL: str(Owner.this_process()),
@@ -179,7 +175,7 @@ def container_spec(
         "read_write_tmpfs": False,
         "shm_size": config.shm_bytes,
         "cap_drop": ["all"],
-        "cap_add": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"] if user == "0:0" else [],
+        "cap_add": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"],
         "no_new_privileges": True,
         "netns": {"nsmode": "none"},
         "ipcns": {"nsmode": "private"},
@@ -375,8 +371,8 @@ class Container:
         except EngineError as error:
             raise _cannot_start(error) from error
 
-    def start(self, before: Callable[[LiveContainer], None] = lambda _: None) -> LiveContainer:
-        """Limit its user namespace, hide paths, call *before*, then start its first process.
+    def start(self) -> LiveContainer:
+        """Limit its user namespace and hide paths, then start its first process.
 
         Raises:
             SandboxUnavailableError: If it does not start, or cannot be limited.
@@ -388,12 +384,10 @@ class Container:
             if self._shares_kernel:
                 _limit_namespace(live.pid)
                 shown = hide_host_paths(live.pid, self._spec, WORKSPACE_PATH)
-            live = replace(live, shown=shown)
-            before(live)
             self._request("start")
         except EngineError as error:
             raise _cannot_start(error) from error
-        return live
+        return replace(live, shown=shown)
 
     def _request(self, action: str) -> None:
         self._service.request("POST", f"/containers/{self.id}/{action}", timeout_s=self._timeout_s)
@@ -405,19 +399,6 @@ class Container:
         if started is None:
             raise SandboxError(f"the container {self.name} ended immediately")
         return LiveContainer(self.name, pid, started)
-
-    def exit_code(self) -> int:
-        """Wait for the end of its first process; returns the exit code."""
-        try:
-            code = self._service.request(
-                "POST",
-                f"/containers/{self.id}/wait",
-                params={"condition": "stopped"},
-                timeout_s=self._timeout_s,
-            )
-        except EngineError as error:
-            raise SandboxError(f"the container {self.name} is lost: {error.message}") from error
-        return int(code)
 
     def end(self) -> None:
         """Kill its processes and remove it; does nothing if it has been removed."""

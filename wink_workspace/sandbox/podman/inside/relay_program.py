@@ -20,12 +20,12 @@ is in the network namespace of this machine.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import itertools
 import json
 import os
-import selectors
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,12 +35,8 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _MAX_BYTES = 65_536
 _MAX_CONNECTIONS = 256
 _BACKLOG = 64
-_REQUEST = struct.Struct("!BH")
-_LOOPBACKS = {4: (socket.AF_INET, "127.0.0.1"), 6: (socket.AF_INET6, "::1")}
-_OTHER = {4: 6}
-"""Where to try next if no process listens: some servers listen on ::1 only."""
 
-Event = Callable[[int], None]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _enter(pid: int) -> None:
@@ -125,14 +121,14 @@ def _listening_in(pid: int, host: str, port: int) -> socket.socket:
 
 
 class _Connector:
-    """Makes sockets that connect to the loopback of one container."""
+    """Makes sockets in the network of one container; they stay in it wherever they are used."""
 
     def __init__(self, pid: int) -> None:
         self._child, self._channel = _child(pid, self._serve)
 
-    def connect(self, family: int, port: int) -> socket.socket:
-        """A socket that is being connected."""
-        self._channel.send(_REQUEST.pack(family, port))
+    def socket(self, family: int) -> socket.socket:
+        """A socket that is not connected."""
+        self._channel.send(str(family).encode())
         return _received(self._channel)
 
     def close(self) -> None:
@@ -143,231 +139,118 @@ class _Connector:
     def _serve(channel: socket.socket) -> None:
         """In the child."""
         while request := channel.recv(_MAX_BYTES):
-            version, port = _REQUEST.unpack(request)
-            family, host = _LOOPBACKS[version]
             try:
-                with socket.socket(family, socket.SOCK_STREAM) as made:
-                    made.setblocking(False)
-                    made.connect_ex((host, port))
+                with socket.socket(int(request), socket.SOCK_STREAM) as made:
                     socket.send_fds(channel, [b"{}"], [made.fileno()])
             except OSError as error:
                 answer = {"errno": error.errno, "text": error.strerror}
                 channel.send(json.dumps(answer).encode())
 
 
-class _Way:
-    """One direction of a connection: bytes that were received and not yet sent."""
-
-    def __init__(self) -> None:
-        self.waiting = bytearray()
-        self.ended = False
-
-
-class _Connection:
-    """Two sockets: one of the client, one of the service."""
-
-    def __init__(self, relay: _Relay, listener: _Listener, client: socket.socket) -> None:
-        self._relay = relay
-        self._listener = listener
-        self._client = client
-        self._family = 4
-        self._is_connected = False
-        self._to_service, self._to_client = _Way(), _Way()
-        self._service = listener.connector.connect(self._family, listener.to_port)
-        relay.watch(self._service, selectors.EVENT_WRITE, self._on_service)
-
-    def close(self) -> None:
-        self._listener.connections.discard(self)
-        for end in (self._client, self._service):
-            self._relay.forget(end)
-            end.close()
-        self._relay.resume()
-
-    def _on_service(self, events: int) -> None:
-        if not self._is_connected:
-            self._on_connected()
-            return
-        self._transfer(events, self._service, self._to_client, self._to_service)
-
-    def _on_client(self, events: int) -> None:
-        self._transfer(events, self._client, self._to_service, self._to_client)
-
-    def _on_connected(self) -> None:
-        if self._service.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            other = _OTHER.get(self._family)
-            self._relay.forget(self._service)
-            self._service.close()
-            if other is None:
-                self.close()
-                return
-            self._family = other
-            try:
-                self._service = self._listener.connector.connect(other, self._listener.to_port)
-            except OSError:  # the container has ended
-                self.close()
-                return
-            self._relay.watch(self._service, selectors.EVENT_WRITE, self._on_service)
-            return
-        self._is_connected = True
-        self._update()
-
-    def _transfer(self, events: int, end: socket.socket, received: _Way, to_send: _Way) -> None:
-        try:
-            if events & selectors.EVENT_WRITE and to_send.waiting:
-                del to_send.waiting[: end.send(to_send.waiting)]
-            if events & selectors.EVENT_READ and not received.ended:
-                data = end.recv(_MAX_BYTES)
-                received.waiting += data
-                received.ended = not data
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.close()
-            return
-        self._update()
-
-    def _update(self) -> None:
-        """Watch for what can be done next; close when both directions have ended."""
-        ends = (
-            (self._client, self._to_service, self._to_client, self._on_client),
-            (self._service, self._to_client, self._to_service, self._on_service),
-        )
-        n_open = 0
-        for end, received, to_send, event in ends:
-            events = 0
-            if not received.ended and len(received.waiting) < _MAX_BYTES:
-                events |= selectors.EVENT_READ
-            if to_send.waiting:
-                events |= selectors.EVENT_WRITE
-            elif to_send.ended:
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_WR)
-            n_open += not received.ended or bool(received.waiting)
-            self._relay.watch(end, events, event)
-        if not n_open:
-            self.close()
-
-
 class _Listener:
     """A listening socket, and the connections that it accepted."""
 
-    def __init__(self, relay: _Relay, request: dict[str, object]) -> None:
+    def __init__(self, request: dict[str, object]) -> None:
         host, port, start = str(request["host"]), int(str(request["port"])), request.get("from")
-        self._relay = relay
-        self.to_port = int(str(request["to_port"]))
-        self.connections: set[_Connection] = set()
+        self._to_port = int(str(request["to_port"]))
+        self._connections: set[asyncio.Task[None]] = set()
         if start is None:
             self._socket = _listening(host, port)
         else:
             self._socket = _listening_in(int(str(start)), host, port)
         try:
-            self.connector = _Connector(int(str(request["to"])))
+            self._connector = _Connector(int(str(request["to"])))
         except BaseException:
             self._socket.close()
             raise
         self.port: int = self._socket.getsockname()[1]
-        self.accept()
 
-    def accept(self) -> None:
-        """Accept connections from now on."""
-        self._relay.watch(self._socket, selectors.EVENT_READ, self._accept)
+    async def accept(self) -> None:
+        """Accept connections from now on; without a free descriptor, asyncio waits a second."""
+        # asyncio accepts as many at once as its backlog: a burst would leave no descriptor to
+        # connect any of them.
+        self._server = await asyncio.start_server(self._accepted, sock=self._socket, backlog=1)
+        self._socket.listen(_BACKLOG)
 
-    def pause(self) -> None:
-        """Accept none until the next ``accept``."""
-        self._relay.forget(self._socket)
+    async def close(self) -> None:
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._connector.close()
 
-    def close(self) -> None:
-        self.pause()
-        self._socket.close()
-        for connection in list(self.connections):
-            connection.close()
-        self.connector.close()
-
-    def _accept(self, _: int) -> None:
-        try:
-            client, _peer = self._socket.accept()
-        except OSError as error:  # it has gone, or there are too many open files
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._relay.pause(self)
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            writer.transport.abort()
             return
-        if len(self.connections) >= _MAX_CONNECTIONS:
-            client.close()
-            return
-        client.setblocking(False)
+        connection = asyncio.ensure_future(self._carry((reader, writer)))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+
+    async def _carry(self, client: Streams) -> None:
+        """Carry the bytes of a connection until both directions have ended."""
+        ends = [client]
         try:
-            self.connections.add(_Connection(self._relay, self, client))
-        except OSError:  # the container has ended
-            client.close()
+            with suppress(OSError):  # an end was closed, or the container has ended
+                ends.append(service := await self._service())
+                await asyncio.gather(_pump(client[0], service[1]), _pump(service[0], client[1]))
+        finally:
+            for _, writer in ends:
+                writer.transport.abort()
 
-
-class _Relay:
-    """Waits for events, and answers requests."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._selector = selectors.DefaultSelector()
-        self._listeners: dict[int, _Listener] = {}
-        self._paused: set[_Listener] = set()
-        self._next = 1
-
-    def serve(self) -> None:
-        """Serve until the other end is closed."""
-        self._selector.register(self._channel, selectors.EVENT_READ, None)
-        while True:
-            for key, events in self._selector.select():
-                if key.data is None:
-                    packet = self._channel.recv(_MAX_BYTES)
-                    if not packet:
-                        return
-                    self._channel.send(json.dumps(self._answer(json.loads(packet))).encode())
-                elif key.fileobj.fileno() >= 0:  # pyright: ignore - not closed by an earlier event
-                    key.data(events)
-
-    def watch(self, end: socket.socket, events: int, event: Event) -> None:
-        """Call *event* for these events of a socket from now on."""
-        known = self._selector.get_map().get(end)
-        if known is not None and known.events == events:
-            return
-        self.forget(end)
-        if events:
-            self._selector.register(end, events, event)
-
-    def forget(self, end: socket.socket) -> None:
-        """Call nothing for this socket any more."""
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(end)
-
-    def pause(self, listener: _Listener) -> None:
-        """Let *listener* accept nothing until a connection has ended."""
-        listener.pause()
-        self._paused.add(listener)
-
-    def resume(self) -> None:
-        """A connection has ended: let all listeners accept again."""
-        paused, self._paused = self._paused, set()
-        for listener in paused & set(self._listeners.values()):
-            listener.accept()
-
-    def _answer(self, request: dict[str, object]) -> dict[str, object]:
+    async def _service(self) -> Streams:
+        """A connection to the service; some servers listen on ::1 only."""
         try:
-            if request["do"] == "close":
-                listener = self._listeners.pop(int(str(request["id"])), None)
-                if listener is not None:
-                    listener.close()
-                return {}
-            listener = _Listener(self, request)
+            return await self._connected(socket.AF_INET, "127.0.0.1")
+        except OSError:
+            return await self._connected(socket.AF_INET6, "::1")
+
+    async def _connected(self, family: int, host: str) -> Streams:
+        made = self._connector.socket(family)
+        try:
+            await asyncio.get_running_loop().sock_connect(made, (host, self._to_port))
+            return await asyncio.open_connection(sock=made)
+        except BaseException:
+            made.close()
+            raise
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry one direction to its end; when this returns, the system has all of it."""
+    writer.transport.set_write_buffer_limits(0)
+    while data := await reader.read(_MAX_BYTES):
+        writer.write(data)
+        await writer.drain()
+    with suppress(OSError):
+        writer.write_eof()
+
+
+async def _serve(channel: socket.socket) -> None:
+    """Answer requests until the other end is closed."""
+    loop = asyncio.get_running_loop()
+    channel.setblocking(False)
+    listeners: dict[int, _Listener] = {}
+    numbers = itertools.count(1)
+    while packet := await loop.sock_recv(channel, _MAX_BYTES):
+        request = json.loads(packet)
+        answer: dict[str, object] = {}
+        try:
+            if request["do"] == "listen":
+                listener = _Listener(request)
+                await listener.accept()
+                listeners[number := next(numbers)] = listener
+                answer = {"id": number, "port": listener.port}
+            elif (listener := listeners.pop(request["id"], None)) is not None:
+                await listener.close()
         except OSError as error:
-            return {"errno": error.errno, "text": error.strerror or str(error)}
-        number, self._next = self._next, self._next + 1
-        self._listeners[number] = listener
-        return {"id": number, "port": listener.port}
+            answer = {"errno": error.errno, "text": error.strerror or str(error)}
+        await loop.sock_sendall(channel, json.dumps(answer).encode())
 
 
 def main() -> None:
     """Serve until the other end is closed."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
     with suppress(BrokenPipeError, ConnectionResetError):
-        _Relay(channel).serve()
+        asyncio.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

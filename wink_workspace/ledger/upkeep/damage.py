@@ -1,0 +1,140 @@
+"""Damage in a ledger: what it takes from which entries, and packs that are written again.
+
+Rule 1: every object that can still be read is in another pack, and on the device, before a damaged
+pack loses its name. Maintenance deletes that pack when no object is missing any more.
+Rule 2: each step may be repeated, also after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.ledger.entries.commits import parse_commit
+from wink_workspace.ledger.store.compression import ObjectKind
+from wink_workspace.ledger.store.disk import ledger_failures, sync_filesystem
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID
+from wink_workspace.ledger.store.index_rebuilding import is_whole_pack, readable_objects
+from wink_workspace.ledger.store.names import workspace_name
+from wink_workspace.ledger.store.objects import ObjectStore
+from wink_workspace.ledger.store.packs import KEEP
+
+__all__ = ["Lost", "ObjectCheck", "rewrite_damaged_packs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A path that some entries of a branch had, and that cannot be read any more.
+
+    Attributes:
+        branch: ``main``, ``forks/NAME`` or ``discarded/NAME``.
+        path: ``files/PATH``, a part of ``session/``, or ``call.json``, the record of the call.
+            Empty if the entries themselves cannot be read; then *last* is 0 if that is the whole
+            branch.
+        first: The number of the oldest entry, of several in a row.
+        last: The number of the newest one.
+    """
+
+    branch: str
+    path: str
+    first: int
+    last: int
+
+
+class ObjectCheck:
+    """Reads each object of trees once, and compares its hash.
+
+    Attributes:
+        damaged: The ids of the objects that are missing or damaged.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[str, ...]] = {EMPTY_TREE_ID: ()}
+        self.damaged: set[str] = set()
+
+    def lost_in(self, object_id: str, *, is_tree: bool = True) -> tuple[str, ...]:
+        """The paths in a tree that cannot be read; an empty one for the tree itself."""
+        found = self._known.get(object_id)
+        if found is None:
+            found = self._known[object_id] = tuple(self._look(object_id, is_tree))
+        return found
+
+    def _look(self, object_id: str, is_tree: bool) -> Iterator[str]:
+        try:
+            if object_id not in self._store.repository:
+                raise LedgerDamagedError(f"object {object_id} is missing")
+            if not is_tree:
+                for _ in self._store.chunks(object_id):
+                    pass
+                return
+            tree = self._store.read_tree(object_id)
+        except LedgerError:
+            self.damaged.add(object_id)
+            yield ""
+            return
+        for name, entry in tree:
+            for below in self.lost_in(entry.id, is_tree=entry.is_tree):
+                yield f"{workspace_name(name)}/{below}".rstrip("/")
+
+    def lost(self) -> tuple[Lost, ...]:
+        """What the entries of all branches, and discards, have lost."""
+        ends, seen = self._store.repository.boundary(), set[str]()
+        found: list[Lost] = []
+        for ref, head in sorted(self._store.repository.refs().items()):
+            branch = ref.removeprefix("refs/heads/").removeprefix("refs/wink/")
+            open_runs: dict[str, Lost] = {}
+            number, following = 1, head or None
+            while following is not None and following not in seen:
+                seen.add(following)
+                try:
+                    commit = parse_commit(following, self._store.read(following, "commit"))
+                except LedgerError:
+                    self.damaged.add(following)
+                    found.append(Lost(branch, "", 1, number - 1))
+                    break
+                number = int(commit.trailers.get("Number", 1))
+                runs, open_runs = open_runs, {}
+                for path in self.lost_in(commit.tree):
+                    last = runs[path].last if path in runs else number
+                    open_runs[path] = Lost(branch, path, number, last)
+                found += (run for path, run in runs.items() if path not in open_runs)
+                following = None if following in ends else commit.parent
+            found += open_runs.values()
+        return tuple(found)
+
+
+def rewrite_damaged_packs(store: ObjectStore, damaged: Collection[str]) -> int:
+    """Write what can be read of each damaged pack to a new one; how many lost their names.
+
+    A pack is damaged if it does not have its checksum, or has one of the *damaged* objects.
+
+    Raises:
+        LedgerError: If something cannot be written; the pack keeps its name then.
+    """
+    n_rewritten = 0
+    for pack in sorted(store.packs.directory.glob("pack-*.pack")):
+        index, offsets = pack.with_suffix(".idx"), dict[str, int]()
+        try:
+            offsets = store.packs.load(index).offsets
+        except LedgerError:  # it has no index, or a damaged one
+            is_whole = False
+        else:
+            is_whole = is_whole_pack(pack) and offsets.keys().isdisjoint(damaged)
+        if is_whole:
+            continue
+        with store.bulk():
+            for _, kind, content in readable_objects(pack, offsets):
+                store.write(kind, content)
+        passed(KillPoint.PACK_WRITTEN)
+        with ledger_failures(f"what can be read of {pack.name} cannot be kept"):
+            sync_filesystem(store.repository.directory)
+            index.unlink(missing_ok=True)
+            passed(KillPoint.PACK_INVALIDATED)
+            pack.with_suffix(KEEP).unlink(missing_ok=True)
+            pack.rename(pack.with_name(f"damaged-{pack.name}"))
+        n_rewritten += 1
+    store.forget()
+    return n_rewritten

@@ -1,0 +1,217 @@
+"""Repairs the history and the bases of a workspace.
+
+Rule 1: what is damaged is read again from wherever the same content is: the files of the bases, the
+files and layers of the branches, and the source.
+Rule 2: nothing that could still be read is deleted, and no base changes that a process may use. A
+damaged base is made again, under its name, from the repaired history.
+Rule 3: only paths that cannot be read anywhere are lost. A branch whose newest entry has some gets
+an entry without them, so that it can be opened; the entries before stay. A part of STATE is not
+lost alone: then STATE begins again, empty.
+Rule 4: each step may be repeated, also after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.counts import counted
+from wink_workspace.errors import FilesystemError, MountError, UsageError
+from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.overlay.mounting import FILES
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    MAIN_BRANCH,
+    BranchWriter,
+    Draft,
+    EntryKind,
+    Ledger,
+    ObjectStore,
+    SessionStore,
+    TreeEntry,
+    build,
+)
+from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
+from wink_workspace.ledger.upkeep.damage import (
+    Lost,
+    ObjectCheck,
+    rewrite_damaged_packs,
+)
+from wink_workspace.session import Session
+from wink_workspace.session.events import ExternalChange
+
+from .branch.forking import forks_of
+from .create.bases import BaseStore, hash_files
+from .create.importing import NotImported, open_source
+from .create.overlay_branches import base_of, trees_of_bases
+from .creating import storage_or_default
+from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .place.workspace_config import WorkspaceConfig
+
+__all__ = ["Repaired", "repair_workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair found and did.
+
+    Attributes:
+        n_indexes: How many indexes of packs were missing or broken, and are rebuilt.
+        n_packs: How many damaged packs were replaced by what can be read of them.
+        n_objects: How many objects were read again from a base, the branches or the source.
+        bases: The damaged paths of each damaged base, by its name. It is made again, unless it
+            needs what is lost.
+        removed: For each branch, the lost paths that a new entry removed, as in ``Lost``. If STATE
+            lost a part, it begins again, empty.
+        lost: What cannot be shown or restored any more.
+    """
+
+    n_indexes: int
+    n_packs: int
+    n_objects: int
+    bases: Mapping[str, tuple[str, ...]]
+    removed: Mapping[str, tuple[str, ...]]
+    lost: tuple[Lost, ...]
+
+
+def repair_workspace(
+    which: str, *, storage: WorkspaceStorage | None = None, clock: Clock = SYSTEM_CLOCK
+) -> Repaired:
+    """Restore what is damaged in a workspace from where it can still be read; say what is lost.
+
+    All files of its bases and all objects of its history are read. It may be repeated.
+
+    Args:
+        which: The id of the workspace, or its beginning.
+        storage: Where it is stored; the default storage when omitted.
+        clock: The time, for new entries.
+
+    Raises:
+        UsageError: If there is no such workspace.
+        LedgerBusyError: If one of its branches is open elsewhere; nothing was changed.
+        LedgerError: If the newest entry itself is lost, or something cannot be written.
+        FilesystemError: If a base cannot be written.
+    """
+    folder = storage_or_default(storage).folder(which)
+    info, bases = folder.info(), BaseStore(folder.state_dir, clock, durable=True)
+    with Ledger(folder.ledger, durable=True, clock=clock) as ledger:
+        n_indexes = rebuild_indexes(ledger.store.packs)
+        writers = {name: ledger.write(name) for name in (MAIN_BRANCH, *forks_of(ledger))}
+        folders = [folder.of_branch(name) for name in writers]
+        names = {name for each in folders if (name := _base_name(each))}
+        found, damaged = _check(ledger, folder)
+        n_packs = rewrite_damaged_packs(ledger.store, damaged)
+        done: set[str] = set()  # a directory that is read again may name more
+        while new := _read_again(ledger.store, info, folders, damaged - done):
+            done |= new
+            found, damaged = _check(ledger, folder)
+        removed = {
+            name: paths
+            for name, writer in writers.items()
+            if folder.of_branch(name).files != folder.in_place
+            and (paths := _remove_lost(writer, clock))
+        }
+        verified = bases.verify(contents=True, names=names, store=ledger.store)
+        with ExitStack() as used:
+            for each in folders:
+                if _base_name(each) in verified:
+                    base = base_of(each, bases, ledger.store, WorkspaceConfig(durable=True))
+                    if base is not None:
+                        used.callback(base.release)
+    return Repaired(n_indexes, n_packs, len(done), verified, removed, found)
+
+
+def _base_name(folder: WorkspaceFolder) -> str:
+    try:
+        return folder.base.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[Lost, ...], set[str]]:
+    """What is lost, and the ids of the objects; those of the bases' trees included."""
+    ledger.store.forget()
+    check = ObjectCheck(ledger.store)
+    lost = check.lost()
+    for tree in trees_of_bases(folder):
+        check.lost_in(tree)
+    return lost, check.damaged
+
+
+def _remove_lost(writer: BranchWriter, clock: Clock) -> tuple[str, ...]:
+    """Append an entry without what the newest one lost; the lost paths, as in ``Lost``."""
+    head = writer.head
+    if head is None:
+        return ()
+    check = ObjectCheck(writer.store)
+    paths, state = check.lost_in(head.files), check.lost_in(head.session)
+    files, session, at = head.files, head.session, clock.now()
+    if paths:
+        gone = {parse_path(path): None for path in paths}
+        files = EMPTY_TREE_ID if "" in paths else build(writer.store, files, gone)
+    if state:
+        session = SessionStore(writer.store).write(Session(clock=clock))
+    if paths or state:
+        writer.append(
+            Draft(
+                kind=EntryKind.EXTERNAL,
+                subject=f"{counted(len(paths) + len(state), 'lost path')} removed by a repair",
+                files=files,
+                session=session,
+                record=ExternalChange(paths=paths, at=at),
+                at=at,
+            )
+        )
+    return (*(f"files/{path}" for path in paths), *(f"session/{path}" for path in state))
+
+
+def _read_again(
+    store: ObjectStore,
+    info: WorkspaceInfo,
+    folders: Collection[WorkspaceFolder],
+    damaged: Collection[str],
+) -> set[str]:
+    """Store the damaged objects that a base, a branch or the source has; their ids."""
+    wanted = set(damaged)
+    bases = {each.state_dir / "bases" / name for each in folders if (name := _base_name(each))}
+    places = [base / "root" / FILES for base in bases]
+    places += [path for each in folders for path in (each.upper / FILES, each.files)]
+    hidden = NotImported(info.rules.unrecorded())
+    with ExitStack() as opened:
+        for place in places:
+            with suppress(FilesystemError, UsageError):
+                _read_files(store, opened.enter_context(DiskTree(place)), wanted)
+        with suppress(MountError):
+            source = opened.enter_context(open_source(Path(info.source), hidden))
+            _read_files(store, source, wanted)
+    store.sync()
+    return set(damaged) - wanted
+
+
+def _read_files(store: ObjectStore, files: DiskTree, wanted: set[str]) -> None:
+    """Store the *wanted* files and directories that are in *files*, and remove their ids."""
+
+    def keep(path: WorkspacePath, entry: TreeEntry) -> None:
+        if entry.id not in wanted:
+            return
+        if entry.kind is FileKind.SYMLINK:
+            there = files.entry(path)
+            store.write("blob", os.fsencode((there and there.target) or ""))
+        else:
+            with files.open(path) as file:
+                store.write_blob_from(file.fileno())
+        wanted.discard(entry.id)
+
+    def keep_tree(tree_id: str, content: bytes) -> None:
+        if tree_id in wanted:
+            store.write("tree", content)
+            wanted.discard(tree_id)
+
+    with suppress(ValueError):  # a directory that the history cannot have
+        if wanted:
+            hash_files(files, keep, keep_tree)
