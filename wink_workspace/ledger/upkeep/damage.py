@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.ledger.entries.commits import parse_commit
-from wink_workspace.ledger.store.compression import ObjectKind
 from wink_workspace.ledger.store.disk import ledger_failures, sync_filesystem
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID
 from wink_workspace.ledger.store.index_rebuilding import is_whole_pack, readable_objects
