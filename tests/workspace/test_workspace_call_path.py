@@ -24,7 +24,10 @@ from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
 from wink_workspace.workspace import Workspace, WorkspaceMode
 
-MOST_CALLS = {"copy": 880, "overlay": 886}  # notebooks are told apart, and libgit2 compares lines
+MOST_CALLS = {
+    "copy": 880,
+    "overlay": 886,
+}  # notebooks are distinguished, and libgit2 compares lines
 MOST_CALLS_OF_A_READ = 532
 MOST_READS = 2
 LOOKS_BEFORE = 1
