@@ -647,6 +647,20 @@ def test_an_edit_of_a_cell_changes_its_source_and_no_other_byte(
     assert "3 occurrences" in call_ok(agent, "edit_file", **twice, replace_all=True)
 
 
+def test_a_notebook_of_odd_json_is_shown_without_lone_surrogates_and_keeps_them(
+    agent: SmallWorkspace,
+) -> None:
+    outputs = [{"output_type": "stream", "text": 5}, 7]
+    cells: list[object] = [{"source": ["x = '\ud83d'\n", "y"], "outputs": outputs}, 3]
+    text = json.dumps({"cells": cells}, indent=1)
+    agent.filesystem.write_text("a.ipynb", text)
+    shown = call_ok(agent, "read_file", file_path="a.ipynb")
+    assert "x = '\ufffd'" in shown
+    assert "\ud83d" not in shown
+    call_ok(agent, "edit_file", file_path="a.ipynb", old_string="y", new_string="z")
+    assert agent.filesystem.read_bytes("a.ipynb") == text.replace('"y"', '"z"').encode()
+
+
 def test_a_notebook_in_another_style_is_read_and_edited_as_text(agent: SmallWorkspace) -> None:
     text = '{"cells":[{"source":"a\\nb"}], "x": 1.50}'
     agent.filesystem.write_text("a.ipynb", text)

@@ -261,7 +261,7 @@ def test_a_changed_byte_in_the_pack_of_calls_ends_in_no_wrong_file(
     "point",
     [
         *(KillPoint.PACK_WRITTEN, KillPoint.PACK_INVALIDATED, KillPoint.BASE_FILLED),
-        *(KillPoint.BASE_RETIRED, KillPoint.BASE_PLACED, KillPoint.BASE_NAMED),
+        *(KillPoint.FOLDER_RETIRED, KillPoint.BASE_PLACED, KillPoint.BASE_NAMED),
     ],
 )
 def test_a_repair_that_ends_at_any_step_can_be_repeated(tmp_path: Path, point: KillPoint) -> None:

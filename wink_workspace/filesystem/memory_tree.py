@@ -36,7 +36,7 @@ from .fingerprints import (
     link_fingerprint,
     remote_fingerprint,
 )
-from .model import FileChange, FileKind, FileStat, FileState
+from .model import Change, FileChange, FileKind, FileStat, FileState
 from .paths import ROOT, WorkspacePath
 
 __all__ = [
@@ -321,7 +321,7 @@ def tree_changes(
         return
     old, new = _state_of(before), _state_of(after)
     if old != new:
-        yield FileChange(path, old, new)
+        yield Change(path, old, new)
     inside_old = (before if isinstance(before, Directory) else _EMPTY).children
     inside_new = (after if isinstance(after, Directory) else _EMPTY).children
     changed = [name for name, child in inside_new.items() if inside_old.get(name) is not child]

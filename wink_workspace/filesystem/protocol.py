@@ -42,6 +42,7 @@ from wink_workspace.errors import (
 from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
 from .links import check_target, physical_path, resolve
 from .model import (
+    Change,
     EditResult,
     FileChange,
     FileKind,
@@ -473,7 +474,7 @@ class Filesystem(ABC):
         self._write(file.path, edited.data, mode="overwrite")
         before = FileState(FileKind.FILE, edited.before.encode(), file.executable)
         after = FileState(FileKind.FILE, edited.after.encode(), file.executable)
-        diff = render_diff([FileChange(given, before, after)])
+        diff = render_diff([Change(given, before, after)])
         return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
     def apply_patch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import permutations
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -28,6 +28,7 @@ def per_type(make: Callable[[Any], T]) -> Callable[[Any], T]:
     """*make* with a cache of 1,024 types."""
     cached = lru_cache(maxsize=1024)(make)
 
+    @wraps(make)
     def lookup(type_: Any) -> T:
         try:
             hash(type_)

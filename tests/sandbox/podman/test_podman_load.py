@@ -110,7 +110,11 @@ def test_concurrent_workspaces_with_containers_are_isolated_and_leak_nothing(
         names = [job.result() for job in jobs]
 
     gc.collect()
-    assert (open_files(), inotify_watches()) == before
+    after = open_files(), inotify_watches()
+    assert after[0] <= before[0], (
+        "files stay open"
+    )  # one of an earlier test may be closed meanwhile
+    assert after[1] <= before[1], "watches stay"
     assert len(set(names)) == n_workspaces
     assert containers_below(service, tmp_path) == []
     assert processes_of(names) == []

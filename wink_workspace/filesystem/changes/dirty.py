@@ -54,6 +54,14 @@ class Dirty:
         leaving = {**self.leaving, **other.leaving}
         return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason, leaving)
 
+    def covers(self, path: WorkspacePath) -> bool:
+        """Whether *path* may have changed."""
+        if path in self.paths or path in self.prefixes:
+            return True
+        if path.parts and path.name in self.leaving.get(path.parts[:-1], ()):
+            return True
+        return any(ancestor in self.prefixes for ancestor in path.ancestors())
+
 
 NOTHING = Dirty()
 

@@ -84,7 +84,7 @@ def in_memory(changes: Iterable[FileChange]) -> Iterator[DiffChange]:
     for change in changes:
         before = _side(change.before)
         after = before if change.after == change.before else _side(change.after)
-        yield DiffChange(change.path, before, after)
+        yield Change(change.path, before, after)
 
 
 def _side(state: FileState | None) -> Side | None:

@@ -7,9 +7,13 @@ cannot be interrupted, so ``DiffLimits`` excludes inputs that would take long.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from wink_workspace.errors import FilesystemError
+
+if TYPE_CHECKING:
+    from pygit2.enums import DiffOption
 
 __all__ = ["ChangedLines", "changed_lines", "joined"]
 
@@ -34,9 +38,8 @@ def changed_lines(old: bytes, new: bytes, *, by_indent: bool = False) -> list[Ch
         FilesystemError: If there is not enough memory.
     """
     from pygit2 import Patch  # it takes 60 ms, so only here
-    from pygit2.enums import DiffOption
 
-    flags = DiffOption.FORCE_TEXT | (DiffOption.INDENT_HEURISTIC if by_indent else 0)
+    flags = _flags(by_indent=by_indent)
     hunks = Patch.create_from(old, new, flag=flags, context_lines=0, interhunk_lines=0).hunks
     if not hunks and old != new:  # libgit2 returns this when it cannot allocate memory
         raise FilesystemError(
@@ -47,6 +50,13 @@ def changed_lines(old: bytes, new: bytes, *, by_indent: bool = False) -> list[Ch
         ChangedLines(_range(hunk.old_start, hunk.old_lines), _range(hunk.new_start, hunk.new_lines))
         for hunk in hunks
     ]
+
+
+@cache  # operators of enums cost more than a short comparison
+def _flags(*, by_indent: bool) -> DiffOption:
+    from pygit2.enums import DiffOption
+
+    return DiffOption.FORCE_TEXT | (DiffOption.INDENT_HEURISTIC if by_indent else 0)
 
 
 def _range(start: int, n_lines: int) -> range:

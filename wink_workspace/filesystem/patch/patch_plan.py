@@ -24,7 +24,7 @@ from typing import Literal
 
 from wink_workspace.errors import BinaryFileError, EditError, PatchError
 from wink_workspace.filesystem.git_binary import apply_delta, blob_id
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState, PatchedFile
+from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileState, PatchedFile
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.filesystem.text import TextContent
 
@@ -160,7 +160,7 @@ class _Planner:
     def changes(self) -> tuple[FileChange, ...]:
         """All changes, in an order that can be carried out."""
         paths = dict.fromkeys([*self._removed, *self._emptied_directories(), *self._after])
-        changes = [FileChange(path, self._before[path], self._after.get(path)) for path in paths]
+        changes = [Change(path, self._before[path], self._after.get(path)) for path in paths]
         changes = [change for change in changes if change.before != change.after]
         deletions = [change for change in changes if change.after is None]
         others = [change for change in changes if change.after is not None]

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from wink_workspace.counts import counted
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError
-from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem import Change, FileKind, WorkspacePath
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.refs import RefMover
@@ -261,7 +261,7 @@ def discard_changes(
     for path, after in sorted(found.items(), key=lambda item: item[0]):
         before = None if base is None else entry_at(store, base, path)
         if not _is_only_a_parent(before, after, is_known=base is not None):
-            yield TreeChange(path, before, after)
+            yield Change(path, before, after)
 
 
 def _is_only_a_parent(before: TreeEntry | None, after: TreeEntry | None, *, is_known: bool) -> bool:

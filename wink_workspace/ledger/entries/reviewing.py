@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from wink_workspace.filesystem import diff
-from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.model import Change, FileKind
 from wink_workspace.ledger.store.trees import TreeChange, TreeEntry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def tree_diff(
     """
     return diff.Diff(
         (
-            diff.DiffChange(change.path, _side(store, change.before), _side(store, change.after))
+            Change(change.path, _side(store, change.before), _side(store, change.after))
             for change in changes
         ),
         limits=limits or diff.DEFAULT_DIFF_LIMITS,

@@ -154,7 +154,7 @@ def _differences(
 ) -> Iterator[TreeChange]:
     before, after = sides
     if not (_is_tree(before) and _is_tree(after)):
-        yield TreeChange(path, _entry_or_none(before), _entry_or_none(after))
+        yield Change(path, _entry_or_none(before), _entry_or_none(after))
     tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
     old = dict(tree_before.rows_not_in(tree_after))
     new = dict(tree_after.rows_not_in(tree_before))
@@ -394,7 +394,7 @@ def file_changes(
                 f"{change.path} cannot be read as a whole: {error.message}",
                 hint="Look at the diff: it names files that are too large and shows the rest.",
             ) from error
-        yield FileChange(change.path, before, after)
+        yield Change(change.path, before, after)
 
 
 def _entry_or_none(entry: GitEntry | None) -> TreeEntry | None:

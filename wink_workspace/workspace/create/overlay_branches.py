@@ -45,7 +45,7 @@ from wink_workspace.errors import (
     LedgerDamagedError,
     LedgerError,
 )
-from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem import Change, FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import (
@@ -61,7 +61,6 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     ObjectStore,
-    TreeChange,
     TreeEntry,
     build,
     diff,
@@ -313,7 +312,7 @@ def _begin(
             there = entry_at(store, entry.files, path)
             is_file = there is not None and there.kind is FileKind.FILE
             if is_file and entry_at(store, base.tree, path) == there:
-                changes.append(TreeChange(path, there, there))
+                changes.append(Change(path, there, there))
         owner = base.files.stat()
         for directory in (unfinished, unfinished / FILES, unfinished / HELD, folder.work):
             directory.mkdir(mode=0o755)
