@@ -30,7 +30,7 @@ from typing import Any
 
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli import main
-from wink_workspace.cli.screen.logs import logged
+from wink_workspace.cli.app import logged
 
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from wink_workspace.adapters.model.request_thread import Connection
+from wink_workspace.adapters.model.adapter import Connection
 
 
 class Resource:

@@ -20,16 +20,18 @@ from ray_cluster import RayCluster
 
 from wink_workspace.attempts import AttemptOutcome, Attempts, AttemptTask, RayEngine
 from wink_workspace.attempts.budget import Spending
-from wink_workspace.attempts.ray_engine.cluster_messages import (
+from wink_workspace.attempts.ray_engine.cluster import make_inspector
+from wink_workspace.attempts.ray_engine.mailbox import (
     WIRE_VERSION,
     Base,
     BaseMissing,
     Finished,
+    Mail,
+    Mailbox,
+    MailKind,
     NodeRules,
     Requirements,
 )
-from wink_workspace.attempts.ray_engine.inspection import make_inspector
-from wink_workspace.attempts.ray_engine.mailbox import Mail, Mailbox, MailKind
 from wink_workspace.clock import Budget
 from wink_workspace.errors import ClusterError, UsageError
 from wink_workspace.sandbox.podman import PodmanConfig

@@ -23,7 +23,7 @@ import wink_workspace.cli
 from wink_workspace.cli import main
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
 from wink_workspace.cli.screen.display import print_table
-from wink_workspace.cli.screen.finished_call import print_call
+from wink_workspace.cli.screen.live_area import print_call
 from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.workspace.runs.live_runs import CallEnded
 

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from wink_workspace.cli import main
-from wink_workspace.cli.screen.logs import logged
+from wink_workspace.cli.app import logged
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 

@@ -16,7 +16,7 @@ import pytest
 from cli_user import DONE, FIX, READ, SHORT_RUN, CliUser, edit
 from model_server import KEY, HangingTurn, HttpFailure, Turn
 
-from wink_workspace.cli.screen.background import BackgroundRun
+from wink_workspace.cli.serve.ui import BackgroundRun
 from wink_workspace.errors import UsageError
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 

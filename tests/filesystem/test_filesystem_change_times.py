@@ -13,8 +13,8 @@ import pytest
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.filesystem import DiskTree
 from wink_workspace.filesystem.changes.inotify import InotifyTracker, has_mount_below
-from wink_workspace.filesystem.disk import mount_table
-from wink_workspace.filesystem.disk.change_times import ChangeTimes
+from wink_workspace.filesystem.disk import descriptors
+from wink_workspace.filesystem.disk.fingerprint_cache import ChangeTimes
 from wink_workspace.filesystem.paths import ROOT
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE
@@ -170,5 +170,5 @@ def test_only_known_filesystems_keep_the_times_of_files_and_directories(
             mounts.append(f"{mount_id} 1 0:8 / / rw shared:1 - {kind} /dev/x rw")
         if below:
             mounts.append(f"2{mount_id} 1 0:9 / {at}/sub rw - {below} none rw")
-        monkeypatch.setattr(mount_table, "read_mounts", lambda: "\n".join(mounts))
+        monkeypatch.setattr(descriptors, "read_mounts", lambda: "\n".join(mounts))
         assert tree.keeps_times == expected

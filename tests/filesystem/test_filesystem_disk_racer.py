@@ -24,7 +24,7 @@ from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
 from wink_workspace.filesystem.disk.copying import TreeCopy
 from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX
-from wink_workspace.filesystem.fingerprints import file_fingerprint
+from wink_workspace.filesystem.model import file_fingerprint
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 
 SECRET = b"nobody may read this\n" * 1_000

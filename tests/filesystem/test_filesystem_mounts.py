@@ -29,7 +29,7 @@ from wink_workspace.filesystem import (
     UrlMount,
     WorkspacePath,
 )
-from wink_workspace.filesystem.host_tree import HostTree
+from wink_workspace.filesystem.mounts import HostTree
 from wink_workspace.testing.filesystem_contract import MUTATORS
 
 

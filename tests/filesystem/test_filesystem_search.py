@@ -38,7 +38,6 @@ from wink_workspace.filesystem import (
 )
 from wink_workspace.filesystem.disk import searching
 from wink_workspace.filesystem.disk.descriptors import Descriptor
-from wink_workspace.filesystem.literals import required_literals
 from wink_workspace.filesystem.search import (
     HEAD_BYTES,
     SearchTimer,
@@ -49,6 +48,7 @@ from wink_workspace.filesystem.search import (
     find,
     grep_files,
     literal_prefix,
+    required_literals,
 )
 
 Children = Callable[[WorkspacePath], Iterable[FileStat]]

@@ -19,7 +19,7 @@ from test_web_runs import Run
 from web_support import CANARY, HOSTILE, SECRET, HeldModel, Server, edit, serving
 
 from wink_workspace.web import application as app
-from wink_workspace.web.continuing import RunProcess
+from wink_workspace.web.actions import RunProcess
 from wink_workspace.workspace import (
     RecordedRun,
     RunAbout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from wink_workspace.web.highlighting import highlighted
+from wink_workspace.web.pages import highlighted
 
 
 def test_text_on_which_the_library_hangs_is_shown_without_colours() -> None:

@@ -13,10 +13,9 @@ from web_support import CANARY, HOSTILE, SECRET, edit
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.session import Outcome
-from wink_workspace.web.actions import Actions
+from wink_workspace.web.actions import Actions, RunProcess
 from wink_workspace.web.application import make_app
 from wink_workspace.web.browser_sessions import AccessGuard
-from wink_workspace.web.continuing import RunProcess
 from wink_workspace.web.pages import Pages
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
 from wink_workspace.workspace.runs.live_runs import (

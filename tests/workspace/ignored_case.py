@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from wink_workspace.filesystem.disk import descriptors, exact_names, tree
+from wink_workspace.filesystem.disk import descriptors, tree
 
 Normal = Callable[[str], str]
 
@@ -83,7 +83,7 @@ class _Names:
         monkeypatch.setattr(os, "rename", renamed)
         # Private, as Python has no function for this system call that could be replaced
         monkeypatch.setattr(descriptors, "_renameat2", lambda: renamed_with_flag)
-        for module in (descriptors, exact_names, tree):
+        for module in (descriptors, tree):
             monkeypatch.setattr(module, "open_beneath", opened_beneath)
 
     def _with_name(self, function: str) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from workspace_rig import calls, doing, folder, made, picture, storage  # noqa: E402 - needs the path above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
-from wink_workspace.filesystem.disk import change_times  # noqa: E402 - as above
+from wink_workspace.filesystem.disk import fingerprint_cache  # noqa: E402 - as above
 from wink_workspace.ledger import Ledger, Retention  # noqa: E402 - as above
 from wink_workspace.workspace import (  # noqa: E402 - as above
     Workspace,
@@ -303,7 +303,7 @@ def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
         try:
             observe_system_calls(killer)
             # Else the number of files that are read again, and so of points, depends on the speed
-            change_times._stores_times_exactly = lambda _: False
+            fingerprint_cache._stores_times_exactly = lambda _: False
             works[f"work_{request['work']}"](Path(request["directory"]), killer)
         except BaseException:  # noqa: BLE001 - a forked child must not continue its parent's work
             traceback.print_exc()

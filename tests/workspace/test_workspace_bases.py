@@ -30,11 +30,11 @@ from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex, index, unchanged
 from wink_workspace.filesystem.changes.index_file import status_of
 from wink_workspace.filesystem.disk import descriptors
-from wink_workspace.filesystem.disk.change_times import racy_from_ns
+from wink_workspace.filesystem.disk.fingerprint_cache import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, entry_at, walk
-from wink_workspace.sandbox.ownership import host_owner
+from wink_workspace.sandbox.git_directory import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.create import bases as bases_module
 from wink_workspace.workspace.create.bases import Base, BaseStore, ImportedBase, collect_bases

@@ -10,7 +10,7 @@ import pytest
 from workspace_support import created, state, tree_of, write
 
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, LedgerError, UsageError
-from wink_workspace.filesystem.disk.filling import NewTree
+from wink_workspace.filesystem.disk.copying import NewTree
 from wink_workspace.ledger import Ledger
 from wink_workspace.ledger.store.repository import GitRepository
 from wink_workspace.workspace import Workspace, WorkspaceReader
@@ -157,7 +157,7 @@ def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
             delete_tree(path)
 
         with monkeypatch.context() as patched:
-            patched.setattr("wink_workspace.workspace.branch.forking.delete_tree", dies)
+            patched.setattr("wink_workspace.workspace.branch.recorded_branch.delete_tree", dies)
             with pytest.raises(KeyboardInterrupt):
                 workspace.delete_fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:

@@ -8,7 +8,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .context_window import ContextLimits
-    from .core import LoopLimits, NoModelAdapter, PromptResponse, ProviderAdapter
+    from .core import LoopLimits, NoModelAdapter, PromptResponse, ProviderAdapter, RepetitionLimits
     from .messages import (
         AssistantMessage,
         Message,
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         ToolMessage,
         UserMessage,
     )
-    from .repetition import RepetitionLimits
     from .scripted import ScriptedAdapter, ScriptRecorder, load_script
 
 __all__ = [

@@ -42,9 +42,9 @@ from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.runs.live_runs import CallEnded
 
 from .run.run_evaluation import Run, RunReport
+from .screen.console import check_output_file, write_patch
 from .screen.display import printable
-from .screen.finished_call import print_call
-from .screen.output_file import check_output_file, write_patch
+from .screen.live_area import print_call
 
 __all__ = ["play_renaming", "play_tests"]
 

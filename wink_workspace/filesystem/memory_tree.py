@@ -30,13 +30,17 @@ from wink_workspace.errors import (
     SnapshotError,
 )
 
-from .fingerprints import (
+from .model import (
+    Change,
+    FileChange,
+    FileKind,
+    FileStat,
+    FileState,
     directory_fingerprint,
     file_fingerprint,
     link_fingerprint,
     remote_fingerprint,
 )
-from .model import Change, FileChange, FileKind, FileStat, FileState
 from .paths import ROOT, WorkspacePath
 
 __all__ = [

@@ -11,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from wink_workspace.errors import InvalidPathError, LimitExceededError, PathEscapeError
 
 __all__ = [
+    "CACHE_NAMES",
+    "DERIVED_NAMES",
     "MAX_PATH_DEPTH",
     "MAX_SEGMENT_BYTES",
+    "PUBLIC_NAMES",
     "ROOT",
+    "SECRET_NAMES",
     "WorkspacePath",
     "parse_path",
 ]
@@ -113,3 +118,33 @@ def _check_segment(part: str) -> None:
             f"a name of {n_bytes} bytes ({part[:20]!r}…), at most {MAX_SEGMENT_BYTES} allowed",
             hint="Use a shorter name.",
         )
+
+
+# ------------------------------------------------------------------------------------- path names
+
+# Names of paths that hold no source: secrets, and what programs can make again.
+#
+# Patterns are lines of a ``.gitignore``; upper and lower case differ.
+
+
+CACHE_NAMES: Final = (
+    *("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"),
+    ".parcel-cache",
+)
+"""What programs make again at any time, by name."""
+
+DERIVED_NAMES: Final = (
+    *CACHE_NAMES,
+    *("node_modules", ".venv", ".tox", ".nox", ".gradle", ".terraform", ".next", ".nuxt", ".turbo"),
+    ".wink-agent",  # the home of an agent program that runs in the workspace
+)
+"""What programs can make again, by name."""
+
+SECRET_NAMES: Final = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "*.jks"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".pypirc", ".npmrc"),
+)
+"""Files that hold secrets, by name."""
+
+PUBLIC_NAMES: Final = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
+"""Match ``SECRET_NAMES``, but by convention hold no secret."""

@@ -39,7 +39,6 @@ from wink_workspace.errors import (
     UsageError,
 )
 
-from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
 from .links import check_target, physical_path, resolve
 from .model import (
     Change,
@@ -55,9 +54,11 @@ from .model import (
     TextWindow,
     WriteMode,
     WriteResult,
+    directory_fingerprint,
+    file_fingerprint,
+    link_fingerprint,
 )
-from .path_names import DERIVED_NAMES
-from .paths import WorkspacePath, parse_path
+from .paths import DERIVED_NAMES, WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
     HEAD_BYTES,
@@ -493,8 +494,10 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If one of its paths is read-only.
         """
-        from .patch.patch_parsing import parse_patch  # on use, as in ``edit``
-        from .patch.patch_plan import plan_patch
+        from .patch.patch_plan import (
+            parse_patch,  # on use, as in ``edit``
+            plan_patch,
+        )
 
         self._check_writable()
         plan = plan_patch(

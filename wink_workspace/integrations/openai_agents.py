@@ -34,8 +34,7 @@ from wink_workspace.workspace.program_calls import call_around, recorded
 
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
-from .open_workspaces import OpenWorkspaces
-from .rewinding import rewind_to
+from .open_workspaces import OpenWorkspaces, rewind_to
 
 with importing("openai-agents"):
     from agents.editor import ApplyPatchOperation, ApplyPatchResult

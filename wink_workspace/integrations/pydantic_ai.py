@@ -32,8 +32,7 @@ from wink_workspace.workspace.program_calls import recorded
 
 from .command_environment import ROOT, CommandEnvironment, exit_code, exit_code_of_error
 from .frameworks import importing
-from .open_workspaces import OpenWorkspaces
-from .rewinding import rewind_to
+from .open_workspaces import OpenWorkspaces, rewind_to
 
 with importing("pydantic-ai"):
     from pydantic_ai import ModelRetry, RunContext

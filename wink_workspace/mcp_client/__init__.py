@@ -16,7 +16,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .foreign_section import McpSection
-    from .server_limits import McpLimits
+    from .server_connection import McpLimits
 
 __all__ = ["McpLimits", "McpSection"]
 

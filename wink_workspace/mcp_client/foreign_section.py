@@ -27,7 +27,7 @@ from wink_workspace.prompt import (
 )
 
 from .foreign_schemas import arguments_of, params_type_of, printable
-from .server_limits import McpLimits
+from .server_connection import McpLimits
 
 try:
     from mcp_types import (

@@ -11,16 +11,30 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .budgets import RunBudgets
     from .configs import mcp_sections, network_rules, sandbox_config, workspace_config
-    from .confirmations import Confirmations
     from .detecting import Detected, detect
     from .host_packages import unusable_packages
     from .notes import notes_section, project_notes
-    from .resolving import ProjectSettings, Request, load_settings, own_settings
-    from .settings import KEYS, Key, McpServer, Mount, Secret, Settings, Trust
+    from .resolving import (
+        Confirmations,
+        ProjectSettings,
+        Request,
+        RunBudgets,
+        load_settings,
+        own_settings,
+    )
+    from .settings import (
+        KEYS,
+        Key,
+        McpServer,
+        Mount,
+        Secret,
+        Settings,
+        Trust,
+        parse_seconds,
+        parse_size,
+    )
     from .settings_file import PROJECT_FILE, USER_FILE, NamedFile, ProjectFile
-    from .units import parse_seconds, parse_size
 
 __all__ = [
     "KEYS",

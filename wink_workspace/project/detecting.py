@@ -19,7 +19,7 @@ from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import FileKind, parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.sandbox import DEFAULT_SANDBOX, ImageRecipe
-from wink_workspace.sandbox.image_recipe import NODE_LOCKS
+from wink_workspace.sandbox.image_store import NODE_LOCKS
 
 from .toml_file import TomlFile
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.host_tree import HostTree
+from wink_workspace.filesystem.mounts import HostTree
 
 __all__ = ["unusable_packages"]
 

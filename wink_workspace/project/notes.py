@@ -15,8 +15,8 @@ from typing import Final
 
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem import FileKind, Filesystem, WorkspacePath
-from wink_workspace.filesystem.host_tree import HostTree
-from wink_workspace.filesystem.path_names import DERIVED_NAMES
+from wink_workspace.filesystem.mounts import HostTree
+from wink_workspace.filesystem.paths import DERIVED_NAMES
 from wink_workspace.prompt import MarkdownSection
 
 __all__ = ["NOTES_FILES", "ProjectNotes", "notes_section", "project_notes"]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .page import write_page
-    from .reported import ReportedHistory
+    from .reported import ReportedHistory, write_page
 
 __all__ = ["ReportedHistory", "write_page"]
 

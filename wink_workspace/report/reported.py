@@ -14,7 +14,10 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from wink_workspace import serde
 from wink_workspace.adapters import ModelTurn
@@ -31,6 +34,7 @@ __all__ = [
     "tokens_text",
     "turns_by_call",
     "visible",
+    "write_page",
 ]
 
 _MAX_TEXT_CHARS: Final = 100_000
@@ -237,3 +241,27 @@ def visible(line: str) -> str:
     return "".join(
         char if char.isprintable() or char == "\t" else f"\\u{ord(char):04x}" for char in line
     )
+
+
+# ------------------------------------------------------------------------------------------- page
+
+# The page: a template with escaped values.
+#
+# Jinja escapes every value; the templates mark none as safe. A policy in the page forbids scripts
+# and requests, so that even a mistake there could not run or load anything.
+
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+def write_page(history: ReportedHistory, write: Callable[[str], object]) -> None:
+    """Call *write* with the page of *history* in pieces; entries are read one run at a time."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for piece in environment.get_template("report.html").generate(report=history):
+        write(piece)

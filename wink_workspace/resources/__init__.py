@@ -12,10 +12,8 @@ tool call.
 
 from __future__ import annotations
 
-from .binding import Binding, ResourceResolver, Scope, TypeOf
-from .protocols import Closeable, Snapshotable
-from .registry import ResourceRegistry
-from .resource_context import ResourceContext, ResourceObserver, ToolResources
+from .binding import Binding, Closeable, ResourceResolver, Scope, Snapshotable, TypeOf
+from .resource_context import ResourceContext, ResourceObserver, ResourceRegistry, ToolResources
 
 __all__ = [
     "Binding",

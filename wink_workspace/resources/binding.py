@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["Binding", "ResourceResolver", "Scope", "TypeOf"]
+__all__ = ["Binding", "Closeable", "ResourceResolver", "Scope", "Snapshotable", "TypeOf"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -73,3 +73,32 @@ class Binding(Generic[T]):
     def instance(type_: TypeOf[V], value: V) -> Binding[V]:
         """Bind *type_* to an existing value, which the caller closes."""
         return Binding(type_, lambda _: value, eager=True, owned=False)
+
+
+# -------------------------------------------------------------------------------------- protocols
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    """A resource that must be closed when it is no longer needed."""
+
+    def close(self) -> None:
+        """Release what it holds. Called once, on the thread that ends its scope."""
+        ...
+
+
+@runtime_checkable
+class Snapshotable(Protocol):
+    """A resource whose state a transaction can save and restore.
+
+    ``snapshot`` must be cheap: it runs before every call. ``restore`` must leave the resource
+    equal to the moment of the token, however often it is called.
+    """
+
+    def snapshot(self) -> object:
+        """A token for the present state."""
+        ...
+
+    def restore(self, token: object) -> None:
+        """Restore the state of *token*."""
+        ...

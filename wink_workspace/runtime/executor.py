@@ -12,13 +12,16 @@ session that one has poisoned. These raise at once.
 from __future__ import annotations
 
 import difflib
+import json
 import logging
+import re
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from wink_workspace import serde
 from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.errors import (
     BudgetExceededError,
@@ -31,6 +34,7 @@ from wink_workspace.errors import (
     ReducerError,
     RollbackError,
     ToolValidationError,
+    UsageError,
     VisibilityExpansionRequired,
 )
 from wink_workspace.filesystem import Filesystem
@@ -44,20 +48,176 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.resources import ResourceContext, Snapshotable
-from wink_workspace.session import (
-    PolicyVerdict,
-    Session,
-    ToolInvoked,
-)
+from wink_workspace.session import PolicyVerdict, Session, ToolInvoked
 
-from .absolute_paths import with_workspace_paths
-from .call import CallOutcome, ToolCall
-from .call_boundary import CallBoundary, error_text
-from .long_results import shortened
-from .redaction import Redaction
+from .call_boundary import CallBoundary, Redaction, error_text, shortened
 from .transaction import Transaction, takes_part, transactions_of
 
-__all__ = ["ToolExecutor"]
+if TYPE_CHECKING:
+    from wink_workspace.session import Outcome
+
+__all__ = ["CallOutcome", "ToolCall", "ToolExecutor", "with_workspace_paths"]
+
+# ------------------------------------------------------------------------------------------- call
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ToolCall:
+    """A request to run one tool: ``ToolCall("read_file", file_path="app.py")``.
+
+    The name is positional-only, so an argument may have any name: ``ToolCall("tag", name="v1")``.
+    ``ToolCall.of`` takes the id, and the arguments as a provider sends them.
+
+    Attributes:
+        name: The tool. An unknown name gets a failed result.
+        arguments: A mapping, or the provider's JSON text; validated when the call runs.
+        id: The provider's id of the call, repeated in the answer. If none is given, it is empty
+            until the call runs: the evaluation loop numbers it by turn (``call-2-1`` is the first
+            call of the second turn), ``ToolExecutor`` makes a unique one.
+
+    A lone surrogate in the name or the id becomes U+FFFD. Arguments that contain one become JSON
+    text with escapes, so that they can be recorded; the call is refused when it runs.
+    """
+
+    name: str
+    arguments: str | Mapping[str, object]
+    id: str
+
+    def __init__(self, name: str, /, **arguments: object) -> None:
+        object.__setattr__(self, "name", serde.well_formed(name))
+        object.__setattr__(self, "arguments", _encodable(arguments))
+        object.__setattr__(self, "id", "")
+
+    @classmethod
+    def of(cls, name: str, arguments: str | Mapping[str, object], *, id: str = "") -> Self:  # noqa: A002 - the field's name
+        """Make a call with an id, or with *arguments* by name or as JSON text."""
+        call = cls(name)
+        object.__setattr__(call, "arguments", _encodable(arguments))
+        object.__setattr__(call, "id", serde.well_formed(id))
+        return call
+
+    def with_id(self, id: str) -> Self:  # noqa: A002 - as above
+        """Copy the call with another id."""
+        return self.of(self.name, self.arguments, id=id)
+
+
+def _encodable(arguments: str | Mapping[str, object]) -> str | Mapping[str, object]:
+    """*arguments* without lone surrogates, which an escape in JSON text can stand for."""
+    if isinstance(arguments, str):
+        return arguments.encode("utf-8", "backslashreplace").decode()
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider may send anything
+        return arguments
+    try:
+        changed = serde.map_strings(arguments, serde.well_formed)
+        return arguments if changed is arguments else serde.dump_json(arguments)
+    except (UsageError, ValueError, RecursionError):  # not JSON: it is refused when the call runs
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """The answer to a call.
+
+    ``text`` is exactly what the model sees, ``event`` the record of the call, and ``result`` what
+    its handler returned, or the failure.
+    """
+
+    call: ToolCall
+    result: ToolResult[Any]
+    event: ToolInvoked
+
+    @property
+    def text(self) -> str:
+        """The text for the model."""
+        return self.event.text
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the call was committed."""
+        return self.event.outcome
+
+
+# --------------------------------------------------------------------------------------- executor
+
+
+# --------------------------------------------------------------------------------- absolute paths
+
+# Absolute paths in the arguments of a call, as paths of the workspace.
+#
+# Models often name a file by its absolute path: the one that the user wrote, below the source, or
+# the one that a command printed, below ``/workspace``. The filesystem and the policies know only
+# paths of the workspace, so the arguments are changed before they are parsed. A parameter class
+# names its path parameters in the class variable ``path_params``; patches and commands are not
+# changed.
+
+
+_Arguments = str | Mapping[str, object]
+
+# A string in JSON that begins with /
+_MAY_BE_ABSOLUTE: Final = re.compile(r'"(?:/|\\/|\\u002[fF])')
+
+
+def with_workspace_paths(
+    arguments: _Arguments, params_type: type[Any], files: Callable[[], Filesystem | None]
+) -> _Arguments:
+    """*arguments* with workspace paths in place of absolute ones; the same object if none is there.
+
+    Args:
+        arguments: JSON text or an object from the model; text that is not an object stays as it is.
+        params_type: The parameters of the tool.
+        files: Finds the filesystem; called only if there is an absolute path.
+
+    Raises:
+        PathEscapeError: For an absolute path outside of ``Filesystem.known_as``.
+    """
+    names: tuple[str, ...] = getattr(params_type, "path_params", ())
+    if not names or (isinstance(arguments, str) and not _MAY_BE_ABSOLUTE.search(arguments)):
+        return arguments
+    given = _object(arguments) if isinstance(arguments, str) else arguments
+    if given is None:
+        return arguments
+    absolute: list[str] = []
+    for name in names:  # without calls of Python: this runs in every call of a tool
+        value = given.get(name)
+        if value.startswith("/") if isinstance(value, str) else _has_absolute(value):
+            absolute.append(name)
+    bound = files() if absolute else None
+    if bound is None:
+        return arguments
+    return {**given, **{name: _relative(given[name], bound.known_as) for name in absolute}}
+
+
+def _object(text: str) -> Mapping[str, object] | None:
+    """The JSON object in *text*; ``None`` for anything else, which the tool's parser reports."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", found) if isinstance(found, dict) else None
+
+
+def _has_absolute(value: object) -> bool:
+    items: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else ()
+    return any(isinstance(item, str) and item.startswith("/") for item in items)
+
+
+def _relative(value: object, roots: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_relative(item, roots) for item in cast("list[object]", value)]
+    if not isinstance(value, str) or not value.startswith("/"):
+        return value
+    for root in sorted(roots, key=len, reverse=True):  # one may lie below another
+        if value == root or value.startswith(f"{root}/"):
+            return value[len(root) :].lstrip("/") or "."
+    raise PathEscapeError(
+        value,
+        hint="Use a path relative to the workspace root, or an absolute path below "
+        f"{' or '.join(roots)}.",
+    )
+
+
+# --------------------------------------------------------------------------------------- executor
+
 
 _log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from wink_workspace.errors import PoisonedError, RollbackError, SessionError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import Session
-from wink_workspace.session.locking import SessionLock
+from wink_workspace.session.session import SessionLock
 
 from .interrupts import DeferSigint, GuardedBlock
 from .journal import Journal, MemoryJournal

@@ -23,18 +23,17 @@ if TYPE_CHECKING:
         SandboxFactory,
         SandboxRegistry,
     )
-    from .findings import Finding
-    from .image_recipe import AGENT_NAMES, ImageRecipe
     from .image_store import (
+        AGENT_NAMES,
+        ImageRecipe,
         PruneReport,
         SandboxImage,
         SandboxImages,
         SandboxImageState,
         StoredItem,
     )
-    from .isolation_report import IsolationReport, Layer, Probe
+    from .isolation_report import Finding, IsolationReport, Layer, Probe
     from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
-    from .remembered_services import RememberedServices
     from .sandbox_protocol import (
         CapturedOutput,
         ExecRequest,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         StreamName,
     )
     from .services import (
+        RememberedServices,
         ServiceAddress,
         ServiceConfig,
         ServiceLog,

@@ -25,7 +25,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
 
 from .backends import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
-from .findings import Finding
+from .isolation_report import Finding
 
 __all__ = ["SandboxChoice", "choose_sandbox"]
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem.overlay.mounting import OverlayMount
     from wink_workspace.prompt import Section
 
-    from .findings import Finding
     from .image_store import SandboxImages
+    from .isolation_report import Finding
     from .sandbox_protocol import Sandbox, StreamName
 
 __all__ = [

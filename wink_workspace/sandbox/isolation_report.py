@@ -8,8 +8,9 @@ sandbox refuses to run anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["IsolationReport", "Layer", "Probe"]
+__all__ = ["Finding", "IsolationReport", "Layer", "Probe", "State"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,29 @@ class IsolationReport:
     def missing(self) -> tuple[Layer, ...]:
         """The layers that are not active."""
         return tuple(layer for layer in self.layers if not layer.is_active)
+
+
+# --------------------------------------------------------------------------------------- findings
+
+
+State = Literal["good", "limited", "missing"]
+"""``limited``: sandboxes work, but with fewer features. ``missing``: some do not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        part: The backend that needs it, such as ``podman``.
+        name: What was checked.
+        state: The result.
+        detail: What the check found.
+        fix: What the user can do; empty if the state is ``good``.
+    """
+
+    part: str
+    name: str
+    state: State
+    detail: str
+    fix: str = ""

@@ -30,7 +30,7 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     WriteResult,
 )
-from wink_workspace.filesystem.path_names import DERIVED_NAMES
+from wink_workspace.filesystem.paths import DERIVED_NAMES
 from wink_workspace.prompt import ToolImage
 
 __all__ = [

@@ -17,11 +17,10 @@ field's name in JSON and in schemas; ``parse`` also accepts the field's own name
 from __future__ import annotations
 
 from .dumping import dump, dump_json
-from .json_values import JsonValue
+from .json_values import JsonValue, map_strings, well_formed
 from .parsing import Extra, parse, parse_json
 from .schemas import ParamDescription, field_descriptions, schema
 from .strict import provider_schema, without_defaulted_nulls
-from .strings import map_strings, well_formed
 
 __all__ = [
     "Extra",

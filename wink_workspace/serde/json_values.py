@@ -2,18 +2,109 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from typing_extensions import TypeAliasType
 
 from wink_workspace.errors import Problem
 
-from .value_names import described, path_text, quoted
+__all__ = [
+    "MAX_NESTING",
+    "JsonValue",
+    "Path",
+    "clause",
+    "described",
+    "encode",
+    "excerpt",
+    "first_sentence",
+    "is_encodable",
+    "map_strings",
+    "path_text",
+    "quoted",
+    "type_name",
+    "unencodable",
+    "well_formed",
+]
 
-__all__ = ["MAX_NESTING", "JsonValue", "Path", "encode", "excerpt", "is_encodable", "unencodable"]
+# ------------------------------------------------------------------------------------ value names
+
+
+_QUOTED_LENGTH = 60
+"""Characters of a string that a message quotes."""
+
+_WRITTEN_BITS = 200
+"""Up to this many bits a message shows an integer in digits."""
+
+
+def quoted(value: object) -> str:
+    """``repr`` of *value*, shortened if it is long."""
+    if isinstance(value, int) and value.bit_length() > _WRITTEN_BITS:
+        return f"of {value.bit_length()} bits"
+    if isinstance(value, str) and len(value) > _QUOTED_LENGTH:
+        return f"{value[:_QUOTED_LENGTH]!r}… ({len(value)} characters)"
+    return repr(value)
+
+
+def described(value: object) -> str:
+    """JSON data by its JSON type, other values by their Python type: ``the string 'x'``."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the string {quoted(value)}"
+        case int():
+            return f"the integer {quoted(value)}"
+        case float():
+            return f"the number {value}"
+        case Mapping():
+            return "an object"
+        case list() | tuple():
+            return "an array"
+        case _:
+            return f"a Python {type(value).__name__}"
+
+
+def path_text(path: Iterable[object]) -> str:
+    """``steps[2].title``; a key that is not an identifier is quoted: ``env['a b']``."""
+    text = ""
+    for step in path:
+        if isinstance(step, str) and _is_plain(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{quoted(step)}]"
+    return text
+
+
+def _is_plain(key: str) -> bool:
+    return len(key) <= _QUOTED_LENGTH and key.replace("-", "_").isidentifier()
+
+
+def type_name(type_: object) -> str:
+    """The qualified name of a class, or the source form of another type."""
+    return type_.__qualname__ if isinstance(type_, type) else str(type_)
+
+
+def clause(error: Exception) -> str:
+    """An exception's message as a clause of a sentence."""
+    return str(error).strip().removesuffix(".") or f"was refused with {type(error).__name__}"
+
+
+def first_sentence(error: Exception) -> str:
+    """The first sentence of an exception's message as a clause."""
+    return clause(error).partition("\n")[0].partition(". ")[0]
+
+
+# ------------------------------------------------------------------------------------ json values
+
 
 Path: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
@@ -156,3 +247,89 @@ def _key_problem(key: object) -> str | None:
         )
     is_valid = key is None or (isinstance(key, (int, float)) and not _scalar_problem(key))
     return None if is_valid else f"has the key {quoted(key)}, which must be a string"
+
+
+# ---------------------------------------------------------------------------------------- strings
+
+
+T = TypeVar("T")
+
+_Change = Callable[[str], str]
+
+
+def map_strings(value: T, change: Callable[[str], str]) -> T:
+    """A copy of *value* with *change* applied to every string and path in it.
+
+    Covers dataclasses, mappings (also their keys), sequences and sets; enums, bytes and other
+    values stay. An object without changes is returned itself. Dataclasses are copied without
+    calling ``__init__``, so that validation does not refuse a changed string.
+    """
+    return cast("T", _mapped(value, change))
+
+
+def well_formed(text: str) -> str:
+    """*text* with U+FFFD for each lone surrogate, which UTF-8 cannot encode; often *text* itself.
+
+    A pair of surrogates becomes the character that it stands for.
+    """
+    if is_encodable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _mapped(value: Any, change: _Change) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _mapped_fields(value, change)
+    match value:
+        case Enum() | bytes() | bytearray() | memoryview() | range():
+            return cast("object", value)
+        case str():
+            return change(value)
+        case PurePath():
+            changed = change(str(value))
+            return value if changed == str(value) else type(value)(changed)
+        case Mapping():
+            return _mapped_items(cast("Mapping[Any, Any]", value), change)
+        case Sequence() | Set():
+            return _mapped_members(cast("Sequence[Any] | Set[Any]", value), change)
+        case _:
+            return value
+
+
+def _mapped_fields(value: Any, change: _Change) -> Any:
+    names = [field.name for field in fields(value) if hasattr(value, field.name)]
+    before = {name: getattr(value, name) for name in names}
+    after = {name: _mapped(item, change) for name, item in before.items()}
+    if all(after[name] is item for name, item in before.items()):
+        return value
+    copied = copy.copy(value)
+    for name, item in after.items():
+        object.__setattr__(copied, name, item)
+    return copied
+
+
+def _mapped_items(value: Mapping[Any, Any], change: _Change) -> Mapping[Any, Any]:
+    after = {_mapped(key, change): _mapped(item, change) for key, item in value.items()}
+    if all(key in after and after[key] is item for key, item in value.items()):
+        return value
+    if isinstance(
+        value, MutableMapping
+    ):  # a copy keeps other attributes, such as a default factory
+        copied = copy.copy(value)
+        copied.clear()
+        copied.update(after)
+        return copied
+    return _of_kind(value)(after)
+
+
+def _mapped_members(value: Sequence[Any] | Set[Any], change: _Change) -> Any:
+    before = list(value)
+    after = [_mapped(item, change) for item in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return value
+    make = getattr(value, "_make", _of_kind(value))  # a named tuple takes its items one by one
+    return make(after)
+
+
+def _of_kind(value: object) -> Callable[[object], Any]:
+    return cast("Callable[[object], Any]", type(value))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overlo
 
 from wink_workspace.errors import ParseError, Problem
 
-from .json_values import encode, excerpt, unencodable
+from .json_values import described, encode, excerpt, path_text, quoted, unencodable
 from .problems import MAX_PROBLEMS, to_problems
 from .validators import validator
-from .value_names import described, path_text, quoted
 
 if TYPE_CHECKING:
     from pydantic_core import ValidationError

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 from wink_workspace.counts import counted
 from wink_workspace.errors import Problem, SchemaError
 
-from .json_values import Path
+from .json_values import Path, clause, described, path_text
 from .schemas import complete_schema
-from .value_names import clause, described, path_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from .nodes import Node
+    from .schemas import Node
 
-from .nodes import alternatives, child
+from .schemas import alternatives, child
 
 __all__ = ["MAX_PROBLEMS", "to_problems"]
 

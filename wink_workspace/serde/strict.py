@@ -16,11 +16,14 @@ from typing import Any, cast
 from wink_workspace.counts import counted
 
 from .json_values import JsonValue
-from .nodes import (
+from .schemas import (
     Node,
+    ParamDescription,
     alternatives,
     child,
     choices,
+    complete_schema,
+    field_descriptions,
     free_values,
     in_words,
     json_text,
@@ -28,7 +31,6 @@ from .nodes import (
     resolved,
     takes_null,
 )
-from .schemas import ParamDescription, complete_schema, field_descriptions
 
 __all__ = ["provider_schema", "without_defaulted_nulls"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wink_workspace.errors import SchemaError
 
-from .value_names import first_sentence, type_name
+from .json_values import first_sentence, type_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -8,7 +8,6 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .chunked_map import Branch, ChunkedMap, Leaf, MapPart
-    from .dispatcher import Dispatcher, EventBus
     from .events import (
         TELEMETRY_EVENTS,
         ExternalChange,
@@ -16,20 +15,25 @@ if TYPE_CHECKING:
         PolicyVerdict,
         PromptExecuted,
         PromptRendered,
+        Reducer,
         SliceWritten,
         ToolInvoked,
         WorkspaceRestored,
-    )
-    from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
-    from .reducers import (
-        Reducer,
         append_all,
         reducer,
         replace_latest,
         replace_latest_by,
         upsert_by,
     )
-    from .session import Session, SessionProtocol, SessionSnapshot, SliceAccessor
+    from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
+    from .session import (
+        Dispatcher,
+        EventBus,
+        Session,
+        SessionProtocol,
+        SessionSnapshot,
+        SliceAccessor,
+    )
     from .slices import (
         CHUNK_VALUES,
         Append,

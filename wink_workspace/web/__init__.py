@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .page_server import serve_web
+    from .application import serve_web
 
 __all__ = ["serve_web"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import secrets
+import signal
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
@@ -25,6 +28,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.counts import counted
 from wink_workspace.errors import (
     ConflictError,
@@ -36,19 +40,19 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind
+from wink_workspace.http_server import WebServer, listen
 from wink_workspace.ledger import MAIN_BRANCH
-from wink_workspace.workspace import WorkspaceReader
+from wink_workspace.sandbox.network import own_loopback_address
+from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 from wink_workspace.workspace.runs.live_runs import RunEnded, RunInProgress
 
-from .actions import Actions, Form
+from .actions import Actions, Continuation, ContinueRun, Form
 from .attempts_page import HEIGHT, WIDTH
-from .continuing import Continuation
-from .highlighting import code_style
-from .pages import NEW_ROWS, Pages, TimelinePage, diff_rows
-from .runs import run_line
-from .watching import LOOK_S, Watch, Watches, state_of
+from .browser_sessions import AccessGuard
+from .pages import NEW_ROWS, Pages, TimelinePage, code_style, diff_rows
+from .watching import LOOK_S, Watch, Watches, run_line, state_of
 
-__all__ = ["make_app"]
+__all__ = ["make_app", "serve_web"]
 
 _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
@@ -546,3 +550,77 @@ def _field(request: Request, name: str) -> str:
 
 def _path_url(path: str) -> str:
     return quote(path.encode("utf-8", "surrogateescape"))
+
+
+# ------------------------------------------------------------------------------------ page server
+
+
+_HEADERS_TIMEOUT_S: Final = 10.0
+_CLOSING_S: Final = 2
+
+
+def serve_web(
+    storage: WorkspaceStorage,
+    *,
+    redact: Callable[[str], str],
+    on_ready: Callable[[Callable[[], str]], None],
+    open_workspace: Callable[[str], Workspace] | None = None,
+    continue_run: ContinueRun | None = None,
+    workspace: str = "",
+    port: int = 0,
+    clock: Clock = SYSTEM_CLOCK,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C arrives.
+
+    The address is one of 127.0.0.0/8 that no other server has: browsers send cookies to every
+    port of an address.
+
+    Args:
+        storage: The workspaces.
+        redact: Applied to every text that is shown.
+        on_ready: Called when requests are accepted, with a function that makes a new link.
+        open_workspace: Opens the branch ``WORKSPACE/BRANCH``, so that the pages can change it; by
+            default they only read.
+        continue_run: Continues the last run of a workspace or fork in a process of its own, with a
+            message of the user unless that is ``""``; by default no page does. It needs
+            *open_workspace*.
+        workspace: The workspace whose page the link opens; the list of all, if left out.
+        port: The port; 0 for any free port.
+        clock: The time.
+
+    Raises:
+        UsageError: If it cannot listen on the port, or there is no such workspace.
+    """
+    start = f"/w/{storage.folder(workspace).info().id}" if workspace else "/"
+    pages = Pages(storage, redact)
+    actions = None if open_workspace is None else Actions(pages, open_workspace, continue_run)
+    anyio.run(_serve, pages, actions, on_ready, start, port, clock)
+
+
+async def _serve(
+    pages: Pages,
+    actions: Actions | None,
+    on_ready: Callable[[Callable[[], str]], None],
+    start: str,
+    port: int,
+    clock: Clock,
+) -> None:
+    form_token = "" if actions is None else secrets.token_urlsafe(32)
+    app, stop = make_app(pages, actions=actions, form_token=form_token)
+    guard = AccessGuard(app, clock, form_token=form_token, start=start)
+    with contextlib.closing(listen(own_loopback_address(secrets.token_hex()), port)) as listening:
+        guard.address = ":".join(map(str, listening.getsockname()[:2]))
+        server = WebServer(
+            guard, headers_timeout_s=_HEADERS_TIMEOUT_S, closing_s=_CLOSING_S, on_end=stop
+        )
+        server.when_ready = lambda: on_ready(guard.link)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_end_on_signal, server)
+            await server.serve(sockets=[listening])
+            tasks.cancel_scope.cancel()
+
+
+async def _end_on_signal(server: WebServer) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            server.end()

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from .changes.selection import FileHunks, Hunk, Selection
     from .create.importing import Imported
     from .history.blame import BlamedLine
-    from .history.timeline import TimelineRow
-    from .history.workspace_reader import ReadableHistory, WorkspaceReader
+    from .history.workspace_reader import ReadableHistory, TimelineRow, WorkspaceReader
     from .moves.moves import MovePreview
-    from .place.path_rules import ImportConfig
+    from .place.path_rules import ImportConfig, WorkspaceConfig
     from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
-    from .place.workspace_config import WorkspaceConfig
     from .program_calls import WorkspaceCall
     from .repairing import Repaired, repair_workspace
     from .runs.recorded_runs import RecordedRun, RunAbout

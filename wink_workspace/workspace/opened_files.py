@@ -22,8 +22,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.processes import OwnProcess
 
-from .branch.forking import check_out
-from .branch.recorded_branch import RecordedBranch
+from .branch.recorded_branch import RecordedBranch, check_out
 from .create.git_copies import hides_git
 from .create.importing import OWN_REPOSITORY
 from .create.overlay_branches import MountedBranch, mount_branch
@@ -37,10 +36,9 @@ from .in_place.in_place_history import InPlaceHistory, PresentState
 from .in_place.in_place_tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
 from .place.mode_store import ModeStore
-from .place.path_rules import Unrecorded
+from .place.path_rules import Unrecorded, WorkspaceConfig
 from .place.reserve import Reserve
 from .place.storage import WorkspaceFolder, WorkspaceInfo
-from .place.workspace_config import WorkspaceConfig
 
 __all__ = ["OpenedFiles", "check_owner", "open_files"]
 

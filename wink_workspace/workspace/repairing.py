@@ -45,13 +45,13 @@ from wink_workspace.ledger.upkeep.damage import (
 from wink_workspace.session import Session
 from wink_workspace.session.events import ExternalChange
 
-from .branch.forking import forks_of
+from .branch.recorded_branch import forks_of
 from .create.bases import BaseStore, hash_files
 from .create.importing import NotImported, open_source
 from .create.overlay_branches import base_of, trees_of_bases
 from .creating import storage_or_default
+from .place.path_rules import WorkspaceConfig
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-from .place.workspace_config import WorkspaceConfig
 
 __all__ = ["Repaired", "repair_workspace"]
 

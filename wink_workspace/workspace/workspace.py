@@ -50,7 +50,7 @@ from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session
 
-from .branch.forking import require_branch
+from .branch.recorded_branch import require_branch
 from .changes.applied_trees import AppliedTrees
 from .create.importing import Progress, no_progress
 from .create.overlay_branches import trees_of_bases
@@ -60,20 +60,18 @@ from .files.histories import CopyHistory
 from .files.seen_statuses import save_last_seen
 from .history.workspace_reader import ReadableHistory
 from .moves.branch_moves import Branches
-from .moves.ledger_journal import LedgerJournal
+from .moves.ledger_journal import LedgerJournal, recover
 from .moves.moves import MovePreview, Moves
-from .moves.recovery import recover
 from .moves.reverting import Reverts
 from .opened_files import check_owner, open_files
-from .place.path_rules import OUTPUT_FOLDER
+from .place.path_rules import OUTPUT_FOLDER, WorkspaceConfig
 from .place.storage import (
     TemporaryStorage,
     WorkspaceFolder,
     WorkspaceMode,
     WorkspaceStorage,
+    new_temporary_name,
 )
-from .place.temporary_forks import new_temporary_name
-from .place.workspace_config import WorkspaceConfig
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .sandboxing import WorkspaceSandbox, end_interrupted
 

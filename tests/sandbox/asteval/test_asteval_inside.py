@@ -26,12 +26,16 @@ from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import EndReason, launching
 from wink_workspace.sandbox.asteval.inside import python_probes as probes
 from wink_workspace.sandbox.asteval.inside import restrictions as isolation
-from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
+from wink_workspace.sandbox.asteval.inside.child import (
+    Channel,
+    answer_host,
+    as_fields,
+    bounded_repr,
+)
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
 from wink_workspace.sandbox.asteval.inside.fork_server import loaded_program
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
 from wink_workspace.sandbox.asteval.inside.main_program import MainProgram
-from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
 from wink_workspace.sandbox.asteval.pipe_frames import SIZES, PipeFrame, encode_frame
 
 LAYERS = (Layer("limits", is_active=True, detail="some"),)

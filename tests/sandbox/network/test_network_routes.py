@@ -24,9 +24,8 @@ from wink_workspace.sandbox.podman.network.client_settings import (
 )
 from wink_workspace.sandbox.podman.network.dialer import CanaryDialer, DialError, upstream_proxy
 from wink_workspace.sandbox.podman.network.link import NetworkLink
-from wink_workspace.sandbox.podman.network.proxy import Proxy
+from wink_workspace.sandbox.podman.network.proxy import Proxy, Replacer
 from wink_workspace.sandbox.podman.network.proxy_requests import RequestRefusedError, head_length
-from wink_workspace.sandbox.podman.network.responses import Replacer
 from wink_workspace.sandbox.podman.network.routes import (
     Origin,
     RouteTable,

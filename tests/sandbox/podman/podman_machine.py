@@ -24,7 +24,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import SandboxContext
-from wink_workspace.sandbox.ownership import give_to_sandbox
+from wink_workspace.sandbox.git_directory import give_to_sandbox
 from wink_workspace.sandbox.podman import PodmanService
 from wink_workspace.sandbox.podman.building.images import USUAL_RECIPES, ImageStore, recipe
 

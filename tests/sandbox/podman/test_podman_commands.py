@@ -24,10 +24,10 @@ from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
     Container,
     Host,
+    Owner,
     container_spec,
     new_name,
 )
-from wink_workspace.sandbox.podman.engine.owners import Owner
 from wink_workspace.sandbox.podman.engine.service import EngineError
 from wink_workspace.sandbox.podman.podman_sandbox import PodmanSandbox
 

@@ -19,11 +19,12 @@ from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
     Container,
     Host,
+    Owner,
     container_spec,
     new_name,
+    started_ticks,
     sweep,
 )
-from wink_workspace.sandbox.podman.engine.owners import Owner, started_ticks
 from wink_workspace.sandbox.podman.engine.service import EngineError
 
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))

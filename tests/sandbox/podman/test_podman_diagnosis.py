@@ -18,7 +18,7 @@ from wink_workspace.errors import (
     SandboxUnavailableError,
 )
 from wink_workspace.sandbox import SandboxImage
-from wink_workspace.sandbox.findings import Finding
+from wink_workspace.sandbox.isolation_report import Finding
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
 from wink_workspace.sandbox.podman import podman_diagnosis as diagnosis
 from wink_workspace.sandbox.podman.engine.containers import Host

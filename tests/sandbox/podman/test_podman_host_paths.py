@@ -309,7 +309,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
 from wink_workspace.sandbox.podman.engine import containers
 from wink_workspace.sandbox.podman.engine.containers import Container, Host, container_spec, new_name
-from wink_workspace.sandbox.podman.engine.owners import started_ticks
+from wink_workspace.sandbox.podman.engine.containers import started_ticks
 
 hide = containers.hide_host_paths
 

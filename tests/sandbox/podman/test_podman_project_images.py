@@ -22,10 +22,14 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.building import project_images
-from wink_workspace.sandbox.podman.building.build_source import copy_source, source_digest
 from wink_workspace.sandbox.podman.building.image_names import LAYER, newest_image, project_name
 from wink_workspace.sandbox.podman.building.images import ImageStore
-from wink_workspace.sandbox.podman.building.project_images import ProjectImages, check_containerfile
+from wink_workspace.sandbox.podman.building.project_images import (
+    ProjectImages,
+    check_containerfile,
+    copy_source,
+    source_digest,
+)
 
 pytestmark = pytest.mark.xdist_group("podman-projects")
 

@@ -20,8 +20,8 @@ from registry_servers import answers, crate_files, go_files, maven_files, requir
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkLimits
-from wink_workspace.sandbox.image_recipe import ImageRecipe
-from wink_workspace.sandbox.ownership import give_to_sandbox
+from wink_workspace.sandbox.git_directory import give_to_sandbox
+from wink_workspace.sandbox.image_store import ImageRecipe
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.building.image_catalog import PodmanImages
 from wink_workspace.sandbox.podman.building.image_names import project_name

@@ -14,8 +14,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from wink_workspace.sandbox.podman.engine.containers import LiveContainer
-from wink_workspace.sandbox.podman.engine.owners import started_ticks
+from wink_workspace.sandbox.podman.engine.containers import LiveContainer, started_ticks
 from wink_workspace.sandbox.podman.engine.relay import Relay
 
 SERVER = """\

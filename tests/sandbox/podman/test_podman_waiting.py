@@ -39,8 +39,8 @@ from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
     WORKSPACE_PATH,
     LiveContainer,
+    Owner,
 )
-from wink_workspace.sandbox.podman.engine.owners import Owner
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
@@ -428,7 +428,7 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
-from wink_workspace.sandbox.podman.engine.owners import Owner
+from wink_workspace.sandbox.podman.engine.containers import Owner
 from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers, prepare_container
 
 def kill(point):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
@@ -20,12 +20,45 @@ from wink_workspace.attempts.attempt_context import one_line
 from wink_workspace.attempts.engine_protocol import AttemptTask
 from wink_workspace.errors import ClusterError
 
-from .cluster_messages import Base, BaseMissing, Finished, Requirements
-from .inspection import make_inspector
-from .mailbox import Key, Mail, Mailbox
+from .mailbox import Base, BaseMissing, Finished, Key, Mail, Mailbox, Requirements
 from .node import work
 
-__all__ = ["Cluster", "Lost", "Ref", "TaskOptions"]
+__all__ = ["Cluster", "Lost", "Ref", "TaskOptions", "make_inspector"]
+
+# ------------------------------------------------------------------------------------- inspection
+
+
+def make_inspector() -> Callable[[dict[str, Any]], str]:
+    """A function for a node that may have another version of this package, or none.
+
+    It returns why the node cannot be used, or an empty text. Ray sends a function that is defined
+    in another one by value, so it must not use any name of this module.
+    """
+
+    def inspect(wanted: dict[str, Any]) -> str:
+        import sys
+        from importlib.metadata import PackageNotFoundError, version
+
+        python = "{}.{}".format(*sys.version_info)
+        if python != wanted["python"]:
+            return f"it has Python {python}, not {wanted['python']}"
+        try:
+            found = version("wink-workspace")
+        except PackageNotFoundError:
+            return "wink-workspace is not installed there"
+        if found != wanted["version"]:
+            return f"it has wink-workspace {found}, not {wanted['version']}"
+        try:
+            from .node import missing_parts
+        except Exception as error:  # noqa: BLE001 - the boundary to another installation
+            return f"wink-workspace cannot be loaded there: {type(error).__name__}: {error}"
+        return missing_parts(wanted)
+
+    return inspect
+
+
+# ---------------------------------------------------------------------------------------- cluster
+
 
 Ref: TypeAlias = Any
 """A reference of Ray, whose type differs between its two kinds of connections."""

@@ -41,8 +41,17 @@ from wink_workspace.workspace.transfer.node_cache import (
     receive_result,
 )
 
-from .cluster_messages import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules, Requirements
-from .mailbox import Key, Mail, MailKind
+from .mailbox import (
+    WIRE_VERSION,
+    Base,
+    BaseMissing,
+    Finished,
+    Key,
+    Mail,
+    MailKind,
+    NodeRules,
+    Requirements,
+)
 
 if TYPE_CHECKING:
     from .cluster import Cluster, Ref, TaskOptions

@@ -27,8 +27,7 @@ from wink_workspace.sandbox import SANDBOXES
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.transfer.node_cache import NodeCache, pack_entries, pack_result
 
-from .cluster_messages import WIRE_VERSION, Base, BaseMissing, Finished, NodeRules
-from .mailbox import Key, Mail, MailKind
+from .mailbox import WIRE_VERSION, Base, BaseMissing, Finished, Key, Mail, MailKind, NodeRules
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

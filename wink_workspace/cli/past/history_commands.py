@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from wink_workspace.cli.sandbox.project import for_workspace
 from wink_workspace.cli.screen.command_context import (
     CommandContext,
     EntryArgument,
@@ -50,6 +51,7 @@ from wink_workspace.errors import (
     FilesystemError,
     LedgerBusyError,
     LedgerError,
+    MissingExtraError,
     UsageError,
     WinkError,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "discarded",
     "log",
     "redo",
+    "report",
     "restore",
     "show",
     "undo",
@@ -510,3 +513,29 @@ def _discard_fields(history: Workspace | WorkspaceReader, discard: Discarded) ->
             ],
         },
     }
+
+
+# ----------------------------------------------------------------------------------------- report
+
+
+def report(context: CommandContext, workspace: WorkspaceArgument) -> None:
+    """Print the history as one HTML page, without secrets: every call, its output and its diff.
+
+    The page has no scripts and loads nothing: wink-workspace report 3f1 > run.html
+    """
+    try:
+        from wink_workspace.report import ReportedHistory, write_page
+    except ImportError as error:
+        raise MissingExtraError.of("the report", "report", error.name) from error
+    from wink_workspace.project import Settings
+    from wink_workspace.workspace import RecordedRun
+
+    context = for_workspace(context, workspace, Settings())
+    runs = list(RecordedRun.all(context.folder(workspace)))
+    out = typer.get_binary_stream("stdout")
+    with context.read(workspace) as reader:
+        branch = reader.branch_name
+        title = reader.info.id if branch == "main" else f"{reader.info.id}/{branch}"
+        history = ReportedHistory(reader, runs, redact=context.redact, title=title)
+        write_page(history, lambda piece: out.write(piece.encode()))
+    out.flush()

@@ -26,8 +26,8 @@ from wink_workspace.cli.screen.command_context import (
     print_json,
     split_name,
 )
+from wink_workspace.cli.screen.console import write_patch
 from wink_workspace.cli.screen.display import print_table, printable, progress_bar
-from wink_workspace.cli.screen.output_file import write_patch
 from wink_workspace.cli.screen.preview import preview_fields, print_not_kept, print_preview
 from wink_workspace.counts import counted, sized
 from wink_workspace.errors import LedgerBusyError, UsageError

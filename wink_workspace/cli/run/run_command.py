@@ -37,13 +37,13 @@ def run(context: CommandContext, options: RunOptions) -> None:
     if options.message is not None:
         options = replace(options, message=_message(options.message))
     if options.attach:
-        from .attaching import attach
+        from .run_display import attach
 
         attach(context, repo=options.repo, workspace=options.workspace)
         return
     from wink_workspace.cli.past.workspaces import remove_finished_runs
     from wink_workspace.cli.sandbox.project import for_place
-    from wink_workspace.cli.screen.output_file import check_output_file
+    from wink_workspace.cli.screen.console import check_output_file
 
     from .run_display import RunDisplay, RunFeed
 
@@ -74,7 +74,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
 
             run_model(context, options, opened, display, feed)
         else:
-            from .run_program import run_program
+            from .agent_run import run_program
 
             run_program(context, options, opened, display, feed)
 

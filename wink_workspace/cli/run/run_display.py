@@ -10,20 +10,24 @@ output gets whole lines only, and the first lines of the output of each command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
 from wink_workspace.adapters.model import ModelEvent, Retrying
+from wink_workspace.cli.screen.command_context import CommandContext, split_name
 from wink_workspace.cli.screen.display import diff_line, printable
-from wink_workspace.cli.screen.finished_call import print_call
-from wink_workspace.cli.screen.live_area import LiveArea, plain_lines
-from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.cli.screen.live_area import LiveArea, plain_lines, print_call
+from wink_workspace.clock import SYSTEM_CLOCK, Clock, WaitingClock
 from wink_workspace.counts import counted
+from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Diff
 from wink_workspace.sections import Plan, StepStatus
 from wink_workspace.session import Outcome, Session, ToolInvoked, ToolOutput, ToolStarted
+from wink_workspace.workspace import WorkspaceReader
 from wink_workspace.workspace.runs.live_runs import (
     CallBegan,
     CallEnded,
@@ -34,11 +38,18 @@ from wink_workspace.workspace.runs.live_runs import (
     ModelSpoke,
     PlanChanged,
     PlanStep,
+    PublishedRun,
     RunEnded,
     RunEvent,
+    RunInProgress,
 )
 
-__all__ = ["RunDisplay", "RunFeed"]
+from .run_options import RunOptions
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace import RecordedRun, Workspace, WorkspaceStorage
+
+__all__ = ["RunDisplay", "RunFeed", "attach", "diff_of", "print_place", "published"]
 
 _MAX_DIFF_LINES = 60
 _MAX_DIFF_BYTES = 65_536
@@ -292,3 +303,138 @@ def _plan_changed(plan: Plan) -> PlanChanged:
         PlanStep(number=step.step_id, title=step.title, status=step.status) for step in plan.steps
     )
     return PlanChanged(objective=plan.objective, steps=steps)
+
+
+# --------------------------------------------------------------------------------- run publishing
+
+
+def diff_of(
+    context: CommandContext, options: RunOptions, workspace: Workspace
+) -> Callable[[int], Diff] | None:
+    """The diff of an entry, if each call is shown with its diff.
+
+    A pipe gets the whole diff at the end, so the diffs of calls would be a repetition.
+    """
+    if context.out.is_terminal or options.json or options.patch is not None:
+        return lambda number: workspace.review_of(workspace.entry(number))
+    return None
+
+
+def print_place(context: CommandContext, name: str, workspace: Workspace) -> None:
+    """Print which workspace the run works in."""
+    mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
+    context.err.print(f"workspace {name}: {mode} of {source}", markup=False)
+
+
+@contextmanager
+def published(
+    workspace: Workspace, record: RecordedRun, feed: RunFeed, redact: Callable[[str], str]
+) -> Generator[Callable[[], Sequence[str]]]:
+    """Show the run in the block, and let others watch it; yields how it gets their messages."""
+    run = PublishedRun(record)
+
+    def messages() -> list[str]:
+        texts = [redact(text) for text in run.messages()]
+        for text in texts:
+            record.keep_message(text)
+            feed.publish(MessageReceived(text=text))
+        return texts
+
+    try:
+        with feed.of(workspace.session, run.publish, lambda: workspace.head.number):
+            yield messages
+    except BaseException as error:
+        run.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))
+        raise
+    run.end()
+
+
+# -------------------------------------------------------------------------------------- attaching
+
+
+_LOOK_S: Final = 0.1
+_KILLED: Final = "its process ended without an answer"
+
+
+def attach(
+    context: CommandContext,
+    *,
+    repo: Path | None = None,
+    workspace: str | None = None,
+    clock: WaitingClock = SYSTEM_CLOCK,
+) -> None:
+    """Show a run in progress until it ends.
+
+    Args:
+        context: Where to show it.
+        repo: Watch the run over this directory.
+        workspace: Watch the run in this workspace. Without both, the only one in progress.
+        clock: Waits between two looks.
+
+    Raises:
+        UsageError: If no such run is in progress, or if there are several.
+    """
+    err, run = context.err, _chosen(context, repo, workspace)
+    workspace, branch = split_name(run.name)
+    with (
+        closing(run),
+        WorkspaceReader(context.storage.folder(workspace), branch=branch) as reader,
+    ):
+        err.print(f"workspace {run.name}, {run.owner}", markup=False, style="dim")
+        err.print(printable(run.record.about.task), markup=False, style="bold")
+        live = context.shows_progress
+        display = RunDisplay(err, live=live, diff_of=_diff_of(reader), clock=clock)
+        display.show_activity()
+        try:
+            problem = _watch(run, display, clock)
+        finally:
+            display.end()
+    err.print(f"the run has ended{f': {printable(problem)}' if problem else ''}", markup=False)
+
+
+def _chosen(context: CommandContext, repo: Path | None, workspace: str | None) -> RunInProgress:
+    storage = context.storage
+    if workspace is not None:
+        found = RunInProgress.of(context.folder(workspace))
+        runs, where = [] if found is None else [found], f" in {workspace}"
+    else:
+        runs, where = list(RunInProgress.all(storage)), ""
+    if repo is not None:
+        runs = [run for run in runs if _source(storage, run) == repo.resolve()]
+        where = f" over {repo}"
+    if not runs:
+        raise UsageError(
+            f"no run is in progress{where}",
+            hint="Start one with a task, or continue the last one with --resume.",
+        )
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs)
+        raise UsageError(
+            f"{len(runs)} runs are in progress{where}: {names}", hint="Name one with --workspace."
+        )
+    return runs[0]
+
+
+def _source(storage: WorkspaceStorage, run: RunInProgress) -> Path:
+    return Path(storage.folder(split_name(run.name)[0]).info().source).resolve()
+
+
+def _watch(run: RunInProgress, display: RunDisplay, clock: WaitingClock) -> str:
+    """Show events until the run is over; returns its problem, or ``""``."""
+    while True:
+        is_over = run.is_over  # before the events are read, which are then the last ones
+        for event in run.new_events():
+            display.show(event)
+            if isinstance(event, RunEnded):
+                return event.problem
+        if is_over:
+            return _KILLED
+        clock.wait(_LOOK_S)
+
+
+def _diff_of(reader: WorkspaceReader) -> Callable[[int], Diff]:
+    def diff_of(number: int) -> Diff:
+        reader.refresh()
+        return reader.review_of(reader.entry(number))
+
+    return diff_of

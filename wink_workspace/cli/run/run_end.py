@@ -10,8 +10,8 @@ import typer
 
 from wink_workspace.cli.screen.choose_hunks import NextStep, ask_next_step, choose_parts
 from wink_workspace.cli.screen.command_context import CommandContext
+from wink_workspace.cli.screen.console import write_patch
 from wink_workspace.cli.screen.display import diff_text, print_diff, printable, warn_of_left_out
-from wink_workspace.cli.screen.output_file import write_patch
 from wink_workspace.cli.screen.preview import (
     preview_fields,
     print_left_out,
@@ -22,8 +22,7 @@ from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError, WinkError
 
 from .run_evaluation import RunReport
-from .run_options import RunOptions, WorkOptions
-from .run_place import RunPlace
+from .run_options import RunOptions, RunPlace, WorkOptions
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace

@@ -16,8 +16,16 @@ from wink_workspace.sandbox import NO_SANDBOX
 
 from .run_evaluation import Run
 from .run_limits import RunLimits, RunMeter, price_of
-from .run_options import NOTHING_TO_APPLY, SANDBOX_NEEDS_COPY, RunOptions, refuse
-from .run_place import RunPlace, check_branch, open_workspace, works_in_place
+from .run_options import (
+    NOTHING_TO_APPLY,
+    SANDBOX_NEEDS_COPY,
+    RunOptions,
+    RunPlace,
+    check_branch,
+    open_workspace,
+    refuse,
+    works_in_place,
+)
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ModelTurn, ProviderAdapter

@@ -99,7 +99,7 @@ def for_project(
     loaded = load_settings(source, context.environment, given)
     if asks and loaded.denied and context.can_ask and not context.environment.is_ci:
         assert loaded.file is not None  # noqa: S101 - it has the requests
-        from wink_workspace.cli.screen.questions import ask_yes_no
+        from wink_workspace.cli.screen.console import ask_yes_no
 
         _print_requests(context, loaded.file, loaded.denied)
         if ask_yes_no("Apply these settings, now and later?"):
@@ -256,7 +256,7 @@ def trust(
             text = f"git of {source} uses {each}; commands would see its newest commits"
             context.err.print(printable(text), markup=False)
         if not is_confirmed and context.can_ask and not context.environment.is_ci:
-            from wink_workspace.cli.screen.questions import ask_yes_no
+            from wink_workspace.cli.screen.console import ask_yes_no
 
             is_confirmed = ask_yes_no("Confirm this?")
     if is_confirmed and loaded.denied:

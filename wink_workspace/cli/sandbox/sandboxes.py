@@ -481,7 +481,7 @@ class BuildOptions:
     @property
     def recipe(self) -> ImageRecipe:
         """The recipe of the project's image."""
-        from wink_workspace.sandbox.image_recipe import NODE_LOCKS
+        from wink_workspace.sandbox.image_store import NODE_LOCKS
 
         names = (name for given in self.packages or [] for name in given.split(","))
         is_node = self.lock is not None and Path(self.lock).name in NODE_LOCKS
@@ -611,7 +611,7 @@ def prune_images(
     of steps. An image stays if a container uses it. The images of a project stay as long as its
     directory exists, except those that a newer build replaced.
     """
-    from wink_workspace.project.units import parse_seconds, parse_size
+    from wink_workspace.project.settings import parse_seconds, parse_size
 
     report = default_images(context).prune(
         older_s=parse_seconds(older),

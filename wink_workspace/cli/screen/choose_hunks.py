@@ -16,9 +16,9 @@ from rich.text import Text
 from wink_workspace.errors import UsageError
 
 from .command_context import CommandContext
+from .console import ask_line
 from .display import diff_line, printable
 from .preview import change_line
-from .questions import ask_line
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import ChangeSet, FileHunks, Hunk, Selection

@@ -2,20 +2,99 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from wink_workspace.cli.screen.background import BackgroundRun
 from wink_workspace.cli.screen.command_context import CommandContext
-from wink_workspace.errors import MissingExtraError
+from wink_workspace.errors import MissingExtraError, UsageError
 
-__all__ = ["ui"]
+__all__ = ["BackgroundRun", "ui"]
+
+# ------------------------------------------------------------------------------------- background
+
+# Runs that a page continues: processes of the command ``run``, which survive the page's server.
+#
+# Rule 1: such a process has a session of its own, so the end of the server or of its terminal
+# does not reach it. Ctrl-C has its default effect there, so the run can be stopped. Rule 2: its
+# arguments, which every user of the machine can see, have no message: that is its input. Keys are
+# in its environment, which is that of the server. Rule 3: its output is discarded. Its errors are
+# in a file in memory, which ends with both processes. A pipe would end the run when the server is
+# killed.
+
+
+_MAX_LINE_BYTES: Final = 4_096
+
+
+class BackgroundRun:
+    """A process that continues the last run of a workspace or a fork.
+
+    Args:
+        name: The workspace or fork.
+        message: What the model gets from the user; ``""`` resumes an interrupted run.
+        variables: Its environment.
+
+    Attributes:
+        pid: Its process.
+
+    Raises:
+        UsageError: If it cannot be started.
+    """
+
+    def __init__(self, name: str, message: str, variables: Mapping[str, str]) -> None:
+        command = ["run", "--workspace", name, "--resume", *(["--message=-"] if message else [])]
+        self._ending: str | None = None
+        errors = os.memfd_create("errors")
+        with os.fdopen(os.memfd_create("message"), "w+b") as given:
+            given.write(message.encode())
+            given.seek(0)
+            try:
+                self.pid: Final = os.posix_spawn(  # noqa: TID251 - the user's own command, in no sandbox
+                    sys.executable,
+                    [sys.executable, "-P", "-m", "wink_workspace.cli", *command],
+                    {**variables, "NO_COLOR": "1"},
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, given.fileno(), 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, errors, 2),
+                    ],
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=(signal.SIGINT, signal.SIGTERM),
+                )
+            except OSError as error:
+                os.close(errors)
+                raise UsageError(
+                    f"{sys.executable} cannot be started: {error.strerror}",
+                    hint="It may have been replaced: end the server, and start it again.",
+                ) from error
+        self._waiting = threading.Thread(target=self._wait, args=(errors,), daemon=True)
+        self._waiting.start()
+
+    def ending(self) -> str | None:
+        """``None`` while it runs, ``""`` after success, otherwise the last line of its errors."""
+        return self._ending
+
+    def _wait(self, errors: int) -> None:
+        _, status = os.waitpid(self.pid, 0)
+        exit_code = os.waitstatus_to_exitcode(status)
+        size = os.fstat(errors).st_size
+        content = os.pread(errors, _MAX_LINE_BYTES, max(0, size - _MAX_LINE_BYTES))
+        os.close(errors)
+        lines = [line for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+        last = lines[-1].removeprefix("wink-workspace: ") if lines else ""
+        self._ending = "" if exit_code == 0 else last or f"it ended with code {exit_code}"
+
+
+# --------------------------------------------------------------------------------------------- ui
+
 
 WorkspaceArgument = Annotated[
     str, typer.Argument(help="The workspace to begin with; the list of all, if left out.")

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.cli.run.run_limits import RunLimits
-from wink_workspace.cli.run.run_place import check_branch, workspace_for_run
+from wink_workspace.cli.run.run_options import check_branch, workspace_for_run
 from wink_workspace.cli.sandbox.project import for_place, for_workspace
 from wink_workspace.cli.screen.command_context import CommandContext, print_json
+from wink_workspace.cli.screen.console import ask_line, check_output_file, write_patch
 from wink_workspace.cli.screen.display import print_diff, printable
 from wink_workspace.cli.screen.live_area import plain_lines
-from wink_workspace.cli.screen.output_file import check_output_file, write_patch
-from wink_workspace.cli.screen.questions import ask_line
 from wink_workspace.clock import Deadline
 from wink_workspace.errors import ScorerError, UsageError, WinkError
 

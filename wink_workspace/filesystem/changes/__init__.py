@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .dirty import NOTHING, Dirty
-    from .index import FileIndex, Leaving
+    from .index import NOTHING, Dirty, FileIndex, Leaving
     from .scan import ChangeTracker, ScanTracker, open_tracker
 
 __all__ = [

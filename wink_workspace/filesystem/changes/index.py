@@ -15,6 +15,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,12 +23,11 @@ from typing import Any, Final, Protocol
 from wink_workspace._collector import CollectorPaused
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
-from wink_workspace.filesystem.disk.change_times import COARSEST_TICK_NS, ChangeTimes
 from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.fingerprint_cache import COARSEST_TICK_NS, ChangeTimes
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .dirty import Dirty
 from .index_file import (
     DirectoryStatus,
     IndexContent,
@@ -43,17 +43,102 @@ from .index_file import (
 )
 
 __all__ = [
+    "NOTHING",
     "DirectoryForm",
+    "Dirty",
     "EntryKey",
     "FileIndex",
     "IndexedTree",
     "KnownListing",
     "Leaving",
+    "NotedChanges",
     "Status",
     "Watch",
     "is_directory_change",
     "status_of",
 ]
+
+# ------------------------------------------------------------------------------------------ dirty
+
+
+@dataclass(frozen=True, slots=True)
+class Dirty:
+    """The paths that may have changed.
+
+    Each of ``paths`` stands for itself alone: a directory among them was added, deleted or
+    changed its mode, and its entries are listed separately. Each of ``prefixes`` stands for
+    itself and everything that is or was below it. ``reason`` is set if notes and events were
+    not enough: the status of all entries was read, or, if ``everything``, nothing is known.
+    ``leaving`` has the sizes in bytes of files that the caller removes (``Leaving.files``), by
+    directory and name.
+    """
+
+    paths: frozenset[WorkspacePath] = frozenset()
+    prefixes: frozenset[WorkspacePath] = frozenset()
+    reason: str | None = None
+    leaving: Mapping[Parts, Mapping[str, int]] = field(
+        default_factory=dict[Parts, Mapping[str, int]], hash=False
+    )
+
+    @classmethod
+    def all(cls, reason: str) -> Dirty:
+        """Everything may have changed, for this reason."""
+        return cls(prefixes=frozenset((ROOT,)), reason=reason)
+
+    @property
+    def everything(self) -> bool:
+        """Whether any path may have changed."""
+        return ROOT in self.prefixes
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.prefixes or self.leaving)
+
+    def __or__(self, other: Dirty) -> Dirty:
+        if not (other.paths or other.prefixes or other.reason or other.leaving):
+            return self
+        if not (self.paths or self.prefixes or self.reason or self.leaving):
+            return other
+        reason = self.reason or other.reason
+        if self.reason and other.reason:
+            reason = f"{self.reason}; {other.reason}"
+        leaving = {**self.leaving, **other.leaving}
+        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason, leaving)
+
+    def covers(self, path: WorkspacePath) -> bool:
+        """Whether *path* may have changed."""
+        if path in self.paths or path in self.prefixes:
+            return True
+        if path.parts and path.name in self.leaving.get(path.parts[:-1], ()):
+            return True
+        return any(ancestor in self.prefixes for ancestor in path.ancestors())
+
+
+NOTHING = Dirty()
+
+
+class NotedChanges:
+    """The paths noted since the last ``take``."""
+
+    def __init__(self) -> None:
+        self._paths: set[WorkspacePath] = set()
+        self._prefixes: set[WorkspacePath] = set()
+
+    def add(self, path: WorkspacePath, *, below: bool) -> None:
+        """Note *path*, with *below* also everything below it."""
+        (self._prefixes if below else self._paths).add(path)
+
+    def take(self) -> Dirty:
+        """All noted paths, which are then forgotten."""
+        if not self._paths and not self._prefixes:
+            return NOTHING
+        taken = Dirty(frozenset(self._paths), frozenset(self._prefixes))
+        self._paths.clear()
+        self._prefixes.clear()
+        return taken
+
+
+# ------------------------------------------------------------------------------------------ index
+
 
 _log = logging.getLogger(__name__)
 

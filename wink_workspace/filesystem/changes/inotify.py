@@ -55,19 +55,20 @@ from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - ha
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
-from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.mount_table import prefix_of_points_below, read_mounts
+from wink_workspace.filesystem.disk.descriptors import Parts, prefix_of_points_below, read_mounts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
 
-from .dirty import NOTHING, Dirty, NotedChanges
 from .index import (
+    NOTHING,
     DirectoryForm,
+    Dirty,
     EntryKey,
     FileIndex,
     IndexedTree,
     Leaving,
+    NotedChanges,
     Status,
     is_directory_change,
 )

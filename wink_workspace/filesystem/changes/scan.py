@@ -29,8 +29,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .dirty import Dirty, NotedChanges
-from .index import DirectoryForm, FileIndex, IndexedTree, Leaving
+from .index import DirectoryForm, Dirty, FileIndex, IndexedTree, Leaving, NotedChanges
 
 __all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .diff_input import Content, DiffChange, Side, in_memory
-    from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
-    from .lines import ChangedLines, changed_lines
-    from .long_texts import differing_part, spans_in_pieces
+    from .diff_input import DEFAULT_DIFF_LIMITS, Content, DiffChange, DiffLimits, Side, in_memory
+    from .lines import ChangedLines, changed_lines, differing_part, spans_in_pieces
     from .rendering import Diff, LineCounts, render_diff
 
 __all__ = [

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.git_binary import blob_id
 from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileState
 
-__all__ = ["NO_CONTENT", "Content", "DiffChange", "Side", "in_memory"]
+__all__ = [
+    "DEFAULT_DIFF_LIMITS",
+    "NO_CONTENT",
+    "Content",
+    "DiffChange",
+    "DiffLimits",
+    "Side",
+    "in_memory",
+]
 
 
 class Content(Protocol):
@@ -91,3 +100,47 @@ def _side(state: FileState | None) -> Side | None:
     if state is None or state.kind is FileKind.DIRECTORY:
         return None
     return Side(state.kind, _MemoryContent(state.data), state.executable)
+
+
+# ------------------------------------------------------------------------------------ diff limits
+
+
+_MIB: Final = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLimits:
+    """Limits on the work and the memory for one diff, which also bound the time.
+
+    A path above a limit is named in one line; the others are shown. All limits count work, not
+    time, so that the same diff is always shown in the same way.
+
+    Attributes:
+        path_bytes: Largest content, before or after, that is read into memory.
+        path_binary_bytes: Largest binary content that is shown.
+        path_lines: Most lines, before or after, between the first and the last difference.
+        total_bytes: Most bytes read for all paths.
+        total_lines: Most lines compared for all paths, both sides together.
+        piece_lines: Most lines that are compared at once, both sides together. A longer part is
+            split at lines that occur once in both. A piece that is still longer counts as
+            replaced.
+        rename_bytes: Most bytes read, for all paths, to find files that were renamed and changed.
+        rename_lines: Most lines read for that.
+    """
+
+    path_bytes: int = 64 * _MIB
+    path_binary_bytes: int = 4 * _MIB
+    path_lines: int = 1_000_000
+    total_bytes: int = 256 * _MIB
+    total_lines: int = 2_000_000
+    piece_lines: int = 524_288
+    rename_bytes: int = 16 * _MIB
+    rename_lines: int = 500_000
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} is {getattr(self, name)}", hint="Use a positive number.")
+
+
+DEFAULT_DIFF_LIMITS: Final = DiffLimits()

@@ -15,8 +15,7 @@ from io import BytesIO
 
 from wink_workspace.filesystem.model import FileKind
 
-from .diff_input import Content, DiffChange, Side
-from .diff_limits import DiffLimits
+from .diff_input import Content, DiffChange, DiffLimits, Side
 
 __all__ = ["Rename", "find_renames", "is_binary"]
 

@@ -28,10 +28,16 @@ from wink_workspace.filesystem.git_names import quote_name
 from wink_workspace.filesystem.model import FileChange
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .diff_input import NO_CONTENT, Content, DiffChange, Side, in_memory
-from .diff_limits import DEFAULT_DIFF_LIMITS, DiffLimits
-from .lines import ChangedLines
-from .long_texts import Part, count_lines, differing_part, spans_in_pieces
+from .diff_input import (
+    DEFAULT_DIFF_LIMITS,
+    NO_CONTENT,
+    Content,
+    DiffChange,
+    DiffLimits,
+    Side,
+    in_memory,
+)
+from .lines import ChangedLines, Part, count_lines, differing_part, spans_in_pieces
 from .renames import find_renames, is_binary
 
 __all__ = ["Diff", "LineCounts", "render_diff"]

@@ -28,6 +28,7 @@ from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -62,6 +63,7 @@ __all__ = [
     "give_name",
     "is_open_for_writing",
     "is_sparse",
+    "keeps_times",
     "listings",
     "make_entry_accessible",
     "match_owner",
@@ -72,7 +74,10 @@ __all__ = [
     "open_regular",
     "open_root",
     "open_seen",
+    "prefix_of_points_below",
+    "read_mounts",
     "remove",
+    "rename",
     "rename_to_free",
     "require_regular",
     "reset_mode",
@@ -874,3 +879,134 @@ def _enter_and_empty(position: _Descent, name: str) -> list[str]:
         except FileNotFoundError:
             pass
     return directories
+
+
+# --------------------------------------------------------------------------------------- renaming
+
+# Rename anything within one filesystem, also a directory that the system refuses to rename.
+#
+# In a user namespace, the kernel refuses to rename a directory of the base of an overlay
+# (``EXDEV``), and expects a copy. The copy appears under its name when it is complete; the
+# original is removed after that.
+
+
+_CHUNK_BYTES = 1_048_576
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def rename(old: str, new: str, old_dir_fd: int, new_dir_fd: int) -> None:
+    """Rename an entry, also over *new*; copy a directory if the system demands it.
+
+    Raises:
+        OSError: Of the system; a copy that failed is removed.
+    """
+    try:
+        os.rename(old, new, src_dir_fd=old_dir_fd, dst_dir_fd=new_dir_fd)
+    except OSError as error:
+        status = os.stat(old, dir_fd=old_dir_fd, follow_symlinks=False)
+        if error.errno != errno.EXDEV or not stat.S_ISDIR(status.st_mode):
+            raise
+        unfinished = temporary_name()
+        try:
+            _copy(old, unfinished, old_dir_fd, new_dir_fd)
+            os.rename(unfinished, new, src_dir_fd=new_dir_fd, dst_dir_fd=new_dir_fd)
+        except BaseException:
+            remove(unfinished, new_dir_fd)
+            raise
+        remove(old, old_dir_fd)
+
+
+def _copy(top: str, new_top: str, old_dir_fd: int, new_dir_fd: int) -> None:
+    """Copy a directory; each level needs four descriptors."""
+    with Descriptor(os.open(top, ENTER, dir_fd=old_dir_fd)) as old:
+        status = os.fstat(old)
+        os.mkdir(new_top, 0o700, dir_fd=new_dir_fd)
+        with (
+            Descriptor(os.open(new_top, ENTER, dir_fd=new_dir_fd)) as new,
+            Descriptor(open_listing(new)) as made,
+            Descriptor(open_listing(old)) as listed,
+        ):
+            for name, each in entries_of(listed):
+                _copy_entry(name, each, old, new)
+            match_owner(made, status)
+            _copy_attributes(old, made)
+            os.fchmod(made, stat.S_IMODE(status.st_mode))
+
+
+def _copy_entry(name: str, status: os.stat_result, old: int, new: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        _copy(name, name, old, new)
+    elif stat.S_ISLNK(status.st_mode):
+        os.symlink(os.readlink(name, dir_fd=old), name, dir_fd=new)
+    elif stat.S_ISREG(status.st_mode):
+        with (
+            Descriptor(open_seen(name, old)[0]) as source,
+            Descriptor(os.open(name, _NEW, 0o600, dir_fd=new)) as file,
+        ):
+            while piece := os.read(source, _CHUNK_BYTES):
+                write_all(file, piece)
+            match_owner(file, status)
+            _copy_attributes(source, file)
+            os.fchmod(file, stat.S_IMODE(status.st_mode))
+    else:  # a pipe or a socket of the upper layer, which can be renamed
+        os.rename(name, name, src_dir_fd=old, dst_dir_fd=new)
+
+
+def _copy_attributes(old: int, new: int) -> None:
+    for name in attributes_of(old):
+        os.setxattr(f"/proc/self/fd/{new}", name, os.getxattr(f"/proc/self/fd/{old}", name))
+
+
+# ------------------------------------------------------------------------------------ mount table
+
+# What the table of mounts says about a directory; see proc(5) for its format.
+#
+# Some filesystems are known to keep two rules for times: this machine sets them, and each change
+# of a name changes the times of its directory, too. Others may not: times of a network filesystem
+# are those of a server, whose clock may be late, and FAT and filesystems in buckets have
+# directories whose times stay. A filesystem that is not known is treated as one of these.
+
+
+_KEEP_TIMES: Final = frozenset(
+    (
+        *("bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2"),
+        *("overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "ubifs", "xfs", "zfs"),
+    )
+)
+
+
+def read_mounts() -> str:
+    """The lines of the table.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    return Path("/proc/self/mountinfo").read_text(errors="replace")
+
+
+def prefix_of_points_below(root: Path) -> str:
+    """What the mount points below *root*, which has no links, begin with in the table."""
+    escaped = "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in str(root))
+    return escaped.rstrip("/") + "/"
+
+
+def keeps_times(directory: int) -> bool:
+    """Whether all filesystems at and below an open directory are known to keep the rules above.
+
+    A mount that is not in the table is a detached one: an overlay of ours, on a filesystem that
+    keeps them.
+    """
+    try:
+        about = Path(f"/proc/self/fdinfo/{directory}").read_text()
+        below = prefix_of_points_below(Path(f"/proc/self/fd/{directory}").readlink())
+        mounts = read_mounts()
+    except OSError:
+        return False
+    mount_id = about.partition("mnt_id:")[2].split(maxsplit=1)[:1]
+    kinds: list[str] = []
+    for mount in mounts.splitlines():
+        fields, _, kind = mount.partition(" - ")
+        at = fields.split()
+        if at[:1] == mount_id or at[4].startswith(below):
+            kinds.append(kind.split(maxsplit=1)[0])
+    return _KEEP_TIMES.issuperset(kinds)

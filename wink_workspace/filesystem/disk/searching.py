@@ -25,8 +25,7 @@ from typing import Final, TypeAlias
 
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.model import FileKind
-from wink_workspace.filesystem.path_names import DERIVED_NAMES
-from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.filesystem.paths import DERIVED_NAMES, WorkspacePath
 from wink_workspace.filesystem.search import (
     EVERYTHING,
     HEAD_BYTES,

@@ -11,8 +11,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .parsed_patch import FilePatch
-    from .patch_parsing import parse_patch, touched_paths
-    from .patch_plan import PatchPlan, plan_patch
+    from .patch_plan import PatchPlan, parse_patch, plan_patch, touched_paths
 
 __all__ = ["FilePatch", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 

@@ -33,7 +33,6 @@ from collections.abc import Sequence
 
 from wink_workspace.filesystem.model import FileKind
 
-from .headers import bare_name, is_header, read_header
 from .parsed_patch import (
     BODY_SIGNS,
     EMPTY_LINES,
@@ -41,9 +40,12 @@ from .parsed_patch import (
     Hunk,
     Mode,
     PatchLines,
+    bare_name,
     hunk_body,
+    is_header,
     malformed,
     patch_path,
+    read_header,
     scope_text,
 )
 from .unified import parse_unified

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.git_names import unquote_name
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath, parse_path
 
@@ -15,12 +19,18 @@ __all__ = [
     "EMPTY_LINES",
     "BinaryChange",
     "FilePatch",
+    "Header",
     "Hunk",
     "Mode",
     "PatchLines",
+    "bare_name",
     "hunk_body",
+    "is_header",
+    "is_name_pair",
     "malformed",
+    "names_one_file",
     "patch_path",
+    "read_header",
     "scope_text",
 ]
 
@@ -213,3 +223,302 @@ def scope_text(header: bytes) -> bytes:
     """The text after ``@@`` in a header without line numbers; empty for ``@@ ... @@``."""
     text = header[2:].strip().removesuffix(b"@@").rstrip()
     return b"" if text in (b"...", b"\xe2\x80\xa6") else text
+
+
+# ---------------------------------------------------------------------------------------- headers
+
+# The header of a file in a unified diff: its names, its mode, and the kind of change.
+#
+# Rule 1: a header that names two files without ``rename`` or ``copy`` is refused.
+# Rule 2: names have a prefix (``a/`` and ``b/``, or any two that differ) if they are equal without
+# it; otherwise they have none. The lines of a rename or copy never have one.
+
+
+_MODE = re.compile(rb"[0-7]{6}")
+_INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ?([+-]\d{4}))?")
+_MAX_SPACES = 64
+_EXTENDED = (
+    b"old mode ",
+    b"new mode ",
+    b"deleted file mode ",
+    b"new file mode ",
+    b"rename from ",
+    b"rename to ",
+    b"copy from ",
+    b"copy to ",
+    b"index ",
+    b"similarity index ",
+    b"dissimilarity index ",
+)
+
+
+@dataclass(slots=True)
+class Header:
+    """The content of the lines before the first hunk.
+
+    ``name`` is the name of the file without prefix, unless there are two names. ``old_name``
+    and ``new_name`` are the names as written. ``line`` is the number of the first line.
+    ``expects_hunks`` is set if there are ``---`` and ``+++`` lines.
+    """
+
+    line: int
+    name: bytes | None = None
+    old_name: bytes | None = None
+    new_name: bytes | None = None
+    moved_from: bytes | None = None
+    moved_to: bytes | None = None
+    is_copy: bool = False
+    created: bool = False
+    deleted: bool = False
+    expects_hunks: bool = False
+    old_mode: Mode | None = None
+    new_mode: Mode | None = None
+    ids: tuple[str, str] = ("", "")
+
+    @property
+    def action(self) -> Literal["create", "modify", "delete", "rename", "copy"]:
+        """The kind of change to the file."""
+        if self.moved_from != self.moved_to:
+            return "copy" if self.is_copy else "rename"
+        if self.created:
+            return "create"
+        return "delete" if self.deleted else "modify"
+
+    @property
+    def source_name(self) -> bytes:
+        """The name of the file before the change."""
+        return self.moved_from or self.name or b""
+
+    @property
+    def target_name(self) -> bytes:
+        """The name of the file after the change."""
+        return self.moved_to or self.name or b""
+
+
+def is_header(lines: PatchLines) -> bool:
+    """Whether the section of a file begins at the current line."""
+    return lines.peek().startswith(b"diff --git ") or is_name_pair(lines)
+
+
+def is_name_pair(lines: PatchLines, n: int = 0) -> bool:
+    """Whether the *n*-th line from the current one and the next are ``---`` and ``+++`` lines."""
+    return lines.peek(n).startswith(b"--- ") and lines.peek(n + 1).startswith(b"+++ ")
+
+
+def names_one_file(lines: PatchLines, n: int) -> bool:
+    """Whether the ``---`` and ``+++`` lines at *n* look like a header, not like changed lines."""
+    old, _ = _file_name(lines.peek(n)[4:])
+    new, _ = _file_name(lines.peek(n + 1)[4:])
+    return old is None or new is None or _common_name(old, new) is not None
+
+
+def read_header(lines: PatchLines) -> Header:
+    """The header at the current line; moves *lines* behind it.
+
+    Raises:
+        PatchError: If it contradicts itself or does not name its file.
+    """
+    header = Header(lines.number)
+    if lines.peek().startswith(b"diff --git "):
+        header.name = _name_in_git_line(lines.take().removeprefix(b"diff --git "))
+        while _take_extended(header, lines.peek(), lines.number):
+            lines.at += 1
+    if is_name_pair(lines):
+        _take_name_pair(header, lines)
+    _check_names(header)
+    return header
+
+
+def _take_extended(header: Header, line: bytes, number: int) -> bool:
+    """Add an extended header line to *header*; whether *line* is one."""
+    if not line.startswith(_EXTENDED):
+        return False
+    key = next(key for key in _EXTENDED if line.startswith(key))
+    value = line[len(key) :]
+    if b" mode " in key:
+        _note_mode(header, key, _mode(value, number))
+    elif key.startswith((b"rename", b"copy")):
+        _note_move(header, key, _plain_name(value, number))
+    elif key == b"index " and (index := _INDEX.fullmatch(value)):
+        header.ids = (index[1].decode(), index[2].decode())
+        if index[3]:
+            header.old_mode = _mode(index[3], number)
+    return True
+
+
+def _note_mode(header: Header, key: bytes, mode: Mode) -> None:
+    header.created |= key.startswith(b"new file")
+    header.deleted |= key.startswith(b"deleted")
+    if key.startswith(b"new"):
+        header.new_mode = mode
+    else:
+        header.old_mode = mode
+
+
+def _note_move(header: Header, key: bytes, name: bytes) -> None:
+    header.is_copy = key.startswith(b"copy")
+    if key.endswith(b"from "):
+        header.moved_from = name
+    else:
+        header.moved_to = name
+
+
+def _mode(text: bytes, number: int) -> Mode:
+    bits = int(text, 8) if _MODE.fullmatch(text) else 0
+    if bits & 0o170000 == 0o120000:
+        return Mode(FileKind.SYMLINK)
+    if bits & 0o170000 != 0o100000:
+        raise malformed(
+            number,
+            f"unsupported mode {_shown(text)}; use 100644, 100755 (executable) or 120000 (link)",
+            "Change files and links only; directories and submodules cannot be patched.",
+        )
+    return Mode(FileKind.FILE, executable=bool(bits & 0o111))
+
+
+# ---------------------------------------------------------------------------------------- names
+
+
+def _take_name_pair(header: Header, lines: PatchLines) -> None:
+    header.old_name, created = _file_name(lines.take()[4:])
+    header.new_name, deleted = _file_name(lines.take()[4:])
+    header.created |= created
+    header.deleted |= deleted
+    header.expects_hunks = True
+
+
+def _file_name(text: bytes) -> tuple[bytes | None, bool]:
+    """The name in a ``---`` or ``+++`` line (``None`` for /dev/null); whether there is no file."""
+    if text.startswith(b'"') and (unquoted := unquote_name(text)):
+        return unquoted[0], _is_epoch(unquoted[1])
+    name, tab, time = text.partition(b"\t")
+    if not tab and (spaced := _TIME.search(text)) and spaced.end() == len(text.rstrip()):
+        name, time = text[: spaced.start()].rstrip(), spaced[0]
+    name = bare_name(name)
+    if name.rstrip() == b"/dev/null":
+        return None, True
+    return name, _is_epoch(time)
+
+
+def bare_name(name: bytes) -> bytes:
+    """A file name without backticks or quotes around it."""
+    for sign in (b"`", b'"', b"'"):
+        if len(name) > 2 and name.startswith(sign) and name.endswith(sign):
+            return name[1:-1]
+    return name
+
+
+def _is_epoch(time: bytes) -> bool:
+    """Whether this is second 0 of 1970: the time that `diff -N` gives a missing file."""
+    stamp = _TIME.fullmatch(time.strip())
+    if stamp is None:
+        return False
+    try:
+        text = f"{stamp[1].decode()} {(stamp[2] or b'+0000').decode()}"
+        return datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z").timestamp() == 0
+    except ValueError:
+        return False
+
+
+def _plain_name(text: bytes, number: int) -> bytes:
+    if not text.startswith(b'"'):
+        return text
+    unquoted = unquote_name(text)
+    if unquoted is None:
+        raise malformed(
+            number, f"{_shown(text)} is not a quoted name", "Close the quotes; escape with '\\'."
+        )
+    return unquoted[0]
+
+
+def _name_in_git_line(text: bytes) -> bytes | None:
+    """The name without prefix in ``a/NAME b/NAME``; ``None`` if that is ambiguous."""
+    if text.startswith(b'"'):
+        old, rest = unquote_name(text) or (b"", b"")
+        return _common_name(old, _unquoted(rest.removeprefix(b" "))) or None
+    if text.endswith(b'"'):
+        old, _, rest = text.partition(b' "')
+        return _common_name(old, _unquoted(b'"' + rest)) or None
+    middle = len(text) // 2  # the split, if both prefixes have the same length
+    for at in (middle, *islice(_spaces(text), _MAX_SPACES)):
+        if text[at : at + 1] == b" " and (name := _common_name(text[:at], text[at + 1 :])):
+            return name
+    return None
+
+
+def _unquoted(text: bytes) -> bytes:
+    quoted = unquote_name(text)
+    return quoted[0] if quoted else text
+
+
+def _spaces(text: bytes) -> Iterator[int]:
+    at = text.find(b" ")
+    while at != -1:
+        yield at
+        at = text.find(b" ", at + 1)
+
+
+def _common_name(old: bytes, new: bytes) -> bytes | None:
+    """The name of the file, if both name the same one."""
+    if old == new:
+        return old
+    rest_old, rest_new = (name.partition(b"/")[2] for name in (old, new))
+    if rest_old and rest_old == rest_new:
+        return rest_old
+    if _without_prefix(old) == new or old == _without_prefix(new):
+        return min(old, new, key=len)
+    return None
+
+
+def _without_prefix(name: bytes) -> bytes:
+    return name[2:] if name.startswith((b"a/", b"b/")) else name
+
+
+def _check_names(header: Header) -> None:
+    """Set the name, unless this is a move, and check that all lines agree with it."""
+    if header.moved_from is not None or header.moved_to is not None:
+        _check_move(header)
+        return
+    if header.created and header.deleted:
+        raise malformed(
+            header.line, "a file both created and deleted", "Use two sections, one for each."
+        )
+    old, new = header.old_name, header.new_name
+    if header.name is None and old is not None and new is not None:
+        header.name = _common_name(old, new)
+    elif header.name is None:
+        header.name = _without_prefix(old or new or b"") or None
+        if header.name is None:
+            raise malformed(
+                header.line, "the file's name is missing", "Write '--- a/NAME' and '+++ b/NAME'."
+            )
+    if header.name is None or not all(_agrees(name, header.name) for name in (old, new)):
+        raise malformed(
+            header.line,
+            "the header names different files",
+            "Use one name, or add 'rename from OLD' and 'rename to NEW' after 'diff --git'.",
+        )
+
+
+def _check_move(header: Header) -> None:
+    is_consistent = _agrees(header.old_name, header.moved_from) and _agrees(
+        header.new_name, header.moved_to
+    )
+    if not is_consistent or header.created or header.deleted:
+        raise malformed(
+            header.line,
+            "the header contradicts itself about the rename or copy",
+            "Give 'rename from OLD' and 'rename to NEW', and the same names after '---' and '+++'.",
+        )
+
+
+def _agrees(written: bytes | None, name: bytes | None) -> bool:
+    """Whether *written*, if not ``None``, is *name*, with or without a prefix."""
+    return name is not None and (
+        written is None or written == name or written.partition(b"/")[2] == name
+    )
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:60].decode("utf-8", "replace"))

@@ -14,17 +14,21 @@ import re
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.git_binary import decode_lines, inflate
 
-from .headers import Header, is_header, is_name_pair, names_one_file, read_header
 from .parsed_patch import (
     BODY_SIGNS,
     EMPTY_LINES,
     BinaryChange,
     FilePatch,
+    Header,
     Hunk,
     PatchLines,
     hunk_body,
+    is_header,
+    is_name_pair,
     malformed,
+    names_one_file,
     patch_path,
+    read_header,
     scope_text,
 )
 

@@ -16,7 +16,7 @@ user, ``updates`` makes what the client shows, ``client_requests`` reads what it
 from __future__ import annotations
 
 from .agent import AcpAgent
-from .agent_host import AcpHost
+from .client_requests import AcpHost
 from .client_stdio import serve_acp
 
 __all__ = ["AcpAgent", "AcpHost", "serve_acp"]

@@ -12,8 +12,7 @@ from wink_workspace.integrations.frameworks import importing
 from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.workspace import Workspace
 
-from .agent_host import AcpHost
-from .client_requests import directory_of, refused, text_of
+from .client_requests import AcpHost, directory_of, refused, text_of
 from .client_session import AcpSession, chats_of
 
 with importing("acp"):

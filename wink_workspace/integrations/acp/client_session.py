@@ -29,15 +29,71 @@ from wink_workspace.errors import (
 )
 from wink_workspace.integrations.frameworks import importing
 from wink_workspace.ledger import MAIN_BRANCH
-from wink_workspace.prompt import MarkdownSection, Section
+from wink_workspace.prompt import (
+    MarkdownSection,
+    PolicyDecision,
+    Section,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+)
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 from wink_workspace.workspace.history.workspace_reader import WorkspaceReader
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-from .agent_host import AcpHost
-from .client_requests import mcp_section, refused
-from .permissions import ALLOW, ALWAYS, REJECT, AskUser
-from .updates import KINDS, Watching, diffs
+from .client_requests import AcpHost, mcp_section, refused
+from .updates import KINDS, TEXT_CHARS, Watching, diffs
+
+__all__ = ["ALLOW", "ALWAYS", "REJECT", "AcpSession", "AskUser", "chats_of"]
+
+# ------------------------------------------------------------------------------------ permissions
+
+
+with importing("acp"):
+    from acp.helpers import text_block, tool_content
+
+
+ALLOW: Final = "allow"
+ALWAYS: Final = "always"
+REJECT: Final = "reject"
+"""The options of a permission."""
+
+
+class AskUser(ToolPolicy):
+    """Asks the user before a call of a tool that reaches beyond the workspace."""
+
+    __slots__ = ("_allowed", "_ask", "_cancellation")
+
+    name = "permission"
+
+    def __init__(
+        self,
+        ask: Callable[[str, Sequence[Any], Any, Cancellation], str],
+        allowed: set[str],
+        cancellation: Cancellation,
+    ) -> None:
+        self._ask = ask
+        self._allowed = allowed
+        self._cancellation = cancellation
+
+    def check(
+        self, tool: Tool[Any, Any], params: object, *, context: ToolContext
+    ) -> PolicyDecision:
+        """Allow the call if the user does, or did for the whole session."""
+        del context
+        if tool.annotations.open_world is False or tool.name in self._allowed:
+            return PolicyDecision.allow()
+        content = [tool_content(text_block(str(params)[:TEXT_CHARS]))]
+        chosen = self._ask(f"Allow {tool.name}?", content, "execute", self._cancellation)
+        if chosen == ALWAYS:
+            self._allowed.add(tool.name)
+        if chosen in (ALLOW, ALWAYS):
+            return PolicyDecision.allow()
+        return PolicyDecision.deny("the user did not allow it")
+
+
+# --------------------------------------------------------------------------------- client session
+
 
 with importing("acp"):
     from acp import Client
@@ -49,7 +105,6 @@ with importing("acp"):
     )
     from acp.schema import PermissionOption, SessionInfo, ToolCallUpdate
 
-__all__ = ["AcpSession", "chats_of"]
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.integrations.frameworks import importing
 
 from .agent import AcpAgent
-from .agent_host import AcpHost
+from .client_requests import AcpHost
 
 with importing("acp"):
     from acp import Agent, run_agent

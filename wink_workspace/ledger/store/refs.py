@@ -9,7 +9,8 @@ takes 0.1 ms. After a loss of power it may hold an earlier value, but is never e
 synced once. ``SpareFiles`` remembers which one the ref is, so that two moves need no ``stat``.
 """
 
-# ruff: noqa: PTH105, PTH116, PTH119, PTH120 - done after every call, and a Path costs more than the call
+# ruff: noqa: PTH105, PTH116, PTH119, PTH120 - done after every call, and a Path costs more than
+# the call
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from wink_workspace.errors import SandboxError
-from wink_workspace.sandbox.findings import Finding
-from wink_workspace.sandbox.isolation_report import IsolationReport, Layer
+from wink_workspace.sandbox.isolation_report import Finding, IsolationReport, Layer
 
 from .evaluation_limits import AstevalConfig
 from .evaluator import probe_isolation

@@ -20,8 +20,8 @@ from typing import Any, Final, cast
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, WinkError
 from wink_workspace.sandbox.backends import SandboxContext
-from wink_workspace.sandbox.findings import Finding
-from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
+from wink_workspace.sandbox.git_directory import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
+from wink_workspace.sandbox.isolation_report import Finding
 from wink_workspace.system_packages import install_hint
 
 from .building.images import USUAL_RECIPES, ImageStore, recipe

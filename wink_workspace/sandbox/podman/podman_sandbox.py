@@ -39,8 +39,8 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.git_directory import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.isolation_report import IsolationReport
-from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.podman.commands import leftovers
 from wink_workspace.sandbox.sandbox_protocol import (
     ExecRequest,

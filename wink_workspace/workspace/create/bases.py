@@ -54,8 +54,8 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
-from wink_workspace.filesystem.disk.change_times import racy_from_ns
 from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.fingerprint_cache import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
@@ -74,10 +74,10 @@ from wink_workspace.ledger import (
 from wink_workspace.ledger.store.disk import sync, sync_filesystem
 from wink_workspace.ledger.store.git_tree import GitTree
 from wink_workspace.ledger.upkeep.damage import ObjectCheck
-from wink_workspace.sandbox.ownership import give_to_sandbox, host_owner
+from wink_workspace.sandbox.git_directory import give_to_sandbox, host_owner
 from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.files.disk_entries import UNKNOWN_CONTENT, content_of, same_content
-from wink_workspace.workspace.files.source_times import SourceTimes, save_source_times
+from wink_workspace.workspace.files.seen_statuses import SourceTimes, save_source_times
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
 from wink_workspace.workspace.place.shared_folders import NewFolder, SharedFolders
 from wink_workspace.workspace.place.storage import WorkspaceFolder

@@ -31,12 +31,15 @@ from wink_workspace.ledger import (
     TreeEntry,
     build_directories,
 )
-from wink_workspace.sandbox.ownership import give_to_sandbox
+from wink_workspace.sandbox.git_directory import give_to_sandbox
 from wink_workspace.session import Session
-from wink_workspace.workspace.branch.forking import IMPORTED_BRANCH
+from wink_workspace.workspace.branch.recorded_branch import IMPORTED_BRANCH
 from wink_workspace.workspace.files.derived_paths import copy_derived, import_checkpoint
-from wink_workspace.workspace.files.seen_statuses import NewFileIndex, save_last_seen
-from wink_workspace.workspace.files.source_times import save_source_times
+from wink_workspace.workspace.files.seen_statuses import (
+    NewFileIndex,
+    save_last_seen,
+    save_source_times,
+)
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 

@@ -74,15 +74,19 @@ from wink_workspace.workspace.files.derived_paths import copy_checkpoint
 from wink_workspace.workspace.files.disk_entries import captured
 from wink_workspace.workspace.files.histories import CopyHistory
 from wink_workspace.workspace.files.seen_statuses import (
+    SourceTimes,
     forget_last_seen,
     load_last_seen,
     save_last_seen,
 )
-from wink_workspace.workspace.files.source_times import SourceTimes
-from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded
+from wink_workspace.workspace.place.path_rules import (
+    ImportConfig,
+    PathRules,
+    Unrecorded,
+    WorkspaceConfig,
+)
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder
-from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore
 from .importing import (

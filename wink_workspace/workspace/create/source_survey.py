@@ -32,7 +32,7 @@ from wink_workspace.filesystem.changes.unchanged import UnchangedDirectories
 from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import path_patterns
-from wink_workspace.filesystem.path_names import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
+from wink_workspace.filesystem.paths import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
 from wink_workspace.ledger import repository_directories
 from wink_workspace.workspace.changes.source_rules import GitView, open_git_view
 from wink_workspace.workspace.place.path_rules import (

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.copying import NewTree
 from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
-from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import ObjectStore, TreeChange, TreeEntry, walk
 
-from .seen_statuses import NewFileIndex
-from .source_times import SourceTimes
+from .seen_statuses import NewFileIndex, SourceTimes
 
 __all__ = ["write_files", "write_layer"]
 

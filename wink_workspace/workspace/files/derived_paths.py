@@ -36,6 +36,7 @@ from wink_workspace.counts import counted
 from wink_workspace.errors import ConflictError, FilesystemError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.disk.copying import NewTree
 from wink_workspace.filesystem.disk.descriptors import (
     Descriptor,
     Listing,
@@ -44,9 +45,8 @@ from wink_workspace.filesystem.disk.descriptors import (
     open_seen,
     translate_os_error,
 )
-from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, entry_of
-from wink_workspace.filesystem.path_names import CACHE_NAMES
+from wink_workspace.filesystem.paths import CACHE_NAMES
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     CallTimes,
@@ -55,7 +55,7 @@ from wink_workspace.ledger import (
     build,
     entry_at,
 )
-from wink_workspace.sandbox.ownership import give_to_sandbox
+from wink_workspace.sandbox.git_directory import give_to_sandbox
 from wink_workspace.workspace.place.path_rules import Unrecorded
 from wink_workspace.workspace.place.shared_folders import delete_tree
 

@@ -28,19 +28,18 @@ from wink_workspace.ledger import (
     merge_trees,
     with_paths_from,
 )
-from wink_workspace.workspace.branch.forking import (
+from wink_workspace.workspace.branch.recorded_branch import (
+    RecordedBranch,
     copy_runs,
     delete_fork,
     forks_of,
     head_of,
     require_branch,
 )
-from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from wink_workspace.workspace.place.shared_folders import delete_tree
-from wink_workspace.workspace.place.storage import WorkspaceFolder
-from wink_workspace.workspace.place.temporary_forks import leftover_forks
+from wink_workspace.workspace.place.storage import WorkspaceFolder, leftover_forks
 from wink_workspace.workspace.sandboxing import WorkspaceSandbox
 
 from .moves import Moves, merge_conflict

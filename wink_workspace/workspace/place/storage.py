@@ -39,13 +39,15 @@ import atexit
 import json
 import logging
 import os
+import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -53,11 +55,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
 from wink_workspace.filesystem.disk.descriptors import translate_os_error
-from wink_workspace.filesystem.overlay.mounting import (
-    PROBE_PREFIX,
-    OverlaySupport,
-    overlay_support,
-)
+from wink_workspace.filesystem.overlay.mounting import PROBE_PREFIX, OverlaySupport, overlay_support
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 from wink_workspace.ledger.store.disk import sync, write_whole
 
@@ -71,6 +69,9 @@ __all__ = [
     "WorkspaceInfo",
     "WorkspaceMode",
     "WorkspaceStorage",
+    "is_temporary",
+    "leftover_forks",
+    "new_temporary_name",
     "sweep_temporary",
 ]
 
@@ -621,3 +622,43 @@ def _delete_temporary(folder: Path) -> None:
         if path.name != _TEMPORARY_LOCK:
             delete_tree(path)
     delete_tree(folder)
+
+
+# -------------------------------------------------------------------------------- temporary forks
+
+# Names of temporary forks: each one names the process that deletes it.
+#
+# A fork whose process has died is a leftover. A process id that was used again keeps a leftover
+# until that process has ended, too.
+
+
+_NAME: Final = re.compile(r"temporary-(\d+)-\d+")
+
+
+def new_temporary_name(forks: Collection[str]) -> str:
+    """A name for a fork that this process deletes, not one of *forks*."""
+    names = (f"temporary-{os.getpid()}-{n}" for n in count(1))
+    return next(name for name in names if name not in forks)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the process that the name of the fork names deletes it."""
+    return _NAME.fullmatch(name) is not None
+
+
+def leftover_forks(forks: Collection[str]) -> Iterator[str]:
+    """Those of *forks* that a process which has ended should have deleted."""
+    for name in forks:
+        match = _NAME.fullmatch(name)
+        if match is not None and not _is_running(int(match[1])):
+            yield name
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's, or a name that is not ours
+        return True
+    return True

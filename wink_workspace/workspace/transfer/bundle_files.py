@@ -46,7 +46,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.disk import sync
 from wink_workspace.session import Session
-from wink_workspace.workspace.branch.forking import (
+from wink_workspace.workspace.branch.recorded_branch import (
     IMPORTED_BRANCH,
     check_out,
     forks_of,
@@ -54,14 +54,19 @@ from wink_workspace.workspace.branch.forking import (
 )
 from wink_workspace.workspace.create.importing import open_source
 from wink_workspace.workspace.create.source_survey import survey
-from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded, anchored
+from wink_workspace.workspace.place.path_rules import (
+    ImportConfig,
+    PathRules,
+    Unrecorded,
+    WorkspaceConfig,
+    anchored,
+)
 from wink_workspace.workspace.place.storage import (
     WorkspaceFolder,
     WorkspaceInfo,
     WorkspaceMode,
     WorkspaceStorage,
 )
-from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 from wink_workspace.workspace.workspace import Workspace
 
 __all__ = ["export_workspace", "import_workspace", "manifest_of", "new_workspace"]

@@ -44,12 +44,17 @@ from wink_workspace.ledger import (
     read_entry,
     write_bundle,
 )
-from wink_workspace.workspace.branch.forking import IMPORTED_BRANCH, delete_fork, forks_of
+from wink_workspace.workspace.branch.recorded_branch import IMPORTED_BRANCH, delete_fork, forks_of
 from wink_workspace.workspace.history.workspace_reader import ReadableHistory
+from wink_workspace.workspace.place.path_rules import WorkspaceConfig
 from wink_workspace.workspace.place.shared_folders import lock_file
-from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-from wink_workspace.workspace.place.temporary_forks import is_temporary, leftover_forks
-from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
+from wink_workspace.workspace.place.storage import (
+    WorkspaceFolder,
+    WorkspaceInfo,
+    WorkspaceStorage,
+    is_temporary,
+    leftover_forks,
+)
 from wink_workspace.workspace.workspace import Workspace
 
 from .bundle_files import manifest_of, new_workspace

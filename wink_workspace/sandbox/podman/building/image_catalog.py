@@ -9,8 +9,12 @@ from urllib.parse import quote
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox.image_recipe import ImageRecipe
-from wink_workspace.sandbox.image_store import PruneReport, SandboxImage, SandboxImageState
+from wink_workspace.sandbox.image_store import (
+    ImageRecipe,
+    PruneReport,
+    SandboxImage,
+    SandboxImageState,
+)
 from wink_workspace.sandbox.podman.engine.host_programs import Progress
 from wink_workspace.sandbox.podman.engine.service import EngineError, shared_service
 

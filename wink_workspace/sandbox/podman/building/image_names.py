@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from wink_workspace.sandbox.image_recipe import ImageRecipe
+from wink_workspace.sandbox.image_store import ImageRecipe
 
 __all__ = ["LAYER", "is_second_name", "newest_image", "project_name"]
 

@@ -8,6 +8,7 @@ soon; ``sweep`` removes the remaining ones.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import secrets
@@ -20,19 +21,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from socket import socket
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from wink_workspace.errors import SandboxError, SandboxUnavailableError
-from wink_workspace.sandbox.git_directory import GIT_LAYER_PATH, HISTORY_PATH
-from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
+from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
+from wink_workspace.filesystem.overlay.mounting import Mounter
+from wink_workspace.sandbox.git_directory import (
+    FIRST_HOST_ID,
+    GIT_LAYER_PATH,
+    HISTORY_PATH,
+    N_HOST_IDS,
+)
 from wink_workspace.system_packages import install_hint
 
 from .freezer import thaw
-from .host_paths import hide_host_paths
-from .owners import Owner, started_ticks
 from .podman_config import PodmanConfig
 from .service import EngineError, PodmanService
 from .system_calls import narrowed
@@ -45,13 +50,127 @@ __all__ = [
     "Container",
     "Host",
     "LiveContainer",
+    "Owner",
     "container_spec",
+    "hide_host_paths",
     "kill_first_process",
     "new_name",
     "remove",
+    "started_ticks",
     "sweep",
     "sweep_quietly",
 ]
+
+# ----------------------------------------------------------------------------------------- owners
+
+# The process that owns a container, distinguished from later processes with the same process id.
+#
+# Each container has its owner as a label. So another process can find out that the owner is dead,
+# and remove the container.
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, identified by boot, pid namespace, process id and start time."""
+
+    boot: str
+    namespace: str
+    pid: int
+    started: int
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """The present process."""
+        return cls(_boot(), _namespace(), os.getpid(), started_ticks(os.getpid()) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Owner | None:
+        """Parse what ``str`` returned; ``None`` if *text* is not in that format."""
+        try:
+            boot, namespace, pid, started = text.split("/")
+            return cls(boot, namespace, int(pid), int(started))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.boot}/{self.namespace}/{self.pid}/{self.started}"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has certainly ended; never true for a process of another pid namespace."""
+        if self.boot != _boot():
+            return True
+        return self.namespace == _namespace() and started_ticks(self.pid) != self.started
+
+
+def started_ticks(pid: int) -> int | None:
+    """The start time of a process, in clock ticks since boot; ``None`` if it does not run."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    after_name = status.rpartition(")")[2].split()
+    return None if after_name[0] in "ZX" else int(after_name[19])
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid").removeprefix("pid:").strip("[]")  # noqa: PTH115 - the link's target is not a path
+
+
+# ------------------------------------------------------------------------------------- containers
+
+
+# ------------------------------------------------------------------------------------- host paths
+
+# Hides the paths of the host that the list of mounts would show inside a container.
+#
+# The engine's mounts show them: the root has the image's layers as options, and ``/etc/hosts``
+# its path in the engine's directory. Between the creation of a container's first process and the
+# start of its program, the program that makes overlay mounts gives the container another root: a
+# read-only overlay of the engine's root, whose options are relative. So the cost is part of the
+# start, and a container that waits for its workspace has paid it. The first process must be in
+# the root directory: another one would stay in the mounts that are detached.
+#
+# What is bound keeps its path: a workspace that is a plain copy, and ``PodmanConfig.mounts``. The
+# kernel shows the path of a bound directory inside its filesystem, and an overlay cannot replace
+# it: its behaviour is undefined if its layers change, as these do. The history for git never
+# changes, so an overlay replaces it.
+
+
+_log = logging.getLogger(__name__)
+
+
+def hide_host_paths(pid: int, spec: Mapping[str, Any], directory: str) -> str | None:
+    """Replace the root of a container whose program has not started.
+
+    Args:
+        pid: Its first process.
+        spec: The request that created it; see ``container_spec``.
+        directory: A directory there. If this is interrupted, it stays covered.
+
+    Returns:
+        Why the machine cannot do it; the container is unchanged then. ``None`` if it is done.
+    """
+    mounts = spec.get("mounts", ())
+    bound = {str(mount["destination"]) for mount in mounts if mount["type"] == "bind"}
+    unchanging = bound & {HISTORY_PATH}
+    try:
+        Mounter.shared().hide_paths(
+            pid, directory, keep=[*bound - unchanging], unchanging=[*unchanging]
+        )
+    except MountError as error:
+        _log.warning("Commands can see paths of the host in the list of mounts: %s", error)
+        return error.message
+    return None
+
+
+# ------------------------------------------------------------------------------------- containers
+
 
 OWNER_LABEL: Final = "io.wink-workspace.owner"
 WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
