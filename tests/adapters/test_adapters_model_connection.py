@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from wink_workspace.adapters.model.adapter import Connection
+from wink_workspace.adapters.model.adapter import RequestThread
 
 
 class Resource:
@@ -38,7 +38,7 @@ async def name_of_thread() -> str:
 
 def test_the_resource_is_entered_once_and_exited_when_the_thread_ends() -> None:
     resource = Resource()
-    connection = Connection(resource)
+    connection = RequestThread(resource)
     assert resource.log == []
     names = {connection.submit(name_of_thread()).result() for _ in range(3)}
     assert names == {"wink-workspace-model"}
@@ -49,7 +49,7 @@ def test_the_resource_is_entered_once_and_exited_when_the_thread_ends() -> None:
 
 
 def test_close_cancels_running_requests() -> None:
-    connection = Connection(Resource())
+    connection = RequestThread(Resource())
     begun = threading.Event()
 
     async def wait_forever() -> None:
@@ -66,7 +66,7 @@ def test_close_cancels_running_requests() -> None:
 def test_close_on_the_thread_itself_does_not_wait_for_its_end() -> None:
     """The garbage collector may run on that thread, and calls the finalizers there."""
     resource = Resource()
-    connection = Connection(resource)
+    connection = RequestThread(resource)
 
     async def close() -> threading.Thread:
         connection.close()
@@ -80,7 +80,7 @@ def test_close_on_the_thread_itself_does_not_wait_for_its_end() -> None:
 
 def test_a_resource_that_fails_to_enter_is_retried_by_the_next_request() -> None:
     resource = Resource(fails_on_enter=True)
-    connection = Connection(resource)
+    connection = RequestThread(resource)
     with pytest.raises(OSError, match="cannot enter"):
         connection.submit(name_of_thread())
     connection.close()
@@ -92,7 +92,7 @@ def test_a_resource_that_fails_to_enter_is_retried_by_the_next_request() -> None
 def test_a_resource_that_fails_to_exit_is_logged_and_close_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = Connection(Resource(fails_on_exit=True))
+    connection = RequestThread(Resource(fails_on_exit=True))
     connection.submit(name_of_thread()).result()
     connection.close()
     assert "did not close" in caplog.text
@@ -103,7 +103,7 @@ def test_a_caller_inside_an_event_loop_may_submit_work() -> None:
     async def nothing() -> AsyncIterator[None]:
         yield
 
-    connection = Connection(nothing())
+    connection = RequestThread(nothing())
 
     async def ask() -> str:
         return connection.submit(name_of_thread()).result()

@@ -23,12 +23,12 @@ from wink_workspace.attempts.budget import Spending
 from wink_workspace.attempts.ray_engine.cluster import make_inspector
 from wink_workspace.attempts.ray_engine.mailbox import (
     WIRE_VERSION,
-    Base,
     BaseMissing,
     Finished,
     Mail,
     Mailbox,
     MailKind,
+    NodeBase,
     NodeRules,
     Requirements,
 )
@@ -260,7 +260,7 @@ def test_a_second_attempt_on_a_node_sends_less_than_20_kib(
         pack_base(workspace, file)
         packed, size = file.getvalue(), 1_000
         parts = [cluster.put(packed[at : at + size]) for at in range(0, len(packed), size)]
-        base = Base(parts=parts, part_bytes=size, n_bytes=len(packed))
+        base = NodeBase(parts=parts, part_bytes=size, n_bytes=len(packed))
         assert isinstance(work(rules, first, b"", base, cluster._mailbox), Finished)
         found = work(rules, second, b"", None, cluster._mailbox)  # the base is there
         assert isinstance(found, Finished)

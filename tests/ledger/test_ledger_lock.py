@@ -32,7 +32,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
 from wink_workspace.ledger.store.leases import DeletionLock, WrittenTotal
-from wink_workspace.ledger.store.lock import LockFile, Owner, SharedLock, WriterLock
+from wink_workspace.ledger.store.lock import LockFile, LockOwner, SharedLock, WriterLock
 
 HOLD = """
 import sys
@@ -338,9 +338,9 @@ def test_the_message_names_the_owner_as_far_as_the_lock_does(tmp_path, text, mes
 
 
 def test_an_owner_is_gone_if_another_process_has_its_pid() -> None:
-    this = Owner.this_process(NOW)
+    this = LockOwner.this_process(NOW)
     assert not this.is_gone
-    assert Owner(this.pid, this.host, "an earlier start", this.since).is_gone
+    assert LockOwner(this.pid, this.host, "an earlier start", this.since).is_gone
 
 
 @pytest.mark.parametrize("function", ["ftruncate", "fchmod"])

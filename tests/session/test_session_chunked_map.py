@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.session import Branch, ChunkedMap, Leaf, MapPart
+from wink_workspace.session import InnerNode, ChunkedMap, Leaf, MapPart
 
 keys = st.one_of(st.text(max_size=3), st.integers(0, 400).map("src/file_{}.py".format))
 steps = st.lists(
@@ -22,14 +22,14 @@ steps = st.lists(
 
 
 def shape(part: MapPart[int] | None) -> object:
-    if isinstance(part, Branch):
+    if isinstance(part, InnerNode):
         return [shape(below) for below in part.parts], len(part)
     return None if part is None else dict(part.items)
 
 
 def all_parts(part: MapPart[int]) -> set[int]:
     found = {id(part)}
-    if isinstance(part, Branch):
+    if isinstance(part, InnerNode):
         found |= {each for below in part.parts if below is not None for each in all_parts(below)}
     return found
 
@@ -68,7 +68,7 @@ def test_a_change_of_one_key_makes_new_parts_only_on_the_way_to_it(
 
 def test_parts_have_at_most_64_keys_and_are_the_same_in_every_process() -> None:
     chunked = ChunkedMap((f"src/file_{n}.py", n) for n in range(500))
-    assert isinstance(chunked.root, Branch)
+    assert isinstance(chunked.root, InnerNode)
     assert all(isinstance(part, Leaf) and len(part) <= 64 for part in chunked.root.parts if part)
     program = "from wink_workspace.session import ChunkedMap\n"
     program += "print(*ChunkedMap((f'src/file_{n}.py', n) for n in range(500)))"

@@ -27,10 +27,10 @@ from wink_workspace.workspace.runs.live_runs import (
     ModelRetries,
     ModelSpoke,
     PlanChanged,
-    PlanStep,
     PublishedRun,
     RunEvent,
     RunInProgress,
+    ShownStep,
 )
 
 EVENTS: list[RunEvent] = [
@@ -47,7 +47,7 @@ EVENTS: list[RunEvent] = [
         text=CANARY,
         entry=3,
     ),
-    PlanChanged(objective=CANARY, steps=(PlanStep(number=1, title=CANARY, status="done"),)),
+    PlanChanged(objective=CANARY, steps=(ShownStep(number=1, title=CANARY, status="done"),)),
     EventsMissed(),
 ]
 ADDRESS = "127.9.8.7:4321"

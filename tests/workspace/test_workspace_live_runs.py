@@ -29,10 +29,10 @@ from wink_workspace.workspace.runs.live_runs import (
     EventsMissed,
     ModelSpoke,
     PlanChanged,
-    PlanStep,
     PublishedRun,
     RunEnded,
     RunInProgress,
+    ShownStep,
 )
 from wink_workspace.workspace.summaries import remove_finished, summaries_of, summary_of
 from wink_workspace.workspace.workspace import Workspace
@@ -46,7 +46,7 @@ EVENTS = [
         tool="shell_execute", outcome=Outcome.COMMITTED, success=True, duration_s=0.5,
         subject="make", ending="exit code 0", output=("two",), is_command=True, entry=3,
     ),
-    PlanChanged(objective="Fix", steps=(PlanStep(number=1, title="Find", status="done"),)),
+    PlanChanged(objective="Fix", steps=(ShownStep(number=1, title="Find", status="done"),)),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from wink_workspace.errors import LedgerBusyError, LedgerDamagedError
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index_file import read_note, status_of
 from wink_workspace.ledger import Ledger
-from wink_workspace.ledger.upkeep.damage import Lost, ObjectCheck
+from wink_workspace.ledger.upkeep.damage import LostObject, ObjectCheck
 from wink_workspace.workspace import Repaired, repair_workspace
 
 FILES = {f"d{n % 7}/{n}.txt": b"%d\n" % n * 30 for n in range(200)}
@@ -27,7 +27,7 @@ def repaired(directory: Path) -> Repaired:
     return repair_workspace(folder(directory).path.name, storage=storage(directory))
 
 
-def lost_in(directory: Path) -> tuple[Lost, ...]:
+def lost_in(directory: Path) -> tuple[LostObject, ...]:
     with Ledger(folder(directory).ledger) as ledger:
         return ObjectCheck(ledger.store).lost()
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_anywhere_is_named_and_never_served(
     restarted(tmp_path)
     with pytest.raises(LedgerDamagedError, match=r"d/gone\.bin.*wink-workspace repair"):
         reopened(tmp_path)
-    expected = (Lost("main", "files/d/gone.bin", 1, 2),)
+    expected = (LostObject("main", "files/d/gone.bin", 1, 2),)
     assert lost_in(tmp_path) == expected
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
@@ -227,7 +227,7 @@ def test_a_lost_old_version_costs_only_the_entries_that_had_it(tmp_path: Path) -
     )
     flip(stored)
     done = repaired(tmp_path)
-    assert (done.removed, done.lost) == ({}, (Lost("main", "files/large", 2, 3),))
+    assert (done.removed, done.lost) == ({}, (LostObject("main", "files/large", 2, 3),))
     with reopened(tmp_path) as workspace:
         assert picture(workspace.files.tree.root) == before
         with pytest.raises(LedgerDamagedError, match="wink-workspace repair"):

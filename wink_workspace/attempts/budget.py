@@ -153,7 +153,9 @@ class TurnBudget:
         self.spent = Spending()
 
     @contextmanager
-    def turn(self, usage: TokenUsage | None = None, usd: Decimal = Decimal(0)) -> Generator[Turn]:
+    def turn(
+        self, usage: TokenUsage | None = None, usd: Decimal = Decimal(0)
+    ) -> Generator[ModelTurnBudget]:
         """Reserve *usage* and *usd* for one turn; ``record`` in the block what it spent.
 
         Without arguments, as much as the largest turn so far is reserved. Waits while other
@@ -165,7 +167,7 @@ class TurnBudget:
         """
         if self._request(Spending(usage or TokenUsage(), usd)) == Grant.SPENT:
             raise BudgetExceededError("the budget of the attempts is spent")
-        turn = Turn()
+        turn = ModelTurnBudget()
         try:
             yield turn
         finally:
@@ -173,7 +175,7 @@ class TurnBudget:
             self._end_turn(turn.spent)
 
 
-class Turn:
+class ModelTurnBudget:
     """One turn; ``spent`` is what was recorded."""
 
     def __init__(self) -> None:

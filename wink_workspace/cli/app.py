@@ -193,7 +193,7 @@ _COMMANDS: dict[str, dict[str, str]] = {
     "History": {
         "log": "past.history_commands.log",
         "show": "past.history_commands.show",
-        "report": "past.report.report",
+        "report": "past.history_commands.report",
         "diff": "past.history_commands.diff",
         "undo": "past.history_commands.undo",
         "redo": "past.history_commands.redo",

@@ -47,11 +47,11 @@ __all__ = ["BranchWriter", "Draft", "Effect", "EffectJournal", "PlannedEffects"]
 # about to change, with their states before and after. Recovery uses it to distinguish the call's
 # own bytes from external edits, and to find unfinished files.
 #
-# A line has either "unfinished", the path of a temporary file, or "effects", a list of
+# A record has either "unfinished", the path of a temporary file, or "effects", a list of
 # [path, mode, before, after, temporary path]; before and after are ["file", blob id, executable].
 #
-# Each step is one line, appended with one write. It survives the death of the process; a durable
-# journal also calls fsync before an effect. The effect of an incomplete line was never begun.
+# Each step is one record, appended with one write. It survives the death of the process; a durable
+# journal also calls fsync before an effect. The effect of an incomplete record was never begun.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ class EffectJournal:
         planned = PlannedEffects()
         with ledger_failures("the effect journal cannot be read"):
             try:
-                lines = self._path.read_bytes().splitlines()
+                records = self._path.read_bytes().splitlines()
             except FileNotFoundError:
                 return planned
-        for line in lines:
+        for record in records:
             try:
-                noted: dict[str, Any] = json.loads(line)
+                noted: dict[str, Any] = json.loads(record)
                 effects = [_parse_effect(fields) for fields in noted.get("effects", ())]
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # incomplete, so its effect was never begun
@@ -149,12 +149,12 @@ class EffectJournal:
             self._fd = None
 
     def _append(self, noted: dict[str, object], *, sync: bool) -> None:
-        # The newline comes first, so that an incomplete line does not damage the next one.
-        line = memoryview(b"\n" + json.dumps(noted, separators=(",", ":")).encode())
+        # The newline comes first, so that an incomplete record does not damage the next one.
+        rest = memoryview(b"\n" + json.dumps(noted, separators=(",", ":")).encode())
         with ledger_failures("the effect journal cannot be written"):
             fd = self._open()
-            while line:
-                line = line[os.write(fd, line) :]
+            while rest:
+                rest = rest[os.write(fd, rest) :]
             if sync:
                 os.fsync(fd)
 

@@ -41,7 +41,7 @@ try:
     )
     from mcp_types import Tool as ForeignTool
 
-    from .server_connection import Connection, OpenTransport
+    from .server_connection import OpenTransport, ServerConnection
     from .transports import http_transport, process_transport
 except ModuleNotFoundError as error:
     raise MissingExtraError.of("McpSection", "mcp", error.name) from error
@@ -98,7 +98,7 @@ class McpSection(Section[None]):
         self._limits = limits or McpLimits()
         self._server = name
         given = {**(env or {}), **(headers or {})}
-        self._connection = Connection(
+        self._connection = ServerConnection(
             name,
             _transport(command, url, env or {}, cwd, headers or {}),
             limits=self._limits,

@@ -39,9 +39,9 @@ from wink_workspace.errors import McpServerError, UsageError, WinkError
 from wink_workspace.processes import OwnProcess
 
 from .foreign_schemas import printable
-from .transports import Budget
+from .transports import AnswerBudget
 
-__all__ = ["Connection", "McpLimits", "OpenTransport"]
+__all__ = ["McpLimits", "OpenTransport", "ServerConnection"]
 
 # ---------------------------------------------------------------------------------- server limits
 
@@ -83,7 +83,7 @@ class McpLimits:
 
 
 T = TypeVar("T")
-OpenTransport = Callable[[Budget], AbstractAsyncContextManager[tuple[Any, Any]]]
+OpenTransport = Callable[[AnswerBudget], AbstractAsyncContextManager[tuple[Any, Any]]]
 
 _POLL_S: Final = 0.05
 _MOST_PAGES: Final = 100
@@ -97,10 +97,10 @@ class _Open:
     session: ClientSession
     stop: asyncio.Event
     ended: asyncio.Task[None]
-    budget: Budget
+    budget: AnswerBudget
 
 
-class Connection:
+class ServerConnection:
     """The connection to one server; ``close`` ends it.
 
     Args:
@@ -210,7 +210,7 @@ class Connection:
         """Start the server or connect to it, and list its tools."""
         await self._stopped()
         ready: asyncio.Future[tuple[ForeignTool, ...]] = self._loop.create_future()
-        budget = Budget(self._limits.received_bytes)
+        budget = AnswerBudget(self._limits.received_bytes)
         task = self._loop.create_task(self._serve(ready, budget))
         try:
             with anyio.fail_after(self._limits.start_timeout_s):
@@ -223,7 +223,9 @@ class Connection:
                 task.cancel()
                 await asyncio.wait([task])
 
-    async def _serve(self, ready: asyncio.Future[tuple[ForeignTool, ...]], budget: Budget) -> None:
+    async def _serve(
+        self, ready: asyncio.Future[tuple[ForeignTool, ...]], budget: AnswerBudget
+    ) -> None:
         """Keep a session open until it is stopped or the server ends."""
         try:
             async with self._transport(budget) as streams:
@@ -289,7 +291,7 @@ class Connection:
             opened.stop.set()
             await asyncio.wait([opened.ended])
 
-    def _problem(self, reason: str, budget: Budget) -> McpServerError:
+    def _problem(self, reason: str, budget: AnswerBudget) -> McpServerError:
         """The error for *reason*, or for a better one that the transport knows."""
         text = budget.problem or reason
         stderr = budget.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
@@ -327,7 +329,7 @@ class _Inbound:
     requests of a server are counted, because each starts a task.
     """
 
-    def __init__(self, stream: Any, budget: Budget) -> None:
+    def __init__(self, stream: Any, budget: AnswerBudget) -> None:
         self._stream = stream
         self._budget = budget
         self.on_end: Callable[[], object] = lambda: None

@@ -1,8 +1,8 @@
 """How messages of a foreign server arrive: from its standard output, or over HTTP, in bounds.
 
 The client side of the ``mcp`` package reads lines of any length, decompresses answers, and starts a
-server with a part of the environment of this process. A ``Budget`` counts what a server sends, and
-``ServerProcess`` starts it with exactly the environment that it is given.
+server with a part of the environment of this process. ``AnswerBudget`` counts what a server sends,
+and ``ServerProcess`` starts it with exactly the environment that it is given.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from wink_workspace.errors import McpServerError
 
-__all__ = ["Budget", "http_transport", "process_transport"]
+__all__ = ["AnswerBudget", "http_transport", "process_transport"]
 
 _Received = SessionMessage | Exception
 _STDERR_BYTES: Final = 4_096
@@ -41,7 +41,7 @@ _ESCAPE: Final = re.compile(
 
 
 @dataclass(slots=True)
-class Budget:
+class AnswerBudget:
     """Counts the bytes that a server sends, and the values of its JSON, until ``reset``.
 
     Some megabytes of JSON can become gigabytes of small objects, or a number whose time grows with
@@ -108,7 +108,7 @@ class Budget:
 
 @asynccontextmanager
 async def process_transport(
-    budget: Budget, *, command: Sequence[str], env: Mapping[str, str], cwd: str
+    budget: AnswerBudget, *, command: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Start a server, and exchange lines of JSON with it; its processes end with the block.
 
@@ -136,7 +136,7 @@ async def process_transport(
 
 
 async def _read_lines(
-    stdout: ByteReceiveStream, to_client: ObjectSendStream[_Received], budget: Budget
+    stdout: ByteReceiveStream, to_client: ObjectSendStream[_Received], budget: AnswerBudget
 ) -> None:
     pending = bytearray()
     async with to_client:
@@ -170,7 +170,7 @@ def _well_formed(json: bytes) -> bytes:
     return _ESCAPE.sub(lambda at: "\\ufffd" if at["lone"] else at[0], text).encode()
 
 
-async def _read_stderr(stderr: ByteReceiveStream, budget: Budget) -> None:
+async def _read_stderr(stderr: ByteReceiveStream, budget: AnswerBudget) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for chunk in stderr:
             budget.stderr += chunk
@@ -199,7 +199,7 @@ async def _end(process: Process, *, grace_s: float) -> None:
 
 @asynccontextmanager
 async def http_transport(
-    budget: Budget, *, url: str, headers: Mapping[str, str]
+    budget: AnswerBudget, *, url: str, headers: Mapping[str, str]
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Connect to a server by HTTP. Environment, proxies and redirects are not used."""
     bounded = _BoundedTransport(httpx2.AsyncHTTPTransport(trust_env=False), budget)
@@ -218,7 +218,7 @@ async def http_transport(
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Counts the bytes of answers, and refuses those that are compressed."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, budget: Budget) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, budget: AnswerBudget) -> None:
         self._inner = inner
         self._budget = budget
 
@@ -241,7 +241,7 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 class _Counted(httpx2.AsyncByteStream):
     """The lines of a stream, counted, without lone surrogates; an event has whole lines, too."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, budget: Budget) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, budget: AnswerBudget) -> None:
         self._stream = stream
         self._budget = budget
 

@@ -31,8 +31,8 @@ from .toml_file import KeyPath, TomlFile, key_text
 __all__ = [
     "Confirmations",
     "ProjectSettings",
-    "Request",
     "RunBudgets",
+    "SandboxRequest",
     "load_settings",
     "own_settings",
 ]
@@ -176,7 +176,7 @@ _MOST_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SandboxRequest:
     """One thing that a project's file asks for and that widens a setting.
 
     Attributes:
@@ -211,8 +211,8 @@ class ProjectSettings:
     settings: Settings
     file: ProjectFile | None = None
     applied: tuple[KeyPath, ...] = ()
-    granted: tuple[Request, ...] = ()
-    denied: tuple[Request, ...] = ()
+    granted: tuple[SandboxRequest, ...] = ()
+    denied: tuple[SandboxRequest, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def summary(self) -> str:
@@ -365,8 +365,8 @@ class _Merging:
         self._toml = toml
         self._confirmed = confirmed
         self.applied: list[KeyPath] = []
-        self.granted: list[Request] = []
-        self.denied: list[Request] = []
+        self.granted: list[SandboxRequest] = []
+        self.denied: list[SandboxRequest] = []
 
     def value(self, key: Key, asked: Any, own: Any, default: Callable[[], float | None]) -> Any:
         """The value that applies; *own* is the user's, *default* the limit if that is ``None``."""
@@ -409,7 +409,7 @@ class _Merging:
         """Whether the user has confirmed the value at *path*, or one *item* of its list."""
         value = _raw(self._toml.table, path) if item is None else item
         text = f"{key_text(path)} = {json.dumps(value, default=str)}"
-        request = Request(self._toml.line(path), path, text)
+        request = SandboxRequest(self._toml.line(path), path, text)
         is_granted = text in self._confirmed
         (self.granted if is_granted else self.denied).append(request)
         return is_granted

@@ -29,7 +29,7 @@ __all__ = [
     "KEYS",
     "Key",
     "McpServer",
-    "Mount",
+    "MountSetting",
     "Secret",
     "Settings",
     "Trust",
@@ -155,7 +155,7 @@ class _ServiceTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountSetting:
     """A host directory or file ``source`` that commands can read at ``target``; both absolute."""
 
     source: str
@@ -246,15 +246,15 @@ def _checked_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return NetworkRules(private=_checked_texts(hosts)).private
 
 
-def _mounts(texts: tuple[str, ...]) -> tuple[Mount, ...]:
-    mounts: list[Mount] = []
+def _mounts(texts: tuple[str, ...]) -> tuple[MountSetting, ...]:
+    mounts: list[MountSetting] = []
     for text in _checked_texts(texts):
         source, _, target = text.rpartition(":")
         if not (source.startswith("/") and target.startswith("/")):
             raise UsageError(
                 f"{text!r} is not a mount", hint="Write it as /host/path:/path/in/the/sandbox."
             )
-        mounts.append(Mount(source, target))
+        mounts.append(MountSetting(source, target))
     return tuple(mounts)
 
 
@@ -476,7 +476,7 @@ class Settings:
         Trust.USER,
         "Headers for one host each, by name; the value never enters the sandbox.",
     )
-    mounts: tuple[Mount, ...] | None = _key(
+    mounts: tuple[MountSetting, ...] | None = _key(
         "mounts",
         _MOUNTS,
         Trust.USER,

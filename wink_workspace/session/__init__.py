@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .chunked_map import Branch, ChunkedMap, Leaf, MapPart
+    from .chunked_map import ChunkedMap, InnerNode, Leaf, MapPart
     from .events import (
         TELEMETRY_EVENTS,
         ExternalChange,
@@ -49,12 +49,12 @@ __all__ = [
     "CHUNK_VALUES",
     "TELEMETRY_EVENTS",
     "Append",
-    "Branch",
     "ChunkedMap",
     "Clear",
     "Dispatcher",
     "EventBus",
     "ExternalChange",
+    "InnerNode",
     "Leaf",
     "MapPart",
     "Outcome",

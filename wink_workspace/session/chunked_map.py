@@ -5,7 +5,7 @@ makes new parts only from the root to the changed key, so a snapshot costs nothi
 writes only the parts that changed (``ledger/store/session_store.py``).
 
 The parts depend on the keys alone, not on the order of changes: a part with at most 64 keys is a
-``Leaf``; a larger one is a ``Branch`` of 64 parts, by the next 6 bits of the hash. The hash is
+``Leaf``; a larger one is a ``InnerNode`` of 64 parts, by the next 6 bits of the hash. The hash is
 BLAKE2b, the same in every process.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeAlias, TypeVar, cast, overload
 
-__all__ = ["Branch", "ChunkedMap", "Leaf", "MapPart"]
+__all__ = ["ChunkedMap", "InnerNode", "Leaf", "MapPart"]
 
 V = TypeVar("V")
 
@@ -40,7 +40,7 @@ class Leaf(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branch(Generic[V]):
+class InnerNode(Generic[V]):
     """64 parts; ``None`` for one without keys. ``n`` is the number of keys below."""
 
     parts: tuple[MapPart[V] | None, ...]
@@ -50,7 +50,7 @@ class Branch(Generic[V]):
         return self.n
 
 
-MapPart: TypeAlias = "Leaf[V] | Branch[V]"
+MapPart: TypeAlias = "Leaf[V] | InnerNode[V]"
 
 
 class ChunkedMap(Mapping[str, V]):
@@ -92,9 +92,9 @@ class ChunkedMap(Mapping[str, V]):
     def _leaf_items(self, key: str) -> Mapping[str, V]:
         """The items of the leaf that would have *key*."""
         part: MapPart[V] | None = self.root
-        if isinstance(part, Branch):
+        if isinstance(part, InnerNode):
             digits = _hash(key)
-            while isinstance(part, Branch):
+            while isinstance(part, InnerNode):
                 part = part.parts[digits % _WIDTH]
                 digits >>= _BITS
         return part.items if part is not None else {}
@@ -153,7 +153,7 @@ def _divided(items: list[_Item[V]], bits: int = 0) -> MapPart[V]:
     for digits, key, value in items:
         parts[digits % _WIDTH].append((digits >> _BITS, key, value))
     divided = tuple(_divided(part, bits + _BITS) if part else None for part in parts)
-    return Branch(divided, len(items))
+    return InnerNode(divided, len(items))
 
 
 def _with(part: MapPart[V], bits: int, item: _Item[V]) -> MapPart[V]:
@@ -172,7 +172,7 @@ def _with(part: MapPart[V], bits: int, item: _Item[V]) -> MapPart[V]:
     if after is before:
         return part
     n_more = len(after) - (0 if before is None else len(before))
-    return Branch((*part.parts[:at], after, *part.parts[at + 1 :]), part.n + n_more)
+    return InnerNode((*part.parts[:at], after, *part.parts[at + 1 :]), part.n + n_more)
 
 
 def _without(part: MapPart[V], bits: int, digits: int, key: str) -> MapPart[V] | None:
@@ -189,7 +189,7 @@ def _without(part: MapPart[V], bits: int, digits: int, key: str) -> MapPart[V] |
         return part
     parts = (*part.parts[:at], after, *part.parts[at + 1 :])
     if part.n - 1 > _MAX_LEAF:
-        return Branch(parts, part.n - 1)
+        return InnerNode(parts, part.n - 1)
     below = (leaf.items.items() for each in parts if each is not None for leaf in _leaves(each))
     return Leaf({key: value for items in below for key, value in items})
 

@@ -49,7 +49,8 @@ from wink_workspace.workspace.runs.live_runs import RunEnded, RunInProgress
 from .actions import Actions, Continuation, ContinueRun, Form
 from .attempts_page import HEIGHT, WIDTH
 from .browser_sessions import AccessGuard
-from .pages import NEW_ROWS, Pages, TimelinePage, code_style, diff_rows
+from .highlighting import code_style
+from .pages import NEW_ROWS, Pages, TimelinePage, diff_rows
 from .watching import LOOK_S, Watch, Watches, run_line, state_of
 
 __all__ = ["make_app", "serve_web"]

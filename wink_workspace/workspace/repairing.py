@@ -38,7 +38,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
 from wink_workspace.ledger.upkeep.damage import (
-    Lost,
+    LostObject,
     ObjectCheck,
     rewrite_damaged_packs,
 )
@@ -66,8 +66,8 @@ class Repaired:
         n_objects: How many objects were read again from a base, the branches or the source.
         bases: The damaged paths of each damaged base, by its name. It is made again, unless it
             needs what is lost.
-        removed: For each branch, the lost paths that a new entry removed, as in ``Lost``. If STATE
-            lost a part, it begins again, empty.
+        removed: For each branch, the lost paths that a new entry removed, as in ``LostObject``.
+            If STATE lost a part, it begins again, empty.
         lost: What cannot be shown or restored any more.
     """
 
@@ -76,7 +76,7 @@ class Repaired:
     n_objects: int
     bases: Mapping[str, tuple[str, ...]]
     removed: Mapping[str, tuple[str, ...]]
-    lost: tuple[Lost, ...]
+    lost: tuple[LostObject, ...]
 
 
 def repair_workspace(
@@ -133,7 +133,7 @@ def _base_name(folder: WorkspaceFolder) -> str:
         return ""
 
 
-def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[Lost, ...], set[str]]:
+def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[LostObject, ...], set[str]]:
     """What is lost, and the ids of the objects; those of the bases' trees included."""
     ledger.store.forget()
     check = ObjectCheck(ledger.store)
@@ -144,7 +144,7 @@ def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[Lost, ...], s
 
 
 def _remove_lost(writer: BranchWriter, clock: Clock) -> tuple[str, ...]:
-    """Append an entry without what the newest one lost; the lost paths, as in ``Lost``."""
+    """Append an entry without what the newest one lost; the lost paths, as in ``LostObject``."""
     head = writer.head
     if head is None:
         return ()

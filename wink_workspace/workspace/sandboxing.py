@@ -38,7 +38,7 @@ from .opened_files import OpenedFiles
 from .place.path_rules import OUTPUT_FOLDER
 from .place.storage import WorkspaceFolder
 
-__all__ = ["WorkspaceSandbox", "end_interrupted"]
+__all__ = ["SandboxSlot", "end_interrupted"]
 
 _CHUNK_CHARS: Final = 262_144
 
@@ -46,7 +46,7 @@ _BACKEND_NOTE: Final = "backend"
 """Holds the name of the sandbox's backend while there is one, for recovery after a crash."""
 
 
-class WorkspaceSandbox:
+class SandboxSlot:
     """Creates the sandbox on first use, and another one for another configuration.
 
     Args:

@@ -73,7 +73,7 @@ from .place.storage import (
     new_temporary_name,
 )
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
-from .sandboxing import WorkspaceSandbox, end_interrupted
+from .sandboxing import SandboxSlot, end_interrupted
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem.overlay.mounting import OverlayMount
@@ -151,7 +151,7 @@ class Workspace(ReadableHistory):
                 self._folder, self._writer, self._recorded, config=self.config, clock=clock
             )
             opened.callback(self._opened.close)
-            self._sandbox = WorkspaceSandbox(self._folder, self._opened, clock)
+            self._sandbox = SandboxSlot(self._folder, self._opened, clock)
             opened.callback(self._sandbox.close)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.files.known_as = (*self.files.known_as, *_names_of(self.info.source))

@@ -28,7 +28,7 @@ from .failures import Failure, RetryLimits, back_off_s
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
-__all__ = ["Connection", "ModelAdapter", "ModelEvent", "Retrying", "TextDelta"]
+__all__ = ["ModelAdapter", "ModelEvent", "RequestThread", "Retrying", "TextDelta"]
 
 # --------------------------------------------------------------------------------- request thread
 
@@ -42,7 +42,7 @@ __all__ = ["Connection", "ModelAdapter", "ModelEvent", "Retrying", "TextDelta"]
 ResultT = TypeVar("ResultT")
 
 
-class Connection:
+class RequestThread:
     """An event loop on a separate thread, which enters *resource*.
 
     Args:
@@ -186,7 +186,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         self._model = resolve_model(model, environment)
         self.provider_name = self._model.system
         self._images = bool(self._model.profile.get("supports_image_input", True))
-        self._connection = Connection(self._model)
+        self._connection = RequestThread(self._model)
         self._end = weakref.finalize(self, self._connection.close)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ from wink_workspace.attempts.attempt_context import one_line
 from wink_workspace.attempts.engine_protocol import AttemptTask
 from wink_workspace.errors import ClusterError
 
-from .mailbox import Base, BaseMissing, Finished, Key, Mail, Mailbox, Requirements
+from .mailbox import BaseMissing, Finished, Key, Mail, Mailbox, NodeBase, Requirements
 from .node import work
 
 __all__ = ["Cluster", "Lost", "Ref", "TaskOptions", "make_inspector"]
@@ -176,7 +176,7 @@ class Cluster:
         rules: Ref,
         task: AttemptTask,
         more: bytes,
-        base: Base | None,
+        base: NodeBase | None,
         *,
         options: TaskOptions,
         nodes: Collection[str],

@@ -43,12 +43,12 @@ from wink_workspace.workspace.transfer.node_cache import (
 
 from .mailbox import (
     WIRE_VERSION,
-    Base,
     BaseMissing,
     Finished,
     Key,
     Mail,
     MailKind,
+    NodeBase,
     NodeRules,
     Requirements,
 )
@@ -103,7 +103,7 @@ class _Session:
     origin: LogEntry
     rules: Ref
     closing: ExitStack
-    base: Base | None = None
+    base: NodeBase | None = None
     works: dict[Ref, _Work] = field(default_factory=dict[Any, _Work])
     admitted: set[str] = field(default_factory=set[str])
     excluded: dict[str, str] = field(default_factory=dict[str, str])
@@ -404,7 +404,7 @@ class RayEngine:
             parts: list[Ref] = []
             while part := file.read(_PART_BYTES):
                 parts.append(session.cluster.put(part))
-            session.base = Base(parts=parts, part_bytes=_PART_BYTES, n_bytes=n_bytes)
+            session.base = NodeBase(parts=parts, part_bytes=_PART_BYTES, n_bytes=n_bytes)
 
     def _finish(self, session: _Session, work: _Work, found: Finished) -> None:
         # The messages of these turns and lines have not been read, and will not be any more

@@ -21,13 +21,13 @@ from wink_workspace.attempts.forwarded_logs import LogLine
 
 __all__ = [
     "WIRE_VERSION",
-    "Base",
     "BaseMissing",
     "Finished",
     "Key",
     "Mail",
     "MailKind",
     "Mailbox",
+    "NodeBase",
     "NodeRules",
     "Requirements",
 ]
@@ -183,7 +183,7 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class NodeBase:
     """Where the bundle of the base is in the cluster.
 
     Attributes:

@@ -27,7 +27,7 @@ from wink_workspace.sandbox import SANDBOXES
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.transfer.node_cache import NodeCache, pack_entries, pack_result
 
-from .mailbox import WIRE_VERSION, Base, BaseMissing, Finished, Key, Mail, MailKind, NodeRules
+from .mailbox import WIRE_VERSION, BaseMissing, Finished, Key, Mail, MailKind, NodeBase, NodeRules
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -73,7 +73,7 @@ def _missing_in_sandbox(name: str, image: str) -> str:
 
 
 def work(
-    rules: NodeRules, task: AttemptTask, more: bytes, base: Base | None, mailbox: Any
+    rules: NodeRules, task: AttemptTask, more: bytes, base: NodeBase | None, mailbox: Any
 ) -> Finished | BaseMissing:
     """Run one task.
 
@@ -117,7 +117,7 @@ def work(
 class _BaseFile(io.RawIOBase):
     """The base as a file; each part is fetched when it is read. Ray keeps one copy on a node."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: NodeBase) -> None:
         self._base = base
         self._at = 0
         self._number: int = -1

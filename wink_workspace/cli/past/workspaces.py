@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.ledger import LogEntry
-    from wink_workspace.ledger.upkeep.damage import Lost
+    from wink_workspace.ledger.upkeep.damage import LostObject
     from wink_workspace.workspace import (
         Applied,
         ApplyTarget,
@@ -762,7 +762,7 @@ def gc(
         out.print(done.forgotten)
 
 
-def _verified(context: CommandContext, workspace: str) -> tuple[Lost, ...]:
+def _verified(context: CommandContext, workspace: str) -> tuple[LostObject, ...]:
     """What the history has lost, which is printed: a later error may end the command."""
     from wink_workspace.ledger import Ledger
     from wink_workspace.ledger.upkeep.damage import ObjectCheck
@@ -777,7 +777,7 @@ def _verified(context: CommandContext, workspace: str) -> tuple[Lost, ...]:
     return lost
 
 
-def _print_lost(console: Console, lost: Iterable[Lost]) -> None:
+def _print_lost(console: Console, lost: Iterable[LostObject]) -> None:
     for each in lost:
         entries = f"entries {each.first} to {each.last} of {each.branch}"
         if not each.last:

@@ -37,11 +37,11 @@ from wink_workspace.workspace.runs.live_runs import (
     ModelRetries,
     ModelSpoke,
     PlanChanged,
-    PlanStep,
     PublishedRun,
     RunEnded,
     RunEvent,
     RunInProgress,
+    ShownStep,
 )
 
 from .run_options import RunOptions
@@ -300,7 +300,7 @@ class RunFeed:
 
 def _plan_changed(plan: Plan) -> PlanChanged:
     steps = tuple(
-        PlanStep(number=step.step_id, title=step.title, status=step.status) for step in plan.steps
+        ShownStep(number=step.step_id, title=step.title, status=step.status) for step in plan.steps
     )
     return PlanChanged(objective=plan.objective, steps=steps)
 

@@ -26,7 +26,7 @@ from wink_workspace.environment import leave_out_programs
 from wink_workspace.errors import UsageError
 
 if TYPE_CHECKING:
-    from wink_workspace.project import ProjectFile, ProjectSettings, Request, Settings
+    from wink_workspace.project import ProjectFile, ProjectSettings, SandboxRequest, Settings
     from wink_workspace.sandbox import Finding
 
 __all__ = [
@@ -284,7 +284,7 @@ def _confirm(context: CommandContext, loaded: ProjectSettings) -> None:
 
 
 def _print_requests(
-    context: CommandContext, file: ProjectFile, requests: Iterable[Request]
+    context: CommandContext, file: ProjectFile, requests: Iterable[SandboxRequest]
 ) -> None:
     """Everything that is to be confirmed: each request in full, and each file that is named."""
     listed = sorted(requests, key=lambda each: each.line)

@@ -37,8 +37,8 @@ from .parsed_patch import (
     BODY_SIGNS,
     EMPTY_LINES,
     FilePatch,
-    Hunk,
     Mode,
+    PatchHunk,
     PatchLines,
     bare_name,
     hunk_body,
@@ -185,7 +185,7 @@ def _added(lines: PatchLines, name: bytes, number: int) -> FilePatch:
         n += 1
     body = lines.all[lines.at : lines.at + n]
     lines.at += n
-    hunks = (Hunk(number, hunk_body(body, number + 1)),) if body else ()
+    hunks = (PatchHunk(number, hunk_body(body, number + 1)),) if body else ()
     return FilePatch(
         line=number,
         action="create",
@@ -212,7 +212,7 @@ def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
         target = patch_path(bare_name(lines.peek()[len(_MOVE) :].strip()), lines.number)
         lines.at += 1
     _skip_header(lines, name)
-    hunks: list[Hunk] = []
+    hunks: list[PatchHunk] = []
     while _at_hunk(lines):
         hunks.append(_hunk(lines))
     if not hunks and source == target:
@@ -234,7 +234,7 @@ def _at_hunk(lines: PatchLines) -> bool:
     return lines.peek().startswith((b"@@", *BODY_SIGNS))
 
 
-def _hunk(lines: PatchLines) -> Hunk:
+def _hunk(lines: PatchLines) -> PatchHunk:
     number = lines.number
     old_start: int | None = None
     new_start: int | None = None
@@ -250,7 +250,9 @@ def _hunk(lines: PatchLines) -> Hunk:
     body = _body(lines)
     at_end = lines.peek().rstrip() == _END_OF_FILE
     lines.at += at_end
-    return Hunk(number, hunk_body(body, first), old_start, tuple(scopes), at_end, new_start, first)
+    return PatchHunk(
+        number, hunk_body(body, first), old_start, tuple(scopes), at_end, new_start, first
+    )
 
 
 def _body(lines: PatchLines) -> Sequence[bytes]:

@@ -20,8 +20,8 @@ __all__ = [
     "BinaryChange",
     "FilePatch",
     "Header",
-    "Hunk",
     "Mode",
+    "PatchHunk",
     "PatchLines",
     "bare_name",
     "hunk_body",
@@ -41,7 +41,7 @@ EMPTY_LINES = (b"", b"\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Hunk:
+class PatchHunk:
     r"""One hunk of a patch.
 
     Args:
@@ -111,7 +111,7 @@ class FilePatch:
     action: Literal["create", "modify", "delete", "rename", "copy"]
     source: WorkspacePath | None = None
     target: WorkspacePath | None = None
-    hunks: tuple[Hunk, ...] = ()
+    hunks: tuple[PatchHunk, ...] = ()
     binary: BinaryChange | None = None
     old_mode: Mode | None = None
     new_mode: Mode | None = None

@@ -67,7 +67,7 @@ from wink_workspace.filesystem.lookalikes import (
 )
 from wink_workspace.filesystem.model import LineRange
 
-from .parsed_patch import Hunk
+from .parsed_patch import PatchHunk
 from .views import Effort, FileView, loose_line
 
 __all__ = ["Mismatch", "Placed", "place_hunks"]
@@ -87,7 +87,7 @@ class Mismatch:
     """A hunk that does not match: its number in the file, from 1, and the problem."""
 
     number: int
-    hunk: Hunk
+    hunk: PatchHunk
     problem: str
 
 
@@ -103,7 +103,7 @@ class Placed:
 
 
 def place_hunks(
-    data: bytes, hunks: Sequence[Hunk], effort: Effort
+    data: bytes, hunks: Sequence[PatchHunk], effort: Effort
 ) -> Placed | tuple[Mismatch, ...]:
     """Apply *hunks* to *data*, or explain each hunk that does not match.
 
@@ -128,7 +128,7 @@ class _Shape:
     ``at_end``: the last old line must be the last line of the file.
     """
 
-    hunk: Hunk
+    hunk: PatchHunk
     body: Sequence[bytes]
     old: Sequence[bytes]
     new: Sequence[bytes]
@@ -137,7 +137,7 @@ class _Shape:
     at_end: bool
 
     @classmethod
-    def of(cls, hunk: Hunk, body: Sequence[bytes]) -> _Shape:
+    def of(cls, hunk: PatchHunk, body: Sequence[bytes]) -> _Shape:
         n_before = next(n for n, line in enumerate(body) if not line.startswith(b" "))
         n_after = next(n for n, line in enumerate(reversed(body)) if not line.startswith(b" "))
         old = [line[1:] for line in body if not line.startswith(b"+")]
@@ -231,7 +231,7 @@ class _Shape:
         return 0 < n_ignored <= context
 
 
-def _lacks_newline(hunk: Hunk, signs: bytes) -> bool:
+def _lacks_newline(hunk: PatchHunk, signs: bytes) -> bool:
     return any(line[:1] in signs and not line.endswith(b"\n") for line in hunk.body)
 
 
@@ -391,7 +391,7 @@ class _Attempt:
         contradicts = shape.states_line and shape.stated in places and shape.stated not in left
         return [] if contradicts else left
 
-    def _insertion_places(self, hunk: Hunk) -> list[int]:
+    def _insertion_places(self, hunk: PatchHunk) -> list[int]:
         """Where lines without context may be inserted: rule 9."""
         if self.view.n == 0:
             return [0]

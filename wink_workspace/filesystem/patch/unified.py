@@ -20,7 +20,7 @@ from .parsed_patch import (
     BinaryChange,
     FilePatch,
     Header,
-    Hunk,
+    PatchHunk,
     PatchLines,
     hunk_body,
     is_header,
@@ -96,7 +96,7 @@ class _Reader:
     def section(self) -> FilePatch:
         header = read_header(self.lines)
         binary = self._binary_change(header)
-        hunks: list[Hunk] = []
+        hunks: list[PatchHunk] = []
         while self.lines.peek().startswith(b"@@"):
             hunks.append(self._hunk())
         self.after_hunk = bool(hunks)
@@ -147,7 +147,7 @@ class _Reader:
 
     # ----------------------------------------------------------------------------- one hunk
 
-    def _hunk(self) -> Hunk:
+    def _hunk(self) -> PatchHunk:
         number = self.lines.number
         header = self.lines.peek()
         stated = _HUNK.match(header)
@@ -162,7 +162,7 @@ class _Reader:
         body = hunk_body(self.lines.all[first : first + n_lines], number + 1)
         if stated is not None:
             old_start, new_start = int(stated[1]), int(stated[3])
-            return Hunk(
+            return PatchHunk(
                 number,
                 body,
                 old_start,
@@ -171,7 +171,7 @@ class _Reader:
                 is_unified=True,
             )
         scope = scope_text(header)
-        return Hunk(number, body, scopes=(scope,) if scope else (), body_line=number + 1)
+        return PatchHunk(number, body, scopes=(scope,) if scope else (), body_line=number + 1)
 
     def _n_counted(self, stated: re.Match[bytes]) -> int | None:
         """The number of lines of the hunk by its counts; ``None`` if they do not fit."""
@@ -227,7 +227,9 @@ class _Reader:
         )
 
 
-def _file_patch(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | None) -> FilePatch:
+def _file_patch(
+    header: Header, hunks: tuple[PatchHunk, ...], binary: BinaryChange | None
+) -> FilePatch:
     action = header.action
     _check_content(header, hunks, binary)
     return FilePatch(
@@ -242,7 +244,9 @@ def _file_patch(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | 
     )
 
 
-def _check_content(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | None) -> None:
+def _check_content(
+    header: Header, hunks: tuple[PatchHunk, ...], binary: BinaryChange | None
+) -> None:
     """Refuse a missing change, and one that contradicts the header."""
     action = header.action
     changes_nothing = action == "modify" and header.new_mode is None and binary is None

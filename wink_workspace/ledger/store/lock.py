@@ -34,7 +34,7 @@ from .disk import is_disk_full, ledger_failures
 __all__ = [
     "MAX_LOCK_TRIES",
     "LockFile",
-    "Owner",
+    "LockOwner",
     "SharedLock",
     "WriterLock",
     "never_in_place",
@@ -54,7 +54,7 @@ _CHILD_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LockOwner:
     """The process that has a lock; ``started`` distinguishes it from later ones with its pid."""
 
     pid: int
@@ -63,7 +63,7 @@ class Owner:
     since: str
 
     @classmethod
-    def this_process(cls, now: datetime) -> Owner:
+    def this_process(cls, now: datetime) -> LockOwner:
         """Describe this process as the owner of a lock taken at *now*."""
         pid = os.getpid()
         return cls(pid, socket.gethostname(), _own_start(pid), now.isoformat(timespec="seconds"))
@@ -313,7 +313,7 @@ class WriterLock:
         self._file.release()
 
     def _write_owner(self, now: datetime) -> None:
-        text = json.dumps(asdict(Owner.this_process(now))).encode()
+        text = json.dumps(asdict(LockOwner.this_process(now))).encode()
         try:
             self._write(text)
         except LedgerError as error:
@@ -332,15 +332,15 @@ class WriterLock:
             os.pwrite(self._file.fd, text, 0)
 
 
-def read_owner(path: Path) -> Owner | None:
+def read_owner(path: Path) -> LockOwner | None:
     """The owner named in the lock file *path*, ``None`` if it names none."""
     try:
-        return Owner(**json.loads(path.read_bytes()))
+        return LockOwner(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
+def _busy(what: str, owner: LockOwner | None, hint: str | None) -> LedgerBusyError:
     if owner is None:
         return LedgerBusyError(f"{what} is in use by another process", hint=hint)
     if owner.is_gone:

@@ -20,11 +20,11 @@ from wink_workspace.ledger.store.names import workspace_name
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import KEEP
 
-__all__ = ["Lost", "ObjectCheck", "rewrite_damaged_packs"]
+__all__ = ["LostObject", "ObjectCheck", "rewrite_damaged_packs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostObject:
     """A path that some entries of a branch had, and that cannot be read any more.
 
     Attributes:
@@ -78,13 +78,13 @@ class ObjectCheck:
             for below in self.lost_in(entry.id, is_tree=entry.is_tree):
                 yield f"{workspace_name(name)}/{below}".rstrip("/")
 
-    def lost(self) -> tuple[Lost, ...]:
+    def lost(self) -> tuple[LostObject, ...]:
         """What the entries of all branches, and discards, have lost."""
         ends, seen = self._store.repository.boundary(), set[str]()
-        found: list[Lost] = []
+        found: list[LostObject] = []
         for ref, head in sorted(self._store.repository.refs().items()):
             branch = ref.removeprefix("refs/heads/").removeprefix("refs/wink/")
-            open_runs: dict[str, Lost] = {}
+            open_runs: dict[str, LostObject] = {}
             number, following = 1, head or None
             while following is not None and following not in seen:
                 seen.add(following)
@@ -92,13 +92,13 @@ class ObjectCheck:
                     commit = parse_commit(following, self._store.read(following, "commit"))
                 except LedgerError:
                     self.damaged.add(following)
-                    found.append(Lost(branch, "", 1, number - 1))
+                    found.append(LostObject(branch, "", 1, number - 1))
                     break
                 number = int(commit.trailers.get("Number", 1))
                 runs, open_runs = open_runs, {}
                 for path in self.lost_in(commit.tree):
                     last = runs[path].last if path in runs else number
-                    open_runs[path] = Lost(branch, path, number, last)
+                    open_runs[path] = LostObject(branch, path, number, last)
                 found += (run for path, run in runs.items() if path not in open_runs)
                 following = None if following in ends else commit.parent
             found += open_runs.values()

@@ -27,7 +27,7 @@ from wink_workspace.ledger import (
     merge_trees,
 )
 from wink_workspace.ledger import AppliedChange as AppliedPath
-from wink_workspace.workspace.changes.applied_trees import AppliedChange
+from wink_workspace.workspace.changes.applied_trees import SourceChange
 from wink_workspace.workspace.changes.changeset import ChangeSet, reported
 from wink_workspace.workspace.files.disk_entries import without_contents
 
@@ -103,7 +103,7 @@ class BranchChanges:
         base: str,
         head: str,
         choose: SelectChanges,
-        applied: Sequence[AppliedChange] = (),
+        applied: Sequence[SourceChange] = (),
         names: SideNames = MERGE_NAMES,
     ) -> None:
         self._store = store
@@ -234,7 +234,7 @@ class BranchChanges:
                 (unclear if is_earlier else deleted).add(path)
         return deleted if was_reset else deleted | unclear
 
-    def _is_resolved(self, target: str, path: WorkspacePath, applied: AppliedChange) -> bool:
+    def _is_resolved(self, target: str, path: WorkspacePath, applied: SourceChange) -> bool:
         """Whether conflict markers were written there and the user has resolved them."""
         if str(path) not in applied.marked:
             return False

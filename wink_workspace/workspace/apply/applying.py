@@ -53,7 +53,7 @@ from wink_workspace.ledger import (
     paths_left_behind,
     without_lines,
 )
-from wink_workspace.workspace.changes.applied_trees import AppliedChange, AppliedTrees
+from wink_workspace.workspace.changes.applied_trees import AppliedTrees, SourceChange
 from wink_workspace.workspace.changes.changeset import ChangeSet, is_empty_directory, reported
 from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
 from wink_workspace.workspace.create.importing import NotImported
@@ -210,12 +210,12 @@ class SourceUpdate:
                     )
                 merged, after = writing.with_copies(merged, merged.after)
                 roots = ("", "") if merged.before == after else (merged.before, after)
-                applied = AppliedChange(changes.base, merged.tree, merged.marked, *roots)
+                applied = SourceChange(changes.base, merged.tree, merged.marked, *roots)
                 record = trees.remove if undone else trees.add
                 writing.write(merged.before, after, partial(record, branch, undone or applied))
                 return _applied(self._store, merged)
 
-    def _newest(self, trees: AppliedTrees, branch: str) -> AppliedChange:
+    def _newest(self, trees: AppliedTrees, branch: str) -> SourceChange:
         newest = trees.newest(branch)
         if newest is None:
             raise UsageError(
@@ -224,7 +224,7 @@ class SourceUpdate:
             )
         return newest
 
-    def _undoing(self, applied: AppliedChange) -> BranchChanges:
+    def _undoing(self, applied: SourceChange) -> BranchChanges:
         """The changes that revert an apply: from the source after it to the source before it."""
         return BranchChanges(
             self._store,
@@ -267,7 +267,7 @@ class SourceUpdate:
             base = self._changes(trees, branch).base_for(source, assume_reset=True)
             foreign = self._without_applied(base, source)
             self._store.sync()  # before the trees are recorded
-            trees.add(branch, AppliedChange(foreign, source))
+            trees.add(branch, SourceChange(foreign, source))
         return SourceState(base, source, foreign)
 
     def _without_applied(self, base: str, source: str) -> str:

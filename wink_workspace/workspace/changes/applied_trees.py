@@ -27,14 +27,14 @@ from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.store.disk import ledger_failure, ledger_failures, write_whole
 from wink_workspace.ledger.store.lock import LockFile
 
-__all__ = ["AppliedChange", "AppliedTrees"]
+__all__ = ["AppliedTrees", "SourceChange"]
 
 _ROOT: Final = re.compile("[0-9a-f]{40}")
 _MOST_KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class AppliedChange:
+class SourceChange:
     """The record of one apply of a branch.
 
     Attributes:
@@ -54,8 +54,8 @@ class AppliedChange:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    branches: Mapping[str, tuple[AppliedChange, ...]] = field(
-        default_factory=dict[str, tuple[AppliedChange, ...]]
+    branches: Mapping[str, tuple[SourceChange, ...]] = field(
+        default_factory=dict[str, tuple[SourceChange, ...]]
     )
     writing: tuple[str, str] | None = None
 
@@ -91,7 +91,7 @@ class AppliedTrees:
                 noted = {"branches": {}, "writing": None}
             note = _Note(
                 {
-                    name: tuple(AppliedChange(**entry) for entry in entries)
+                    name: tuple(SourceChange(**entry) for entry in entries)
                     for name, entries in noted["branches"].items()
                 },
                 None if noted["writing"] is None else (noted["writing"][0], noted["writing"][1]),
@@ -118,7 +118,7 @@ class AppliedTrees:
         if any(root not in store.repository for root in self._read().roots):
             raise self._damaged("names a tree that is not there any more")
 
-    def applied_changes(self, branch: str, base: str) -> tuple[AppliedChange, ...]:
+    def applied_changes(self, branch: str, base: str) -> tuple[SourceChange, ...]:
         """What *branch* applied since it has this *base*, newest first.
 
         Raises:
@@ -128,7 +128,7 @@ class AppliedTrees:
         entries = self._read().branches.get(branch, ())
         return tuple(entry for entry in reversed(entries) if entry.base == base)
 
-    def newest(self, branch: str) -> AppliedChange | None:
+    def newest(self, branch: str) -> SourceChange | None:
         """The newest apply of *branch* that changed the source; raises as ``applied_changes``."""
         entries = self._read().branches.get(branch, ())
         return next((entry for entry in reversed(entries) if entry.after), None)
@@ -178,10 +178,10 @@ class AppliedTrees:
         with self._changing() as note:
             self._write(_Note(note.branches))
 
-    def add(self, branch: str, applied: AppliedChange) -> None:
+    def add(self, branch: str, applied: SourceChange) -> None:
         """Record that the source has all that *branch* applied."""
         with self._changing() as note:
-            others: list[AppliedChange] = []
+            others: list[SourceChange] = []
             for entry in note.branches.get(branch, ()):
                 if replace(applied, before=entry.before, after=entry.after) != entry:
                     others.append(entry)
@@ -190,7 +190,7 @@ class AppliedTrees:
             entries = (*others, applied)[-_MOST_KEPT:]
             self._write(_Note({**note.branches, branch: entries}), durable=True)
 
-    def remove(self, branch: str, applied: AppliedChange) -> None:
+    def remove(self, branch: str, applied: SourceChange) -> None:
         """Record that the source is as it was before an apply of *branch*."""
         with self._changing() as note:
             kept = tuple(entry for entry in note.branches[branch] if entry != applied)

@@ -40,7 +40,7 @@ from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder, leftover_forks
-from wink_workspace.workspace.sandboxing import WorkspaceSandbox
+from wink_workspace.workspace.sandboxing import SandboxSlot
 
 from .moves import Moves, merge_conflict
 
@@ -72,7 +72,7 @@ class Branches:
         moves: Moves,
         *,
         derived: DerivedPaths | None,
-        sandbox: WorkspaceSandbox,
+        sandbox: SandboxSlot,
         clock: Clock,
     ) -> None:
         self._recorded = recorded

@@ -41,7 +41,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.ledger.store.disk import ledger_failures
-from wink_workspace.ledger.store.lock import Owner, WriterLock, read_owner
+from wink_workspace.ledger.store.lock import LockOwner, WriterLock, read_owner
 from wink_workspace.session import Outcome, ToolInvoked, call_subject
 from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceStorage
 
@@ -56,11 +56,11 @@ __all__ = [
     "ModelRetries",
     "ModelSpoke",
     "PlanChanged",
-    "PlanStep",
     "PublishedRun",
     "RunEnded",
     "RunEvent",
     "RunInProgress",
+    "ShownStep",
     "check_message",
 ]
 
@@ -185,7 +185,7 @@ def _last_lines(value: object, limit: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStep:
+class ShownStep:
     """One step of the plan; ``status`` is ``pending``, ``in_progress`` or ``done``."""
 
     number: int
@@ -198,7 +198,7 @@ class PlanChanged:
     """The model's plan as it is now."""
 
     objective: str
-    steps: tuple[PlanStep, ...]
+    steps: tuple[ShownStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +349,7 @@ class RunInProgress:
         owner: The process.
     """
 
-    def __init__(self, name: str, record: RecordedRun, owner: Owner) -> None:
+    def __init__(self, name: str, record: RecordedRun, owner: LockOwner) -> None:
         self.name, self.record, self.owner = name, record, owner
         self._folder = record.folder / "live"
         self._events = self._following_file()

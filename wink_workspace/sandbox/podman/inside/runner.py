@@ -97,7 +97,7 @@ def private_memory(n_bytes: int) -> memoryview:
     return memoryview(memory)
 
 
-class Host:
+class HostChannel:
     """The stream to the host.
 
     There are two buffers: one for requests, one for all other frames and for what is sent. A frame
@@ -225,7 +225,7 @@ class Connection:
     ``credit`` is how many bytes the host accepts now.
     """
 
-    def __init__(self, host: Host, accepted: Any, command: int, number: int) -> None:
+    def __init__(self, host: HostChannel, accepted: Any, command: int, number: int) -> None:
         accepted.setblocking(False)
         self.host = host
         self.socket = accepted
@@ -316,7 +316,7 @@ class Connection:
 class Connections:
     """Every connection of the present command, and the listener that accepts them."""
 
-    def __init__(self, host: Host, port: int) -> None:
+    def __init__(self, host: HostChannel, port: int) -> None:
         import socket
 
         self.host = host
@@ -409,7 +409,9 @@ class Connections:
 class Runner:
     """Runs the host's requests, one after the other."""
 
-    def __init__(self, host: Host, user_id: int, connections: Connections | None = None) -> None:
+    def __init__(
+        self, host: HostChannel, user_id: int, connections: Connections | None = None
+    ) -> None:
         self.host = host
         self.user_id = user_id
         self.connections = connections
@@ -941,7 +943,7 @@ def main(user_id: int, proxy_port: int) -> NoReturn:
     for fd in (0, 1):
         os.dup2(null, fd)
     os.close(null)
-    host = Host(read_fd, write_fd)
+    host = HostChannel(read_fd, write_fd)
     connections = Connections(host, proxy_port) if proxy_port else None
     runner = Runner(host, user_id, connections)
     for name in WARM_MODULES:

@@ -34,7 +34,7 @@ from .container_frames import (
     packed,
 )
 
-__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "Relay", "RunnerStream"]
+__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream", "StreamRelay"]
 
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
@@ -72,7 +72,7 @@ class Ending:
     network: tuple[NetworkRequest, ...] = ()
 
 
-class Relay(Protocol):
+class StreamRelay(Protocol):
     """Handles the connections of a command; it sends frames about them from another thread."""
 
     def fileno(self) -> int:
@@ -117,7 +117,7 @@ class RunnerStream:
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
         self._unsent = bytearray()
-        self._relay: Relay | None = None
+        self._relay: StreamRelay | None = None
         self._number = 0
         self._stderr = bytearray()
 
@@ -164,7 +164,7 @@ class RunnerStream:
         stdin: bytes,
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
-        relay: Relay | None = None,
+        relay: StreamRelay | None = None,
     ) -> Ending:
         """Run a command and wait until it and every process that it started have ended.
 
@@ -218,7 +218,7 @@ class RunnerStream:
         frame: Frame,
         number: int,
         sink: Callable[[StreamName, bytes], None],
-        relay: Relay | None,
+        relay: StreamRelay | None,
     ) -> Ending | None:
         """Process a frame; returns how the command ended if the frame reports that."""
         if frame.number != number:
