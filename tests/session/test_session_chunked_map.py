@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.session import InnerNode, ChunkedMap, Leaf, MapPart
+from wink_workspace.session import ChunkedMap, InnerNode, Leaf, MapPart
 
 keys = st.one_of(st.text(max_size=3), st.integers(0, 400).map("src/file_{}.py".format))
 steps = st.lists(

@@ -152,9 +152,8 @@ def demo(
     ] = True,
 ) -> None:
     """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
-    from wink_workspace.cli.sandbox import sandboxes
-
     from .demo import play_renaming, play_tests
+    from .sandbox import sandboxes
 
     play_renaming(context.out, patch)
     play_tests(context.out, sandboxes.default_images(context), build=build)

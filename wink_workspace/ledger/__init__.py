@@ -13,6 +13,7 @@ from wink_workspace._lazy import lazy
 if TYPE_CHECKING:
     from .entries.discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
     from .entries.documents import Document, Documents
+    from .entries.effects import Effect, EffectJournal
     from .entries.history import (
         Branch,
         EntryKind,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     )
     from .upkeep.collection import Steps, has_lost_objects, no_steps
     from .upkeep.retention import Forgotten, Maintenance, Retention
-    from .writing import BranchWriter, Draft, Effect, EffectJournal
+    from .writing import BranchWriter, Draft
 
 __all__ = [
     "EMPTY_DIRECTORY",

@@ -7,194 +7,30 @@ the mark. A failed call does the same after its effects are undone, with a recor
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError
-from wink_workspace.filesystem.model import FileKind
-from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
 from .entries.commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
 from .entries.discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
+from .entries.effects import EffectJournal
 from .entries.history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
 from .entries.pending import CallTimes, PendingMark, PendingMarks
 from .entries.records import dump_record
-from .store.disk import ledger_failures, sync
 from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .store.leases import DiscardNumbers
 from .store.lock import WriterLock
 from .store.objects import ObjectStore
 from .store.refs import RefMover, SpareFiles
-from .store.trees import TreeEntry
 from .upkeep.collection import has_lost_objects
 
-__all__ = ["BranchWriter", "Draft", "Effect", "EffectJournal", "PlannedEffects"]
-
-# ---------------------------------------------------------------------------------------- effects
-
-# The effect journal: a write-ahead log of what a call does to files in place.
-#
-# A pending mark says that a call is in progress. This journal lists the paths that the call is
-# about to change, with their states before and after. Recovery uses it to distinguish the call's
-# own bytes from external edits, and to find unfinished files.
-#
-# A record has either "unfinished", the path of a temporary file, or "effects", a list of
-# [path, mode, before, after, temporary path]; before and after are ["file", blob id, executable].
-#
-# Each step is one record, appended with one write. It survives the death of the process; a durable
-# journal also calls fsync before an effect. The effect of an incomplete record was never begun.
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """The planned change of one path; ``None`` means that the path does not exist.
-
-    Attributes:
-        path: The path.
-        before: Its state before; for a directory, without the content.
-        after: Its state after, likewise.
-        mode: The permissions before, if a rollback has to restore them.
-        temporary: The name in the same directory to which ``before`` is moved for a moment.
-    """
-
-    path: WorkspacePath
-    before: TreeEntry | None
-    after: TreeEntry | None
-    mode: int | None = None
-    temporary: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEffects:
-    """The content of a journal: the effects in order, and every unfinished file."""
-
-    effects: list[Effect] = field(default_factory=list[Effect])
-    unfinished: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
-
-
-class EffectJournal:
-    """The file with the planned effects of a branch's call.
-
-    Args:
-        path: The file; it is created when it is first needed.
-        durable: Whether the plan survives a loss of power.
-    """
-
-    def __init__(self, path: Path, *, durable: bool = False) -> None:
-        self._path = path
-        self._durable = durable
-        self._fd: int | None = None
-
-    def add_unfinished(self, path: WorkspacePath) -> None:
-        """Note that an unfinished file of ours is about to be created at *path*.
-
-        Raises:
-            LedgerError: If the journal cannot be written; do not create the file then.
-        """
-        self._append({"unfinished": str(path)}, sync=False)
-
-    def add(self, effects: Sequence[Effect]) -> None:
-        """Note *effects* before they begin.
-
-        Raises:
-            LedgerError: If the journal cannot be written; do not begin them then.
-        """
-        self._append({"effects": [_dump_effect(effect) for effect in effects]}, sync=self._durable)
-
-    def read(self) -> PlannedEffects:
-        """Everything noted since ``clear``, by this process or a dead one.
-
-        Raises:
-            LedgerError: If the journal cannot be read.
-        """
-        planned = PlannedEffects()
-        with ledger_failures("the effect journal cannot be read"):
-            try:
-                records = self._path.read_bytes().splitlines()
-            except FileNotFoundError:
-                return planned
-        for record in records:
-            try:
-                noted: dict[str, Any] = json.loads(record)
-                effects = [_parse_effect(fields) for fields in noted.get("effects", ())]
-            except (ValueError, TypeError, KeyError, AttributeError):
-                continue  # incomplete, so its effect was never begun
-            planned.effects.extend(effects)
-            if "unfinished" in noted:
-                planned.unfinished.append(_parse_path(noted["unfinished"]))
-        return planned
-
-    def clear(self) -> None:
-        """Delete all notes, after every noted effect is finished or undone.
-
-        Raises:
-            LedgerError: If the file cannot be truncated.
-        """
-        with ledger_failures("the effect journal cannot be cleared"):
-            os.ftruncate(self._open(), 0)
-
-    def close(self) -> None:
-        """Close the file; may be repeated."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def _append(self, noted: dict[str, object], *, sync: bool) -> None:
-        # The newline comes first, so that an incomplete record does not damage the next one.
-        rest = memoryview(b"\n" + json.dumps(noted, separators=(",", ":")).encode())
-        with ledger_failures("the effect journal cannot be written"):
-            fd = self._open()
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            if sync:
-                os.fsync(fd)
-
-    def _open(self) -> int:
-        if self._fd is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self._path, flags, 0o600)
-            if self._durable:
-                sync(self._path.parent)
-        return self._fd
-
-
-def _dump_effect(effect: Effect) -> list[object]:
-    before, after = _dump_entry(effect.before), _dump_entry(effect.after)
-    return [str(effect.path), effect.mode, before, after, effect.temporary]
-
-
-def _parse_effect(fields: Sequence[Any]) -> Effect:
-    path, mode, before, after, temporary = fields
-    return Effect(_parse_path(path), _parse_entry(before), _parse_entry(after), mode, temporary)
-
-
-def _parse_path(text: str) -> WorkspacePath:
-    return WorkspacePath(tuple(text.split("/")))  # it may exceed the depth limit for callers
-
-
-def _dump_entry(entry: TreeEntry | None) -> list[object] | None:
-    return None if entry is None else [entry.kind.value, entry.id, entry.executable]
-
-
-def _parse_entry(fields: Sequence[Any] | None) -> TreeEntry | None:
-    if fields is None:
-        return None
-    kind, blob, executable = fields
-    return TreeEntry(FileKind(kind), cast("str", blob), executable=bool(executable))
-
-
-# ---------------------------------------------------------------------------------------- writing
-
+__all__ = ["BranchWriter", "Draft"]
 
 _SKIPS_TO_NEXT = 3
 

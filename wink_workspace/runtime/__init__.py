@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .call_boundary import (
-        MOST_TEXT_CHARS,
-        Boundary,
-        CallBoundary,
-        CallScope,
-        Redaction,
-        error_text,
-        shortened,
-    )
+    from .call import CallOutcome, ToolCall
+    from .call_boundary import Boundary, CallBoundary, CallScope, error_text
     from .call_spans import CallSpan, RemoteClient, call_span
-    from .executor import CallOutcome, ToolCall, ToolExecutor
+    from .executor import ToolExecutor
     from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
+    from .long_results import MOST_TEXT_CHARS, shortened
+    from .redaction import Redaction
     from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [

@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 import threading
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from wink_workspace import serde
 from wink_workspace.clock import Heartbeat
-from wink_workspace.errors import FilesystemError, ReducerError, SessionError
+from wink_workspace.errors import ReducerError, SessionError
 from wink_workspace.prompt import ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import (
@@ -47,155 +45,17 @@ from wink_workspace.session import (
 
 from .interrupts import GuardedBlock
 from .journal import PendingCall
+from .long_results import MOST_TEXT_CHARS
+from .redaction import Redaction
 from .transaction import Transaction, transactions_of
 
 if TYPE_CHECKING:
-    from wink_workspace.filesystem import Filesystem
     from wink_workspace.prompt import Tool, ToolContext, ToolPolicy
 
-__all__ = [
-    "MOST_TEXT_CHARS",
-    "Boundary",
-    "CallBoundary",
-    "CallScope",
-    "Redaction",
-    "error_text",
-    "shortened",
-]
-
-# -------------------------------------------------------------------------------------- redaction
-
-# The redaction of what calls leave behind: results, records, and texts for a model.
-#
-# No text of a record has a lone surrogate, such as a byte of a file that is not UTF-8: U+FFFD
-# replaces it. Values keep theirs, because a path with U+FFFD would name another file.
-
-
-_TEXTS = ("message", "rendered_text", "text", "decisions", "error", "outside_effects")
-_WITHHELD = "[withheld: it could not be redacted]"
-
-
-class Redaction:
-    """Redacts the strings of one owner's calls.
-
-    Args:
-        redact: Applied to every string of parameters and results before they enter the session,
-            the journal, telemetry or a model's context; ``None`` changes nothing.
-    """
-
-    def __init__(self, redact: Callable[[str], str] | None) -> None:
-        self._redact = redact
-
-    def text(self, text: str) -> str:
-        """*text* redacted, or a note if *redact* raises, so that a failed call has a record too."""
-        if self._redact is None:
-            return text
-        try:
-            return self._redact(text)
-        except Exception as error:  # noqa: BLE001 - as the docstring says
-            # without its traceback, which may hold the text
-            _log.error("The redactor raised %s; the text is withheld", type(error).__name__)
-            return _WITHHELD
-
-    def result(self, result: ToolResult[Any], *, failed: bool = False) -> ToolResult[Any]:
-        """*result* with redacted strings; raises what *redact* raises unless the call *failed*."""
-        if self._redact is None:
-            return result
-        return serde.map_strings(result, self.text if failed else self._redact)
-
-    def event(self, event: ToolInvoked, *, failed: bool) -> ToolInvoked:
-        """*event* with its other strings redacted too; its result must be redacted already."""
-        if self._redact is not None:
-            redact = self.text if failed else self._redact
-            try:
-                params = serde.map_strings(event.params, redact)
-            except Exception:  # noqa: BLE001 - raw arguments may have any type
-                params = _WITHHELD
-            event = dataclasses.replace(
-                event,
-                params=params,
-                rendered_text=redact(event.rendered_text),
-                text=redact(event.text),
-                decisions=serde.map_strings(event.decisions, redact),
-                error=None if event.error is None else redact(event.error),
-            )
-        texts = {
-            name: serde.map_strings(getattr(event, name), serde.well_formed) for name in _TEXTS
-        }
-        return dataclasses.replace(event, **texts)
-
-
-# ---------------------------------------------------------------------------------- call boundary
-
-
-# ----------------------------------------------------------------------------------- long results
-
-# Results that are too long for a model: it gets the head, the tail, and the path of the whole.
-#
-# Rule 1: every text for a model passes here once, whatever tool it is from. Tools limit what they
-# put into their values, so that records stay small; none of them cuts its text for the model.
-# Rule 2: the whole is a file of the workspace, which the model's own tools can read in pieces.
-# Its lines are short enough for that: longer ones are wrapped. Rule 3: a failed call leaves no
-# file, so the text of its result has no path.
-
-
-MOST_TEXT_CHARS: Final = 150_000
-"""Characters of a result that a model gets."""
-
-_PART_CHARS: Final = 50_000
-_LINE_CHARS: Final = 1_000
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def shortened(text: str, tool: str, files: Filesystem | None, *, whole: str = "") -> str:
-    """What a model gets of a result that has more than *text*, or too many characters.
-
-    Args:
-        text: The result, as a model would get it; of more than ``MOST_TEXT_CHARS`` characters it
-            gets the head and the tail.
-        tool: The tool that it is from; the next long result of this tool replaces the file.
-        files: Where the whole is stored, if they have a directory for that. ``None`` for nowhere.
-        whole: The whole, if *text* has only a part of it.
-    """
-    path = None if files is None else _stored(whole or text, tool, files)
-    where = "" if path is None else f"the whole is in {path}: read it in parts, or search it"
-    if len(text) <= MOST_TEXT_CHARS:
-        return f"{text}\n[{where}]" if where else text
-    head, tail = _whole_lines(text)
-    missing = f"{len(text) - len(head) - len(tail):,} characters left out"
-    return f"{head}\n[… {'; '.join(filter(None, (missing, where)))} …]\n{tail}"
-
-
-def _whole_lines(text: str) -> tuple[str, str]:
-    """The beginning and the end of *text*, if possible without a part of a line."""
-    head, tail = text[:_PART_CHARS], text[-_PART_CHARS:]
-    return head[: head.rfind("\n") + 1] or head, tail[tail.find("\n") + 1 :] or tail
-
-
-def _stored(text: str, tool: str, files: Filesystem) -> str | None:
-    """The path of the stored text; ``None`` if these files have no place for it."""
-    if files.output_folder is None:
-        return None
-    path = files.output_folder / f"{_NOT_IN_A_NAME.sub('-', tool)[:64]}.txt"
-    try:
-        if files.resolve(path) != path:
-            return None  # a link leads to a file of the user
-        files.write_text(path, "\n".join(_wrapped(text)))
-    except FilesystemError:
-        return None  # the directory is read-only, or a file has its name
-    return str(path)
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    for line in text.split("\n"):
-        for start in range(0, max(1, len(line)), _LINE_CHARS):
-            yield line[start : start + _LINE_CHARS]
-
-
-# ---------------------------------------------------------------------------------- call boundary
-
+__all__ = ["Boundary", "CallBoundary", "CallScope", "error_text"]
 
 _log = logging.getLogger(__name__)
+
 
 _NOTHING: ToolResult[Any] = ToolResult.ok(None)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Tool
     from wink_workspace.session import ToolInvoked
 
-    from .executor import CallOutcome, ToolCall
+    from .call import CallOutcome, ToolCall
 
 __all__ = ["CallSpan", "RemoteClient", "call_span"]
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from .isolation_report import Finding, IsolationReport, Layer, Probe
     from .network import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
+    from .remembered_services import RememberedServices
     from .sandbox_protocol import (
         CapturedOutput,
         ExecRequest,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         StreamName,
     )
     from .services import (
-        RememberedServices,
         ServiceAddress,
         ServiceConfig,
         ServiceLog,

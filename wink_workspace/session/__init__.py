@@ -15,17 +15,19 @@ if TYPE_CHECKING:
         PolicyVerdict,
         PromptExecuted,
         PromptRendered,
-        Reducer,
         SliceWritten,
         ToolInvoked,
         WorkspaceRestored,
+    )
+    from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
+    from .reducers import (
+        Reducer,
         append_all,
         reducer,
         replace_latest,
         replace_latest_by,
         upsert_by,
     )
-    from .progress import OutputLines, ToolOutput, ToolStarted, call_subject
     from .session import (
         Dispatcher,
         EventBus,

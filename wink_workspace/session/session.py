@@ -25,7 +25,8 @@ from immutables import Map
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import SnapshotError
 
-from .events import TELEMETRY_EVENTS, Reducer, SliceWritten, append_all, method_reducers
+from .events import TELEMETRY_EVENTS, SliceWritten
+from .reducers import Reducer, append_all, method_reducers
 from .session_document import dump_slices, parse_slices
 from .slices import Append, Clear, Replace, SliceKind, SliceOp, SliceView, check_slice_type
 from .store import Slices, Store

@@ -17,7 +17,8 @@ from immutables import Map
 
 from wink_workspace.errors import ReducerError, SessionError, UsageError, WinkError
 
-from .events import Reducer, SliceWritten
+from .events import SliceWritten
+from .reducers import Reducer
 from .slices import Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
 
 __all__ = ["Slices", "Store"]

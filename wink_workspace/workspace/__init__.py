@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from .history.blame import BlamedLine
     from .history.workspace_reader import ReadableHistory, TimelineRow, WorkspaceReader
     from .moves.moves import MovePreview
-    from .place.path_rules import ImportConfig, WorkspaceConfig
+    from .place.path_rules import ImportConfig
     from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+    from .place.workspace_config import WorkspaceConfig
     from .program_calls import WorkspaceCall
     from .repairing import Repaired, repair_workspace
     from .runs.recorded_runs import RecordedRun, RunAbout

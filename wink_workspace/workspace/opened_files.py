@@ -36,9 +36,10 @@ from .in_place.in_place_history import InPlaceHistory, PresentState
 from .in_place.in_place_tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
 from .place.mode_store import ModeStore
-from .place.path_rules import Unrecorded, WorkspaceConfig
+from .place.path_rules import Unrecorded
 from .place.reserve import Reserve
 from .place.storage import WorkspaceFolder, WorkspaceInfo
+from .place.workspace_config import WorkspaceConfig
 
 __all__ = ["OpenedFiles", "check_owner", "open_files"]
 

@@ -50,8 +50,8 @@ from .create.bases import BaseStore, hash_files
 from .create.importing import NotImported, open_source
 from .create.overlay_branches import base_of, trees_of_bases
 from .creating import storage_or_default
-from .place.path_rules import WorkspaceConfig
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .place.workspace_config import WorkspaceConfig
 
 __all__ = ["Repaired", "repair_workspace"]
 

@@ -204,7 +204,7 @@ def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits:
     branch is opened, so that edits without an entry count.
     """
     from .changes.changeset import LeftOutReason
-    from .place.path_rules import WorkspaceConfig
+    from .place.workspace_config import WorkspaceConfig
     from .workspace import Workspace
 
     with WorkspaceReader(storage.folder(info.id)) as reader:

@@ -64,7 +64,7 @@ from .moves.ledger_journal import LedgerJournal, recover
 from .moves.moves import MovePreview, Moves
 from .moves.reverting import Reverts
 from .opened_files import check_owner, open_files
-from .place.path_rules import OUTPUT_FOLDER, WorkspaceConfig
+from .place.path_rules import OUTPUT_FOLDER
 from .place.storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -72,6 +72,7 @@ from .place.storage import (
     WorkspaceStorage,
     new_temporary_name,
 )
+from .place.workspace_config import WorkspaceConfig
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .sandboxing import SandboxSlot, end_interrupted
 

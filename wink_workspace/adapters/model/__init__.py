@@ -11,6 +11,6 @@ interrupt the waiting and not the library, and a caller may have its own event l
 """
 
 from .adapter import ModelAdapter, ModelEvent, Retrying, TextDelta
-from .failures import RetryLimits
+from .retrying import RetryLimits
 
 __all__ = ["ModelAdapter", "ModelEvent", "RetryLimits", "Retrying", "TextDelta"]

@@ -23,7 +23,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Deadline, WaitingClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MissingExtraError, PromptEvaluationError
 
-from .failures import Failure, RetryLimits, back_off_s
+from .retrying import Failure, RetryLimits, back_off_s
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse

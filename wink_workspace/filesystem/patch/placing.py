@@ -59,13 +59,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise, product
 
-from wink_workspace.filesystem.edits import excerpt, nearest_index
 from wink_workspace.filesystem.lookalikes import (
     kinds_of_difference,
     named_differences,
     plain_line,
 )
 from wink_workspace.filesystem.model import LineRange
+from wink_workspace.filesystem.nearest import excerpt, nearest_index
 
 from .parsed_patch import PatchHunk
 from .views import Effort, FileView, loose_line

@@ -41,7 +41,6 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.git_directory import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.isolation_report import IsolationReport
-from wink_workspace.sandbox.podman.commands import leftovers
 from wink_workspace.sandbox.sandbox_protocol import (
     ExecRequest,
     ExecResult,
@@ -51,6 +50,7 @@ from wink_workspace.sandbox.sandbox_protocol import (
 )
 from wink_workspace.sandbox.services import Services
 
+from .commands import leftovers
 from .commands.capture import Capture
 from .commands.command_runs import CANCELLED, arguments_of, encoded, payload_of
 from .commands.disk_watch import DiskWatch, Usage

@@ -79,14 +79,10 @@ from wink_workspace.workspace.files.seen_statuses import (
     load_last_seen,
     save_last_seen,
 )
-from wink_workspace.workspace.place.path_rules import (
-    ImportConfig,
-    PathRules,
-    Unrecorded,
-    WorkspaceConfig,
-)
+from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder
+from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore
 from .importing import (

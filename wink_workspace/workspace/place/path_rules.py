@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Final, Literal, cast
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import FilesystemLimits
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.paths import WorkspacePath
-from wink_workspace.ledger import Retention
 
 __all__ = [
     "IGNORED_NAMES",
@@ -32,7 +30,6 @@ __all__ = [
     "ImportConfig",
     "PathRules",
     "Unrecorded",
-    "WorkspaceConfig",
     "anchored",
 ]
 
@@ -214,29 +211,3 @@ class Unrecorded:
     def is_excluded(self, parts: Parts) -> bool:
         """Whether a topmost unrecorded path is excluded, and not derived."""
         return self._excluded.match(parts)
-
-
-# ------------------------------------------------------------------------------- workspace config
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceConfig:
-    """The settings of a workspace.
-
-    Attributes:
-        limits: Bounds on single file operations.
-        retention: How much history is kept.
-        durable: Whether a committed call survives a power loss, not only the death of the
-            process. Each call then waits for the device.
-        fold_above: Number of entries in the own layer of a branch on an overlay; above it, opening
-            the branch makes a new base of its newest entry.
-        force_scan: Scan all files after each call, without change events of the system.
-        imported: Which paths a new copy takes from its source, and which of them it records.
-    """
-
-    limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared
-    retention: Retention = Retention()  # noqa: RUF009 - likewise
-    durable: bool = False
-    force_scan: bool = False
-    fold_above: int = 10_000
-    imported: ImportConfig = ImportConfig()

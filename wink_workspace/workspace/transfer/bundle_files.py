@@ -54,19 +54,14 @@ from wink_workspace.workspace.branch.recorded_branch import (
 )
 from wink_workspace.workspace.create.importing import open_source
 from wink_workspace.workspace.create.source_survey import survey
-from wink_workspace.workspace.place.path_rules import (
-    ImportConfig,
-    PathRules,
-    Unrecorded,
-    WorkspaceConfig,
-    anchored,
-)
+from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded, anchored
 from wink_workspace.workspace.place.storage import (
     WorkspaceFolder,
     WorkspaceInfo,
     WorkspaceMode,
     WorkspaceStorage,
 )
+from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 from wink_workspace.workspace.workspace import Workspace
 
 __all__ = ["export_workspace", "import_workspace", "manifest_of", "new_workspace"]

@@ -46,7 +46,6 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.workspace.branch.recorded_branch import IMPORTED_BRANCH, delete_fork, forks_of
 from wink_workspace.workspace.history.workspace_reader import ReadableHistory
-from wink_workspace.workspace.place.path_rules import WorkspaceConfig
 from wink_workspace.workspace.place.shared_folders import lock_file
 from wink_workspace.workspace.place.storage import (
     WorkspaceFolder,
@@ -55,6 +54,7 @@ from wink_workspace.workspace.place.storage import (
     is_temporary,
     leftover_forks,
 )
+from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 from wink_workspace.workspace.workspace import Workspace
 
 from .bundle_files import manifest_of, new_workspace

@@ -37,9 +37,9 @@ from wink_workspace.sandbox.podman.engine.freezer import freeze, thaw
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.relay import Relay
 from wink_workspace.sandbox.podman.transport.stream import Ending, Limits
+from wink_workspace.sandbox.remembered_services import RememberedServices
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, StreamName
 from wink_workspace.sandbox.services import (
-    RememberedServices,
     ServiceAddress,
     ServiceConfig,
     ServiceLog,
