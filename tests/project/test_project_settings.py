@@ -14,7 +14,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.ledger import Retention
 from wink_workspace.project import (
     KEYS,
-    Mount,
+    MountSetting,
     Settings,
     Trust,
     network_rules,
@@ -54,7 +54,7 @@ def test_keys_for_one_project_in_the_users_file_come_before_its_other_keys(
     )
     settings = project.load().settings
     assert (settings.n_processes, settings.cpus) == (50, 4)
-    assert settings.mounts == (Mount("/cache", "/mnt/cache"),)
+    assert settings.mounts == (MountSetting("/cache", "/mnt/cache"),)
 
 
 def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> None:
