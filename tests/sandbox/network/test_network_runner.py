@@ -26,7 +26,7 @@ class OneConnection:
         os.close(self.host_end)
         self.frames_end, write_end = os.pipe()
         os.set_blocking(self.frames_end, False)
-        self.host = runner.Host(unused, write_end)
+        self.host = runner.HostChannel(unused, write_end)
         self.client, accepted = socket.socketpair()
         self.client.setblocking(False)
         self.connection = runner.Connection(self.host, accepted, 1, 7)
