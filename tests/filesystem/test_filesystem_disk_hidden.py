@@ -16,10 +16,12 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 class Hidden:
     """Hides ``secret`` at the top, and ``sub/own``."""
 
-    def hides(self, parts: tuple[str, ...]) -> bool:
+    def hides(self, parts: tuple[str, ...], *, is_directory: bool = True) -> bool:
         return parts[:1] == ("secret",) or parts[:2] == ("sub", "own")
 
-    def hidden_in(self, directory: tuple[str, ...], names: Sequence[str]) -> Collection[str]:
+    def hidden_in(
+        self, directory: tuple[str, ...], names: Sequence[str], directories: Sequence[str]
+    ) -> Collection[str]:
         return [name for name in names if self.hides((*directory, name))]
 
     def may_change_in(self, directory: tuple[str, ...]) -> bool:

@@ -16,30 +16,33 @@ PATTERNS = st.lists(
 NAMES = st.sampled_from(["a", "b", "ab", "a.b", "*", "é", ".a", "ba", "B", "\udcff"])
 
 
-def matches(pattern: str, parts: tuple[str, ...]) -> bool:
+def matches(pattern: str, parts: tuple[str, ...], is_directory: bool) -> bool:
     patterns = PathPatterns([pattern])
-    return any(patterns.match(parts[:n]) for n in range(1, len(parts) + 1))
+    return any(
+        patterns.match(parts[:n], is_directory=is_directory or n < len(parts))
+        for n in range(1, len(parts) + 1)
+    )
 
 
-def ignores(pattern: str, parts: tuple[str, ...]) -> bool:
+def ignores(pattern: str, parts: tuple[str, ...], is_directory: bool) -> bool:
     rules = IgnoreRules(
         lambda directory: pattern.encode() if not directory else None,
         is_repository=lambda _: False,
         exclude=lambda _: None,
     )
-    return rules.ignores(parts, is_directory=True)
+    return rules.ignores(parts, is_directory=is_directory)
 
 
-@given(PATTERNS, st.lists(NAMES, min_size=1, max_size=4).map(tuple))
+@given(PATTERNS, st.lists(NAMES, min_size=1, max_size=4).map(tuple), st.booleans())
 def test_pattern_matches_the_paths_that_the_same_ignore_rule_ignores(
-    pattern: str, parts: tuple[str, ...]
+    pattern: str, parts: tuple[str, ...], is_directory: bool
 ) -> None:
     try:
-        found = matches(pattern, parts)
+        found = matches(pattern, parts, is_directory)
     except ValueError:
-        assert not ignores(pattern, parts)
+        assert not ignores(pattern, parts, is_directory)
     else:
-        assert found == ignores(pattern, parts)
+        assert found == ignores(pattern, parts, is_directory)
 
 
 @pytest.mark.parametrize("pattern", ["", "!a", "#a", "/", "[a", "a\\"])

@@ -823,3 +823,44 @@ def test_two_processes_that_make_a_fork_of_one_name_do_not_mix_their_derived_pat
             assert isinstance(refused[0], LedgerBusyError)
     with reopened(tmp_path, branch="try") as fork:
         assert fork.files.read_bytes(".env") == SECRET
+
+
+@pytest.mark.parametrize("given", [("out/",), ()])
+def test_a_rule_that_ends_in_a_slash_is_for_directories_only(
+    tmp_path: Path, form: str, given: tuple[str, ...]
+) -> None:
+    """Given, or because the ignore rules of the source end in a slash."""
+    files = {"a/out": b"file\n", "b/out/made": b"made\n", "c.txt": b"c\n"}
+    if not given:
+        files[".gitignore"] = b"out/\n"
+        git(tmp_path, "init", "-q", "source")
+    with made(tmp_path, files, mode=form, config=config(derived=given)) as workspace:
+        assert {"a/out", "c.txt"} <= recorded(tmp_path)
+        assert "b/out/made" not in recorded(tmp_path)
+        with workspace.call("both kinds"):
+            workspace.files.write_text("a/out", "changed\n")
+            workspace.files.write_text("out", "new\n")
+            workspace.files.write_text("b/out/made", "again\n")
+        assert {"a/out", "out"} <= recorded(tmp_path)
+        assert "b/out/made" not in recorded(tmp_path)
+        with pytest.raises(RuntimeError), workspace.call("replaces a file, and fails"):
+            workspace.files.write_text("a/out", "lost\n")
+            workspace.files.delete("out")
+            workspace.files.write_text("out/made", "made\n")
+            raise RuntimeError
+        assert workspace.files.read_bytes("a/out") == b"changed\n"
+        assert workspace.files.read_bytes("out") == b"new\n"
+        with workspace.call("replaces a file"):
+            workspace.files.delete("out")
+            workspace.files.write_text("out/made", "made\n")
+        assert not {"out", "out/made"} & recorded(tmp_path)
+        with pytest.raises(ConflictError, match="out would become a file"):
+            workspace.undo()
+        workspace.files.delete("out", recursive=True)
+        with pytest.raises(RuntimeError), workspace.call("replaces a directory, and fails"):
+            workspace.files.delete("b/out", recursive=True)
+            workspace.files.write_text("b/out", "new\n")
+            raise RuntimeError
+        assert workspace.files.read_bytes("b/out/made") == b"made\n"  # that of the import
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_bytes("a/out") == b"changed\n"

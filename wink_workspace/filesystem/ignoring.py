@@ -295,11 +295,11 @@ class IgnoreRules:
 
 
 class PathPatterns:
-    """A fixed list of patterns, without exceptions; the kind of an entry does not matter.
+    """A fixed list of patterns, without exceptions.
 
     Args:
         patterns: In the syntax of one line of a ``.gitignore``: ``*.pem`` matches at any depth,
-            ``/dist`` and ``docs/build`` are relative to the root.
+            ``/dist`` and ``docs/build`` are relative to the root, ``out/`` is for directories.
 
     Raises:
         ValueError: If a pattern is empty, is an exception or a comment, or can match nothing.
@@ -312,10 +312,14 @@ class PathPatterns:
         paths: dict[Parts, set[str]] = {}
         name_expressions: list[bytes] = []
         path_expressions: list[bytes] = []
+        for_directories: list[str] = []
         for pattern in patterns:
             rule = None if pattern[:1] in ("", "!", "#") else _rule(_encoded(pattern))
             if rule is None:
                 raise ValueError(pattern)
+            if rule.is_for_directories:
+                for_directories.append(pattern.partition("\0")[0].rstrip(" ").removesuffix("/"))
+                continue
             beginning = rule.text[:-1]
             if rule.is_name and rule.text[-1:] == b"*" and not _SPECIAL.intersection(beginning):
                 prefixes.add(beginning.decode("utf-8", "surrogateescape"))
@@ -337,13 +341,19 @@ class PathPatterns:
         self._ends = (*(f"\0{text}" for text in prefixes), *(f"{text}\0" for text in suffixes))
         self._in_names = _any_of(name_expressions)
         self._in_paths = _any_of(path_expressions)
+        self._for_directories = PathPatterns(for_directories) if for_directories else None
 
-    def match(self, parts: Parts) -> bool:
+    def match(self, parts: Parts, *, is_directory: bool = False) -> bool:
         """Whether a pattern matches this path itself; a pattern for a parent does not count."""
-        return bool(self.matching(parts[:-1], parts[-1:]))
+        return bool(self.matching(parts[:-1], parts[-1:], parts[-1:] if is_directory else ()))
 
-    def matching(self, directory: Parts, names: Sequence[str]) -> set[str]:
-        """Those of the *names* in *directory* that match; fast for many names."""
+    def matching(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str] = ()
+    ) -> set[str]:
+        """Those of the *names* in *directory* that match; fast for many names.
+
+        *directories* are those of them that are directories.
+        """
         found = self._names.intersection(names)
         if len(names) < _MANY_NAMES or self._may_match_an_end(names):
             found = found.union(
@@ -358,6 +368,8 @@ class PathPatterns:
         if self._in_paths is not None:
             above = "".join(f"{part}/" for part in directory)
             found |= {name for name in names if self._in_paths.fullmatch(_encoded(above + name))}
+        if self._for_directories is not None and directories:
+            found |= self._for_directories.matching(directory, directories)
         return set(found)
 
     def _may_match_an_end(self, names: Sequence[str]) -> bool:

@@ -421,7 +421,7 @@ class InotifyTracker:
             if index is not None:
                 changed = list(present ^ index.names(directory.parts))
                 hidden = self._tree.hidden
-                unseen = () if hidden is None else hidden.hidden_in(directory.parts, changed)
+                unseen = () if hidden is None else hidden.hidden_in(directory.parts, changed, ())
                 for name in set(changed).difference(unseen):
                     self._noted.add(directory / name, below=False)
 

@@ -674,6 +674,10 @@ class Listing:
     entries: list[tuple[str, os.stat_result]]
     status: os.stat_result | None = None
 
+    def directories(self) -> list[str]:
+        """The names of the directories in it."""
+        return [name for name, status in self.entries if stat.S_ISDIR(status.st_mode)]
+
 
 KnownNames = Callable[[Parts, os.stat_result], list[str] | None]
 """The names in a directory that has this status, sorted; ``None`` if it must be listed."""

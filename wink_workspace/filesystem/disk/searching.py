@@ -174,7 +174,8 @@ def _entries(tree: DiskTree, path: WorkspacePath) -> Iterator[tuple[str, _Kind]]
     except (FilesystemError, OSError):
         return iter(())
     if tree.hidden is not None:
-        hidden = tree.hidden.hidden_in(path.parts, [name for name, _ in entries])
+        below = [name for name, kind in entries if kind is _Kind.DIRECTORY]
+        hidden = tree.hidden.hidden_in(path.parts, [name for name, _ in entries], below)
         if hidden:
             entries = [entry for entry in entries if entry[0] not in hidden]
     entries.sort(key=itemgetter(0))

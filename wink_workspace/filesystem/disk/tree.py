@@ -336,12 +336,17 @@ class ChangeObserver(Protocol):
 class HiddenPaths(Protocol):
     """Paths that a tree neither shows nor changes."""
 
-    def hides(self, parts: Parts) -> bool:
-        """Whether a path is hidden, or lies below a hidden one."""
+    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
+        """Whether a path is hidden, or lies below a hidden one; a directory, if it is not given."""
         ...
 
-    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
-        """Those of the *names* in *directory* that are hidden; called for each listed directory."""
+    def hidden_in(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
+    ) -> Collection[str]:
+        """Those of the *names* in *directory* that are hidden; called for each listed directory.
+
+        *directories* are those of them that are directories.
+        """
         ...
 
     def may_change_in(self, directory: Parts) -> bool:
@@ -443,7 +448,7 @@ class DiskTree:
         try:
             if not parts:
                 return os.fstat(self._root), None
-            if self.hidden is not None and self.hidden.hides(parts):
+            if self.hidden is not None and self._hides(path):
                 return None
             entry = open_beneath(self._root, parts, PATH_ONLY)
             if entry >= 0:
@@ -529,7 +534,8 @@ class DiskTree:
                 kinds = (listing.directories, listing.files, listing.others)
                 if self.hidden is not None and len(listing):
                     below = path.parts + listing.parts
-                    hidden = self.hidden.hidden_in(below, [*chain.from_iterable(kinds)])
+                    names_below = [*chain.from_iterable(kinds)]
+                    hidden = self.hidden.hidden_in(below, names_below, listing.directories)
                     for names in kinds if hidden else ():
                         names[:] = [name for name in names if name not in hidden]
                 yield listing
@@ -538,7 +544,9 @@ class DiskTree:
         """Remove hidden entries from *listing*, so that the walk does not enter them."""
         if self.hidden is None or not listing.entries:
             return
-        hidden = self.hidden.hidden_in(directory, [name for name, _ in listing.entries])
+        hidden = self.hidden.hidden_in(
+            directory, [name for name, _ in listing.entries], listing.directories()
+        )
         if hidden:
             listing.entries[:] = [entry for entry in listing.entries if entry[0] not in hidden]
 
@@ -567,7 +575,10 @@ class DiskTree:
                         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if hidden is None or not hidden.hides((*path.parts, name)):
+                    is_directory = stat.S_ISDIR(status.st_mode)
+                    if hidden is None or not hidden.hides(
+                        (*path.parts, name), is_directory=is_directory
+                    ):
                         found[name] = status
             finally:
                 os.close(directory)
@@ -577,7 +588,8 @@ class DiskTree:
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
                 raise failure from error
         if self.hidden is not hidden and self.hidden is not None:
-            for name in self.hidden.hidden_in(path.parts, list(found)):
+            below = [name for name, status in found.items() if stat.S_ISDIR(status.st_mode)]
+            for name in self.hidden.hidden_in(path.parts, list(found), below):
                 del found[name]
         return found
 
@@ -609,7 +621,8 @@ class DiskTree:
         except ReadOnlyError:
             return None
         if self.hidden is not None:
-            for name in self.hidden.hidden_in(path.parts, list(kinds)):
+            below = [name for name, kind in kinds.items() if kind is FileKind.DIRECTORY]
+            for name in self.hidden.hidden_in(path.parts, list(kinds), below):
                 del kinds[name]
         return kinds
 
@@ -818,6 +831,13 @@ class DiskTree:
 
     # Changes that replace whatever exists
 
+    def remove_hidden_directory(self, path: WorkspacePath) -> None:
+        """Delete a directory at *path* that is hidden, where a file or link would not be."""
+        hidden = self.hidden
+        if hidden and self._hides(path) and not hidden.hides(path.parts, is_directory=False):
+            with translate_os_error(path), Descriptor(enter(self._root, path.parts[:-1])) as above:
+                remove(path.name, above)
+
     def put_file(
         self, path: WorkspacePath, content: Iterable[bytes], *, executable: bool = False
     ) -> None:
@@ -905,8 +925,23 @@ class DiskTree:
         return Descriptor(enter(self._root, path.parts[:-1], make_accessible=self._make_accessible))
 
     def _check_not_hidden(self, path: WorkspacePath) -> None:
-        if self.hidden is not None and self.hidden.hides(path.parts):
+        if self.hidden is not None and self._hides(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def _hides(self, path: WorkspacePath) -> bool:
+        """Whether *path* is hidden as what it is now; a missing one is not a directory."""
+        hidden = self.hidden
+        if hidden is None or not hidden.hides(path.parts):
+            return False
+        if hidden.hides(path.parts, is_directory=False):
+            return True
+        with (
+            suppress(OSError, FilesystemError),
+            Descriptor(enter(self._root, path.parts[:-1])) as above,
+        ):
+            status = _status(path.name, above)
+            return status is not None and stat.S_ISDIR(status.st_mode)
+        return False
 
     def _changing(self, path: WorkspacePath, *, below: bool = False) -> _Changing:
         self._check_changeable(path)
@@ -915,7 +950,7 @@ class DiskTree:
     def _check_changeable(self, path: WorkspacePath) -> None:
         if self._process is not None:
             self._process.check()
-        if self.hidden is not None and self.hidden.hides(path.parts):
+        if self.hidden is not None and self._hides(path):
             raise ReadOnlyError(f"{path} cannot be changed: it is not part of this workspace")
         if self.tracker is not None:
             self.tracker.changing(path)

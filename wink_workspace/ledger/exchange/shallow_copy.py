@@ -125,7 +125,7 @@ class UserHead:
         paths: CopyPaths,
         *,
         depth: int,
-        hides: Callable[[Parts], bool],
+        hides: Callable[[Parts, bool], bool],
         stamps: Callable[[Parts, str], FileStamp | None],
         clock: Clock,
     ) -> ShallowCopy:
@@ -135,7 +135,7 @@ class UserHead:
             into: Gets ``objects`` and ``template``.
             paths: Where the sandbox has them.
             depth: The most generations of commits.
-            hides: Whether the workspace does not record a path.
+            hides: Whether the workspace does not record a path, which may be that of a directory.
             stamps: The status of the file at a path, if it has the content with this id. Git then
                 need not read it. ``None`` if that is not known.
             clock: Bounds the time.
@@ -281,7 +281,7 @@ class _Reading:
     """
 
     def __init__(
-        self, odb: pygit2.Odb, hides: Callable[[Parts], bool], has_time: Callable[[], bool]
+        self, odb: pygit2.Odb, hides: Callable[[Parts, bool], bool], has_time: Callable[[], bool]
     ) -> None:
         self._odb = odb
         self._hides = hides
@@ -384,7 +384,7 @@ class _Reading:
             raise ValueError(f"{tree} is not a directory")
         for mode, raw_name, found in _entries(bytes(data)):
             path = (*directory, raw_name.decode("utf-8", "surrogateescape"))
-            is_hidden = self._hides(path)
+            is_hidden = self._hides(path, mode in (_DIRECTORY, _SUBMODULE))
             if not self.depth and mode != _DIRECTORY:
                 self.head.append(_Listed(path, mode, found, is_hidden))
                 self.has_submodules |= mode == _SUBMODULE

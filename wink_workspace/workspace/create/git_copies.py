@@ -133,7 +133,9 @@ def copy_git(
                 path,
                 CopyPaths(GIT_OBJECTS_PATH, GIT_WORKTREE_PATH, _USER_ID, str(OUTPUT_FOLDER)),
                 depth=depth,
-                hides=lambda parts: unrecorded is not None and unrecorded.hides(parts),
+                hides=lambda parts, is_directory: (
+                    unrecorded is not None and unrecorded.hides(parts, is_directory=is_directory)
+                ),
                 stamps=_stamps(folder),
                 clock=clock,
             )

@@ -90,17 +90,21 @@ class NotImported:
     def __init__(self, unrecorded: HiddenPaths | None = None) -> None:
         self._unrecorded = unrecorded
 
-    def hides(self, parts: Parts) -> bool:
+    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
         """Whether a path is not imported."""
         return parts[:1] == (".git",) or (
-            self._unrecorded is not None and self._unrecorded.hides(parts)
+            self._unrecorded is not None
+            and self._unrecorded.hides(parts, is_directory=is_directory)
         )
 
-    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+    def hidden_in(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
+    ) -> Collection[str]:
         """Those of the *names* in *directory* that are not imported."""
         own = (".git",) if not directory and ".git" in names else ()
-        unrecorded = self._unrecorded
-        return own if unrecorded is None else {*own, *unrecorded.hidden_in(directory, names)}
+        if self._unrecorded is None:
+            return own
+        return {*own, *self._unrecorded.hidden_in(directory, names, directories)}
 
     def may_change_in(self, directory: Parts) -> bool:
         """Never: the rules of an import are fixed."""

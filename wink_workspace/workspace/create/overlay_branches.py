@@ -492,7 +492,11 @@ def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | Non
                     listing.entries.clear()  # it was deleted, with everything below it
                     continue
                 tops = [
-                    name for name, _ in listing.entries if unrecorded.hides((*listing.parts, name))
+                    name
+                    for name, status in listing.entries
+                    if unrecorded.hides(
+                        (*listing.parts, name), is_directory=stat.S_ISDIR(status.st_mode)
+                    )
                 ]
                 if tops and directory.parts:
                     now.put_directory(directory)

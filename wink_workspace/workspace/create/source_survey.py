@@ -123,9 +123,11 @@ class SourceWalk:
         """The names that the rules ignore at any depth, or at the top."""
         for name in IGNORED_NAMES:
             if self._git.ignores((_ANYWHERE, name), is_directory=True):
-                yield name
+                yield (
+                    name if self._git.ignores((_ANYWHERE, name), is_directory=False) else f"{name}/"
+                )
             elif self._git.ignores((name,), is_directory=True):
-                yield f"/{name}"
+                yield f"/{name}" if self._git.ignores((name,), is_directory=False) else f"/{name}/"
 
     def run(self, *, racy_ns: int = sys.maxsize, earlier: FileIndex | None = None) -> Survey:
         """Walk the source; see ``survey``.
@@ -158,16 +160,16 @@ class SourceWalk:
 
     def _look_at(self, listing: Listing, racy_ns: int) -> None:
         """Remove from *listing* what is not recorded, and add the rest."""
-        names = [name for name, _ in listing.entries]
+        names, below = [name for name, _ in listing.entries], listing.directories()
         hidden: set[str] = set()
-        if may_hide := self._may_hide(listing.parts, names):
+        if may_hide := self._may_hide(listing.parts, names, below):
             if self._is_cache(listing.parts, names):
                 self._patterns.append(anchored(listing.parts))
                 self._tops.append(WorkspacePath(listing.parts))
                 self._index.forget(listing.parts[:-1], listing.parts[-1])
                 listing.entries.clear()
                 return
-            hidden = self._unrecorded(listing.parts, names)
+            hidden = self._unrecorded(listing.parts, names, below)
             listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
         # What git tracks may change while the directory does not, so the next walk lists it again
         own = None if may_hide else listing.status
@@ -192,22 +194,22 @@ class SourceWalk:
             on_rollback=self._config.on_rollback,
         )
 
-    def _may_hide(self, directory: Parts, names: Sequence[str]) -> bool:
+    def _may_hide(self, directory: Parts, names: Sequence[str], below: Sequence[str]) -> bool:
         """Whether one of the *names* may be excluded or derived, or make the directory derived."""
         return (
             _TAG in names
             or (_GIT in names and bool(directory))
-            or bool(self._excluded.matching(directory, names))
-            or bool(self._derived.matching(directory, names))
+            or bool(self._excluded.matching(directory, names, below))
+            or bool(self._derived.matching(directory, names, below))
         )
 
-    def _unrecorded(self, directory: Parts, names: Sequence[str]) -> set[str]:
+    def _unrecorded(self, directory: Parts, names: Sequence[str], below: Sequence[str]) -> set[str]:
         """The names that are excluded or derived."""
-        hidden = self._excluded.matching(directory, names)
+        hidden = self._excluded.matching(directory, names, below)
         if directory and _GIT in names and self._leads_out(directory):
             self._patterns.append(anchored((*directory, _GIT)))
             hidden = {*hidden, _GIT}
-        derived = self._derived.matching(directory, names) - hidden
+        derived = self._derived.matching(directory, names, below) - hidden
         if derived:
             derived -= self._public.matching(directory, names)
         for name in sorted(derived):

@@ -109,7 +109,7 @@ class RecordedChanges:
         """See ``ChangeObserver``."""
         if self._unrecorded.hides(path.parts):
             self.may_be_recent = True
-        else:
+        if not self._unrecorded.hides(path.parts, is_directory=False):
             self._tracker.note(path, below=below)
             if below and not self.may_be_recent:  # a directory was moved or deleted
                 n = len(path.parts)
@@ -199,7 +199,14 @@ class DerivedPaths:
     def tops(self) -> list[WorkspacePath]:
         """The topmost derived and excluded paths that exist, sorted."""
         found = (WorkspacePath(parts) for parts in sorted(self.unrecorded.seen))
-        return [path for path in found if self._entry(path) is not None]
+        return [path for path in found if self._exists(path)]
+
+    def _exists(self, path: WorkspacePath) -> bool:
+        """Whether there is an unrecorded entry: ``out/`` may have been replaced by a file."""
+        entry = self._entry(path)
+        return entry is not None and self.unrecorded.hides(
+            path.parts, is_directory=entry.kind is FileKind.DIRECTORY
+        )
 
     def _entry(self, path: WorkspacePath) -> DiskEntry | None:
         try:
@@ -214,14 +221,14 @@ class DerivedPaths:
         directories. Caches that programs make again do not count.
 
         Raises:
-            ConflictError: If *root* has a file in place of such a directory.
+            ConflictError: If *root* has a file in place of such a directory, or of a derived one.
         """
         missing: dict[WorkspacePath, TreeEntry | None] = {}
         for directory, names in self._kept_by_directory().items():
             entry = entry_at(store, root, directory)
             if entry is not None and entry.kind is FileKind.DIRECTORY:
                 continue
-            top = next((directory / name for name in names if self._entry(directory / name)), None)
+            top = next((directory / name for name in names if self._exists(directory / name)), None)
             if top is None:
                 continue
             for above in (*directory.ancestors(), directory):
@@ -233,6 +240,14 @@ class DerivedPaths:
                         hint=f"Move or delete {top}, then try again.",
                     )
             missing[directory] = EMPTY_DIRECTORY
+        for top in self.tops():
+            is_file_recorded = not self.unrecorded.hides(top.parts, is_directory=False)
+            if is_file_recorded and entry_at(store, root, top) is not None:
+                raise ConflictError(
+                    f"{top} would become a file, and the directory, which the history does not"
+                    " have, would be lost",
+                    hint=f"Move or delete {top}, then try again.",
+                )
         return build(store, root, missing) if missing else root
 
     def _kept_by_directory(self) -> dict[WorkspacePath, list[str]]:
@@ -427,7 +442,9 @@ class DerivedPaths:
             with target.entered(listing.parts) as into:
                 for name, status in listing.entries:
                     path = directory / name
-                    if stat.S_ISDIR(status.st_mode) or not self.unrecorded.hides(path.parts):
+                    if stat.S_ISDIR(status.st_mode) or not self.unrecorded.hides(
+                        path.parts, is_directory=False
+                    ):
                         continue
                     if path not in left and self._entry(path) is None:
                         try:
@@ -629,7 +646,9 @@ def copy_checkpoint(checkpoint: Path, copy: DiskTree, unrecorded: Unrecorded) ->
             if listing.parts and not _is_directory(copy, WorkspacePath(listing.parts)):
                 listing.entries.clear()
                 continue
-            derived = unrecorded.hidden_in(listing.parts, [name for name, _ in listing.entries])
+            derived = unrecorded.hidden_in(
+                listing.parts, [name for name, _ in listing.entries], listing.directories()
+            )
             missing = {name for name in derived if not _has(copy, _path(listing, name))}
             copy_derived(kept, copy, [_path(listing, name) for name in sorted(missing)])
             listing.entries[:] = [at for at in listing.entries if at[0] not in missing]

@@ -263,14 +263,18 @@ class PendingDiscard:
         return WorkspacePath((*self.plan.moves[int(parts[0])].parts, *parts[1:]))
 
     def entries(
-        self, tree: DiskTree, shows: Callable[[Parts], bool] = lambda _: True
+        self, tree: DiskTree, shows: Callable[[Parts, bool], bool] = lambda _, __: True
     ) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
         """Everything in the folder as ``_walk``, but no hidden path: those enter no history."""
         hidden = self._hidden
         if hidden is None:
             return _walk(tree, shows)
         return _walk(
-            tree, lambda parts: shows(parts) and not hidden.hides(self.original(parts).parts)
+            tree,
+            lambda parts, is_directory: (
+                shows(parts, is_directory)
+                and not hidden.hides(self.original(parts).parts, is_directory=is_directory)
+            ),
         )
 
     def dropped_parts(self) -> Iterator[Parts]:
@@ -313,7 +317,7 @@ class PendingDiscard:
                 files = (_File(sizes_bytes[name], (str(k), name)) for name in names)
                 found += [file for file in files if file.parts not in dropped]
 
-        def shows(parts: Parts) -> bool:
+        def shows(parts: Parts, _: bool) -> bool:
             return len(parts) == 1 or parts[0] not in known
 
         if len(known) < len(plan.moves):
@@ -788,11 +792,12 @@ def _made_directory(parent: int, k: int) -> Descriptor:
 
 
 def _walk(
-    tree: DiskTree, shows: Callable[[Parts], bool] = lambda _: True
+    tree: DiskTree, shows: Callable[[Parts, bool], bool] = lambda _, __: True
 ) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
     """Everything in *tree*, a directory before its entries: its directory, and a descriptor of it.
 
-    A path for which *shows* is false is left out, with everything below it.
+    A path for which *shows* is false is left out, with everything below it; it gets the path and
+    whether that is a directory.
     A directory is read in parts, so that one with many entries takes no longer for each.
     """
     todo: list[Parts] = [()]
@@ -801,10 +806,11 @@ def _walk(
         with tree.opened(WorkspacePath(parts)) as directory, os.scandir(directory) as entries:
             for entry in entries:
                 below = (*parts, entry.name)
-                if not shows(below):
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if not shows(below, is_directory):
                     continue
                 yield parts, entry, directory
-                if entry.is_dir(follow_symlinks=False):
+                if is_directory:
                     todo.append(below)
 
 

@@ -732,6 +732,8 @@ class TreeHistory:
             failures[ROOT] = error
 
     def _make(self, path: WorkspacePath, entry: TreeEntry, *, only_mode: bool) -> None:
+        if entry.kind is not FileKind.DIRECTORY:  # the call replaced it by a derived one
+            self._tree.remove_hidden_directory(path)
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._tree.put_directory(path)

@@ -49,16 +49,20 @@ class UserRepository:
         before, self._inside = self._inside, frozenset(self._directories_inside())
         return before ^ self._inside
 
-    def hides(self, parts: Parts) -> bool:
+    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
         """Whether a path is the repository, or lies in it."""
+        del is_directory
         if not parts:
             return False
         if is_git_directory_name(parts[0]):
             return True
         return any(parts[: len(path)] == path for path in self._inside)
 
-    def hidden_in(self, directory: Parts, names: Sequence[str]) -> list[str]:
+    def hidden_in(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
+    ) -> list[str]:
         """Those of the *names* in *directory* that are the repository."""
+        del directories
         if not self.may_change_in(directory):
             return []
         return [name for name in names if self.hides((*directory, name))]

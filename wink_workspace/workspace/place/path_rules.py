@@ -50,7 +50,7 @@ class ImportConfig:
     """What a new workspace takes from its source; later openings do not use it.
 
     Patterns have the syntax of a line of a ``.gitignore``: ``*.mp4`` or ``data`` at any depth,
-    ``/data`` or ``docs/_build`` relative to the source.
+    ``/data`` or ``docs/_build`` relative to the source, ``out/`` for directories only.
 
     Attributes:
         exclude: Paths that are not copied.
@@ -167,30 +167,36 @@ class Unrecorded:
         self._excluded = path_patterns(rules.excluded)
         self._content = path_patterns(rules.content)
         self._tops: dict[Parts, Parts | None] = {(): None}
-        self._hidden: dict[Parts, bool] = {}
+        self._hidden: dict[tuple[Parts, bool], bool] = {}
 
-    def hides(self, parts: Parts) -> bool:
+    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
         """Whether a path is not recorded; remembered, because it is asked several times a call."""
-        known = self._hidden.get(parts)
+        known = self._hidden.get((parts, is_directory))
         if known is None:
             if len(self._hidden) > _MOST_CACHED:
                 self._hidden.clear()
-            known = self._hidden[parts] = self.top(parts) is not None
+            known = self.top(parts, is_directory=is_directory) is not None
+            self._hidden[parts, is_directory] = known
         return known
 
-    def hidden_in(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
+    def hidden_in(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
+    ) -> Collection[str]:
         """Those of the *names* in *directory* that are not recorded."""
         if self.hides(directory):
             return names
-        found = self._any.matching(directory, names)
-        return [name for name in found if self.hides((*directory, name))]
+        found = self._any.matching(directory, names, directories)
+        below = found.intersection(directories)
+        return [
+            name for name in found if self.hides((*directory, name), is_directory=name in below)
+        ]
 
     def may_change_in(self, directory: Parts) -> bool:
         """Never: the rules are fixed when the workspace is created."""
         del directory
         return False
 
-    def top(self, parts: Parts) -> Parts | None:
+    def top(self, parts: Parts, *, is_directory: bool = True) -> Parts | None:
         """The topmost unrecorded path at or above *parts*; ``None`` if it is recorded."""
         if not parts:
             return None
@@ -200,14 +206,20 @@ class Unrecorded:
                 self._tops = {(): None}
             self._tops[directory] = self.top(directory)
         top = self._tops[directory]
-        if top is None and self._any.match(parts) and not self._is_content(parts):
+        if (
+            top is None
+            and self._any.match(parts, is_directory=is_directory)
+            and not self._is_content(parts, is_directory)
+        ):
             top = parts
             self.seen.add(top)
         return top
 
-    def _is_content(self, parts: Parts) -> bool:
-        return self._content.match(parts) and not self._excluded.match(parts)
+    def _is_content(self, parts: Parts, is_directory: bool) -> bool:
+        return self._content.match(parts, is_directory=is_directory) and not self._excluded.match(
+            parts, is_directory=is_directory
+        )
 
     def is_excluded(self, parts: Parts) -> bool:
         """Whether a topmost unrecorded path is excluded, and not derived."""
-        return self._excluded.match(parts)
+        return self._excluded.match(parts, is_directory=True)

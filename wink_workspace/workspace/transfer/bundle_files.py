@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, SessionError, UsageError, WinkError
-from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -283,7 +283,11 @@ def _checked_rules(ledger: Ledger, rules: PathRules, source: Path | None) -> Pat
         roots += [entry.files for entry in ledger.branch(name).log()]
     for before, after in pairwise((EMPTY_TREE_ID, *roots)):
         for change in diff(ledger.store, before, after):
-            if change.after is not None and (top := unrecorded.top(change.path.parts)):
+            if (after := change.after) is not None and (
+                top := unrecorded.top(
+                    change.path.parts, is_directory=after.kind is FileKind.DIRECTORY
+                )
+            ):
                 found.add(top)
     if found and source is not None:
         raise BundleError(
