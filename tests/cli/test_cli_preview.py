@@ -103,14 +103,14 @@ def test_every_command_reports_the_same_paths_as_json(shell: Shell) -> None:
     patch = json.loads(shell("apply", workspace, "--patch", shell.tmp_path / "p", "--json"))
     branch = json.loads(shell("apply", workspace, "--branch", "agent", "--json"))
     applied = json.loads(shell("apply", workspace, "--json"))
-    in_memory = json.loads(
+    temporary = json.loads(
         shell("run", "--source", shell.tmp_path / "copy", *repo[2:]) if copy_source(shell) else ""
     )
     expected = ["Makefile", "a.py", "b.py", "new/tool.py"]
-    assert run["changed_paths"] == in_memory["changed_paths"] == expected
+    assert run["changed_paths"] == temporary["changed_paths"] == expected
     for answer in (diff, stat, dry, patch, branch, applied):
         assert answer["paths"] == expected
-    previews = [each["preview"] for each in (run, dry, patch, branch, applied, in_memory)]
+    previews = [each["preview"] for each in (run, dry, patch, branch, applied, temporary)]
     for each in (*previews, diff, stat):
         assert [change["path"] for change in each["changes"]] == expected
         assert each["left_out"] == [{"path": "x.log", "reason": "ignored", "n_files": 1}]
@@ -145,8 +145,8 @@ def test_include_ignored_applies_ignored_files_in_every_command(shell: Shell) ->
     assert (shell.source / "x.log").exists()
     run = ("run", "--script", script(shell), "--include-ignored", "--json")
     assert copy_source(shell)
-    in_memory = json.loads(shell(*run, "--source", shell.tmp_path / "copy"))
-    assert "x.log" in in_memory["changed_paths"]
+    temporary = json.loads(shell(*run, "--source", shell.tmp_path / "copy"))
+    assert "x.log" in temporary["changed_paths"]
 
 
 class Keyboard(StringIO):

@@ -42,7 +42,7 @@ def test_run_offers_the_tools_of_a_server_in_the_users_configuration(
     shown = user("show", workspace["id"], 2)
     assert "docs__echo" in shown
     assert "called echo of the MCP server docs" in shown
-    user("run", "--source", user.source, "--script", script)  # in memory, too
+    user("run", "--source", user.source, "--script", script)  # in a temporary workspace, too
 
 
 @pytest.mark.behaviour(204)

@@ -362,7 +362,7 @@ def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: CliUs
     assert user.faulty_file.read_text() == user.fixed_text
 
 
-def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: CliUser) -> None:
+def test_run_on_a_temporary_copy_prints_the_diff_and_creates_no_workspace(user: CliUser) -> None:
     user.serve(*SHORT_RUN)
     out = user("run", "Fix.", "--source", user.source, "--model", ANTHROPIC)
     assert "lineno + 1" in out
@@ -414,7 +414,7 @@ def test_provider_key_is_in_no_record_script_or_output(user: CliUser, sandbox: s
         (["Fix.", "--repo", "."], "no model"),
         (["Fix.", "--repo", ".", "--model", "m:m", "--script", "x"], "one model"),
         (["Fix.", "--repo", ".", "--apply", "--patch", "x"], "one way"),
-        (["Fix.", "--source", ".", "--apply"], "in memory"),
+        (["Fix.", "--source", ".", "--apply"], "temporary copy"),
         (["Fix.", "--workspace", "w", "--in-place"], "--repo"),
         (["Fix.", "--repo", ".", "--in-place", "--apply"], "nothing to apply"),
         (["Fix.", "--repo", ".", "--resume"], "keeps its task"),

@@ -18,7 +18,7 @@ from wink_workspace.workspace import ReadableHistory
 
 from .budget import Spending
 from .engine_protocol import Cost, Score
-from .run_state import AttemptState, RunState
+from .run_state import AttemptState, RunState, parse_state
 from .strategies import rank
 
 __all__ = [
@@ -157,9 +157,9 @@ def read_run(history: ReadableHistory, run_id: str) -> RunStatus:
 
 
 def _run_of(history: ReadableHistory, run_id: str, documents: Mapping[str, Document]) -> RunStatus:
-    run = RunState.parse(documents["run"].content)
+    run = parse_state(RunState, documents["run"].content)
     states = {
-        int(name): AttemptState.parse(document.content)
+        int(name): parse_state(AttemptState, document.content)
         for name, document in documents.items()
         if name != "run"
     }
@@ -202,8 +202,8 @@ def _statuses(
             branch=state.branch,
             cost=Cost(spent.usage, spent.usd),
         )
-        if state.phase == "ended":
-            result = state.as_result(number)
+        result = state.as_result() if state.phase == "ended" else None
+        if result is not None:
             status = replace(
                 status,
                 phase=AttemptPhase(result.outcome),

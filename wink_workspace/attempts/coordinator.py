@@ -18,6 +18,7 @@ import pickle
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from types import MappingProxyType
@@ -48,7 +49,7 @@ from .engine_protocol import (
 )
 from .forwarded_logs import log_level, write_log
 from .local_engine import LocalEngine
-from .run_state import AttemptState, RunState
+from .run_state import AttemptState, RunState, parse_state, state_content
 from .strategies import Stop, Strategy, best_of_n, rank
 
 __all__ = ["Attempts"]
@@ -220,12 +221,12 @@ class Attempts:
     def _load(self, run_id: str, found: dict[str, Document], budget: Budget | None) -> None:
         self.run_id, self._is_new = run_id, False
         run = found.pop("run")
-        self._run_version, self._run = run.id, RunState.parse(run.content)
+        self._run_version, self._run = run.id, parse_state(RunState, run.content)
         if budget is not None:
-            self._run = self._run.with_budget(budget)
+            self._run = replace(self._run, budget=budget)
         for name, document in found.items():
             self._versions[int(name)] = document.id
-            self._states[int(name)] = AttemptState.parse(document.content)
+            self._states[int(name)] = parse_state(AttemptState, document.content)
         spent = sum((state.spent + state.reserved for state in self._states.values()), Spending())
         self._pool = BudgetPool(self._run.budget, spent)
 
@@ -234,7 +235,7 @@ class Attempts:
     @property
     def results(self) -> tuple[AttemptResult, ...]:
         """The attempts that ended, by number."""
-        found = (self._result(number) for number in sorted(self._states))
+        found = (state.as_result() for _, state in sorted(self._states.items()))
         return tuple(result for result in found if result is not None)
 
     @property
@@ -255,22 +256,18 @@ class Attempts:
             self.run_id, self._run, self._states, partial(count_calls, self._workspace)
         )
 
-    def _result(self, number: int) -> AttemptResult | None:
-        state = self._states[number]
-        return None if state.result is None else state.as_result(number)
-
     @property
     def _ended(self) -> list[AttemptResult]:
         """The results that do not continue."""
         return [
             result
-            for number in sorted(self._states)
-            if self._states[number].phase == "ended" and (result := self._result(number))
+            for _, state in sorted(self._states.items())
+            if state.phase == "ended" and (result := state.as_result())
         ]
 
     def _result_at(self, which: AttemptResult | int) -> AttemptResult:
         number = which if isinstance(which, int) else which.number
-        found = self._result(number) if number in self._states else None
+        found = self._states[number].as_result() if number in self._states else None
         if found is None:
             raise UsageError(
                 f"attempt {number} of run {self.run_id} has not ended", hint="List the results."
@@ -404,7 +401,7 @@ class Attempts:
             ) from error
         if not self._run.origin:
             with self._workspace.temporary_fork() as fork:  # commits external edits
-                self._run = self._run.with_origin(fork.head.id)
+                self._run = replace(self._run, origin=fork.head.id)
         return AttemptPlan(
             run_id=self.run_id,
             folder=self._workspace.folder.path,
@@ -423,7 +420,7 @@ class Attempts:
             self._write_run()
             self._is_new = False
         for number, state in sorted(self._states.items()):
-            was_stopped = state.result and state.result["outcome"] == AttemptOutcome.STOPPED
+            was_stopped = state.result and state.result.outcome is AttemptOutcome.STOPPED
             if state.phase == "running" or was_stopped:
                 spent = state.spent + state.reserved
                 self._write(number, state.waiting(spent=spent, n_starts=0))
@@ -436,13 +433,13 @@ class Attempts:
 
     def _write_run(self) -> None:
         self._run_version = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
-            "run", self._run.content(), expected=self._run_version, at=self._clock.now()
+            "run", state_content(self._run), expected=self._run_version, at=self._clock.now()
         )
 
     def _write(self, number: int, state: AttemptState) -> None:
         self._versions[number] = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}").write(
             str(number),
-            state.content(),
+            state_content(state),
             expected=self._versions.get(number),
             at=self._clock.now(),
         )
@@ -481,7 +478,8 @@ class Attempts:
                 f"the strategy chose {chosen} of {n} attempts", hint=f"Choose from 1 to {n}."
             )
         if chosen:
-            self._run = self._run.with_chosen([(each, rounds.get(each, 0)) for each in chosen])
+            following = tuple((each, rounds.get(each, 0)) for each in chosen)
+            self._run = replace(self._run, chosen=following)
             self._write_run()
             self._write_chosen()
 
@@ -546,12 +544,14 @@ class Attempts:
         self._leases[event.number] = self._clock.monotonic_s() + self._lease_s
         return None
 
-    def _accept(self, number: int, state: AttemptState, result: AttemptResult) -> AttemptResult:
+    def _accept(
+        self, number: int, state: AttemptState, result: AttemptResult
+    ) -> AttemptResult | None:
         spent = state.spent + self._take_spent(number, state)
         ended = state.ended(result, spent=spent, n_calls=count_calls(self._workspace, state))
         self._write(number, ended)
         self._leases.pop(number, None)
-        return ended.as_result(number)
+        return ended.as_result()
 
     def _take_spent(self, number: int, state: AttemptState) -> Spending:
         """What the running round of an attempt spent."""
@@ -578,7 +578,7 @@ class Attempts:
         )
         ended = state.ended(failed, spent=spent, n_calls=count_calls(self._workspace, state))
         self._write(number, ended)
-        return ended.as_result(number)
+        return ended.as_result()
 
     def _expire(self) -> list[AttemptResult | None]:
         now = self._clock.monotonic_s()
@@ -598,7 +598,7 @@ class Attempts:
     def _note_reservation(self, number: int, wanted: Spending) -> None:
         state = self._states[number]
         spent = state.spent + self._take_spent(number, state)
-        self._write(number, state.reserving(spent=spent, reserved=wanted))
+        self._write(number, replace(state, spent=spent, reserved=wanted))
 
     # Branches
 

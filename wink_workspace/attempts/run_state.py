@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar, cast
 
-from wink_workspace.clock import Budget, TokenUsage
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace import serde
+from wink_workspace.clock import Budget
+from wink_workspace.errors import LedgerDamagedError, ParseError
 
 from .budget import Spending
-from .engine_protocol import AttemptOutcome, AttemptResult, Cost, Score
+from .engine_protocol import AttemptResult, Cost
 
-__all__ = ["AttemptState", "RunState"]
+__all__ = ["AttemptState", "RunState", "parse_state", "state_content"]
 
 _VERSION: Final = 1
+
+_T = TypeVar("_T")
 
 Phase = Literal["waiting", "running", "ended"]
 
@@ -37,60 +39,10 @@ class RunState:
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
     chosen: tuple[tuple[int, int], ...] = ()
 
-    def with_budget(self, budget: Budget) -> RunState:
-        """The same run with other limits."""
-        return replace(self, budget=budget)
-
-    def with_origin(self, entry_id: str) -> RunState:
-        """The same run, beginning at this entry."""
-        return replace(self, origin=entry_id)
-
-    def with_chosen(self, chosen: Sequence[tuple[int, int]]) -> RunState:
-        """The same run, after the strategy chose."""
-        return replace(self, chosen=tuple(chosen))
-
-    def content(self) -> dict[str, Any]:
-        """The document."""
-        budget = asdict(self.budget)
-        if self.budget.max_cost_usd is not None:
-            budget["max_cost_usd"] = str(self.budget.max_cost_usd)
-        return {
-            "version": _VERSION,
-            "n": self.n,
-            "seed": self.seed,
-            "begun_at": self.begun_at.isoformat(),
-            "branch": self.branch,
-            "origin": self.origin,
-            "budget": budget,
-            "about": dict(self.about),
-            "chosen": [list(each) for each in self.chosen],
-        }
-
-    @classmethod
-    def parse(cls, content: Mapping[str, Any]) -> RunState:
-        """The state in a document; ``LedgerDamagedError`` if it is not one."""
-        try:
-            _check_version(content)
-            budget = dict(content["budget"])
-            if budget["max_cost_usd"] is not None:
-                budget["max_cost_usd"] = Decimal(budget["max_cost_usd"])
-            return cls(
-                n=content["n"],
-                seed=content["seed"],
-                begun_at=datetime.fromisoformat(content["begun_at"]),
-                branch=content["branch"],
-                origin=content["origin"],
-                budget=Budget(**budget),
-                about=content["about"],
-                chosen=tuple((number, round_) for number, round_ in content["chosen"]),
-            )
-        except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-            raise LedgerDamagedError(f"the state of a run cannot be read: {error!r}") from error
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptState:
-    """One attempt; ``result`` is that of its last round that ended, as JSON.
+    """One attempt; ``result`` is that of its last round that ended, with the time of all rounds.
 
     ``n_starts`` counts the workers of the present round. ``reserved`` counts as spent if the
     coordinator dies. ``begins_at`` is the number of the entry at which its first start began, and
@@ -107,7 +59,7 @@ class AttemptState:
     n_calls: int = 0
     spent: Spending = Spending()  # noqa: RUF009 - frozen, so it may be shared
     reserved: Spending = Spending()  # noqa: RUF009 - likewise
-    result: Mapping[str, Any] | None = None
+    result: AttemptResult | None = None
 
     def waiting(
         self,
@@ -138,21 +90,10 @@ class AttemptState:
             n_starts=self.n_starts + 1,
         )
 
-    def reserving(self, *, spent: Spending, reserved: Spending) -> AttemptState:
-        """In a turn that reserved this."""
-        return replace(self, spent=spent, reserved=reserved)
-
     def ended(self, result: AttemptResult, *, spent: Spending, n_calls: int) -> AttemptState:
         """With the accepted result of its present round."""
-        before_s = 0.0 if self.result is None else float(self.result["duration_s"])
-        content = {
-            "outcome": str(result.outcome),
-            "score": None if result.score is None else asdict(result.score),
-            "round": result.round,
-            "n_children": result.n_children,
-            "error": result.error,
-            "duration_s": before_s + result.cost.duration_s,
-        }
+        before_s = 0.0 if self.result is None else self.result.cost.duration_s
+        duration_s = before_s + result.cost.duration_s
         return replace(
             self,
             phase="ended",
@@ -160,78 +101,38 @@ class AttemptState:
             n_calls=n_calls,
             spent=spent,
             reserved=Spending(),
-            result=content,
+            result=replace(result, cost=replace(result.cost, duration_s=duration_s)),
         )
 
-    def as_result(self, number: int) -> AttemptResult:
-        """The result of an attempt that ended."""
-        content = self.result or {}
-        score = content["score"]
-        return AttemptResult(
-            number=number,
-            outcome=AttemptOutcome(content["outcome"]),
-            score=None if score is None else Score(**score),
-            cost=Cost(self.spent.usage, self.spent.usd, content["duration_s"]),
+    def as_result(self) -> AttemptResult | None:
+        """The result of its last round that ended, with the present branch and all it spent."""
+        if self.result is None:
+            return None
+        return replace(
+            self.result,
+            cost=Cost(self.spent.usage, self.spent.usd, self.result.cost.duration_s),
             branch=self.branch,
             epoch=self.epoch,
-            round=content["round"],
             parent=self.parent,
-            n_children=content["n_children"],
-            error=content["error"],
         )
 
-    def content(self) -> dict[str, Any]:
-        """The document."""
-        return {
-            "version": _VERSION,
-            "phase": self.phase,
-            "epoch": self.epoch,
-            "round": self.round,
-            "n_starts": self.n_starts,
-            "branch": self.branch,
-            "parent": self.parent,
-            "begins_at": self.begins_at,
-            "n_calls": self.n_calls,
-            "spent": _spending_content(self.spent),
-            "reserved": _spending_content(self.reserved),
-            "result": None if self.result is None else dict(self.result),
-        }
 
-    @classmethod
-    def parse(cls, content: Mapping[str, Any]) -> AttemptState:
-        """The state in a document; ``LedgerDamagedError`` if it is not one."""
-        try:
-            _check_version(content)
-            return cls(
-                phase=content["phase"],
-                epoch=content["epoch"],
-                round=content["round"],
-                n_starts=content["n_starts"],
-                branch=content["branch"],
-                parent=content["parent"],
-                begins_at=content["begins_at"],
-                n_calls=content["n_calls"],
-                spent=_parse_spending(content["spent"]),
-                reserved=_parse_spending(content["reserved"]),
-                result=content["result"],
-            )
-        except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-            raise LedgerDamagedError(
-                f"the state of an attempt cannot be read: {error!r}"
-            ) from error
+def state_content(state: RunState | AttemptState) -> dict[str, Any]:
+    """The document of *state*."""
+    dumped = serde.map_strings(serde.dump(state), serde.well_formed)  # errors name files
+    return {"version": _VERSION, **cast("dict[str, Any]", dumped)}
 
 
-def _check_version(content: Mapping[str, Any]) -> None:
-    if content["version"] != _VERSION:
+def parse_state(kind: type[_T], content: Mapping[str, Any]) -> _T:
+    """The state in a document; ``LedgerDamagedError`` if it is not one."""
+    fields = dict(content)
+    version = fields.pop("version", None)
+    if version != _VERSION:
         raise LedgerDamagedError(
-            f"the state of a run has version {content['version']}, this program reads {_VERSION}",
+            f"the state of a run has version {version}, this program reads {_VERSION}",
             hint="Use the release that made it.",
         )
-
-
-def _spending_content(spending: Spending) -> dict[str, Any]:
-    return {"usage": asdict(spending.usage), "usd": str(spending.usd)}
-
-
-def _parse_spending(content: Mapping[str, Any]) -> Spending:
-    return Spending(TokenUsage(**content["usage"]), Decimal(content["usd"]))
+    try:
+        return serde.parse(kind, fields)
+    except ParseError as error:
+        raise LedgerDamagedError(f"the state of a run cannot be read: {error}") from error

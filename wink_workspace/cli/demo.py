@@ -107,23 +107,25 @@ def play_renaming(console: Console, patch: Path) -> None:
     """
     check_output_file(patch)
     source = _package_directory()
-    run = Run.in_memory(source, more_sections=(_formatting_section(), AstevalSection()))
-    console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy held in memory")
+    console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy that is deleted")
     console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
-    before = _content_hash(run.files)
+    with Workspace.temporary(source) as workspace:
+        sections = (_formatting_section(), AstevalSection())
+        run = Run.in_workspace(workspace, more_sections=sections)
+        before = _content_hash(run.files)
 
-    def compare_content(event: ToolInvoked) -> None:
-        nonlocal before
-        after = _content_hash(run.files)
-        if not event.success:
-            verdict = "the same" if after == before else "NOT the same"
-            console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
-        before = after
+        def compare_content(event: ToolInvoked) -> None:
+            nonlocal before
+            after = _content_hash(run.files)
+            if not event.success:
+                verdict = "the same" if after == before else "NOT the same"
+                console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
+            before = after
 
-    with _showing(console, run.session, compare_content):
-        report = run.evaluate(_RenamingAgent(run.session))
-    write_patch(patch, partial(report.changes.review().write_to, full=True))
-    _print_result(console, run, report, source, patch)
+        with _showing(console, run.session, compare_content):
+            report = run.evaluate(_RenamingAgent(run.session))
+        write_patch(patch, partial(report.changes.review().write_to, full=True))
+        _print_result(console, run, report, source, patch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from wink_workspace._lazy import lazy
 if TYPE_CHECKING:
     from .apply.applying import Applied, ApplyTarget
     from .bisecting import Bisection, Verdict, bisect
-    from .changes.changeset import ChangeSet, FileChanges, LeftOut, PathChange
+    from .changes.changeset import ChangeSet, LeftOut, PathChange
     from .changes.selection import FileHunks, Hunk, Selection
     from .create.importing import Imported
     from .history.blame import BlamedLine
@@ -34,7 +34,6 @@ __all__ = [
     "Bisection",
     "BlamedLine",
     "ChangeSet",
-    "FileChanges",
     "FileHunks",
     "Hunk",
     "ImportConfig",

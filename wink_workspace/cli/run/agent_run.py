@@ -22,7 +22,7 @@ from wink_workspace.ledger import EntryKind, LogEntry
 from wink_workspace.project import Secret, Settings
 from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxConfig
 from wink_workspace.session import ToolInvoked
-from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceFolder
+from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 from .run_display import RunDisplay, RunFeed, diff_of, print_place, published
 from .run_end import finish
@@ -33,9 +33,8 @@ from .run_options import (
     RunOptions,
     RunPlace,
     check_branch,
-    open_workspace,
+    open_place,
     refuse,
-    works_in_place,
 )
 from .run_preparation import about_next
 
@@ -269,31 +268,30 @@ def run_program(
     """Let the agent program work, and continue with each message of the user."""
     program = AgentProgram.named(options.agent or "", model=options.model or "")
     agent = ContainedAgent(context, program, options.given, options.image)
-    workspace, name = open_workspace(context, options, opened)
-    refuse(works_in_place(workspace, name), *SANDBOX_NEEDS_COPY)
+    place, message = open_place(context, options, opened), ""
+    workspace = place.workspace
+    refuse(place.is_in_place, *SANDBOX_NEEDS_COPY)
     check_branch(options, Path(workspace.info.source))
-    display.diff_of = diff_of(context, options, workspace)
-    place, message = RunPlace(workspace=workspace, name=name), ""
-    folder = context.folder(name)
+    display.diff_of = diff_of(context, options, place)
     if options.resume:
-        record, message = _interrupted_agent(folder, program, name), CONTINUE
+        record, message = _interrupted_agent(place, program), CONTINUE
         agent = ContainedAgent(context, program, options.given, options.image, record.about)
         record = replace(record, about=agent.noted_in(record.about))
         record.keep_about()
     else:
         about = agent.about(options.task, after_entry=workspace.head.number)
-        record = RecordedRun.begin(folder, about)
+        record = RecordedRun.begin(place.folder, about)
     while True:
         report = _agent_report(context, options, agent, place, record, message, feed)
         message = finish(context, options, place, report, feed)
         if not message:
             return
-        record = RecordedRun.begin(folder, about_next(context, record, workspace, message))
+        record = RecordedRun.begin(place.folder, about_next(context, record, workspace, message))
 
 
-def _interrupted_agent(folder: WorkspaceFolder, program: AgentProgram, name: str) -> RecordedRun:
+def _interrupted_agent(place: RunPlace, program: AgentProgram) -> RecordedRun:
     """The run of an agent program to resume."""
-    record = RecordedRun.newest(folder)
+    record, name = RecordedRun.newest(place.folder), place.name
     refuse(record is None, f"{name} has no run to resume", "Start one with a task.")
     assert record is not None  # noqa: S101 - refused above
     about = record.about
@@ -321,12 +319,11 @@ def _agent_report(
 ) -> RunReport:
     """Let the agent program work; a *message* continues its session. Show what happens."""
     workspace = place.workspace
-    assert workspace is not None  # noqa: S101 - an agent program works in a workspace
     calls, started_s = workspace.session[ToolInvoked], SYSTEM_CLOCK.monotonic_s()
     n_earlier = len(calls)
-    print_place(context, place.name, workspace)
+    print_place(context, place)
     try:
-        with published(workspace, record, feed, context.redact) as messages:
+        with published(place, record, feed, context.redact) as messages:
             answer = agent.answer(workspace, record, message=message, messages=messages)
     except (WinkError, KeyboardInterrupt) as error:
         if isinstance(error, AgentError):

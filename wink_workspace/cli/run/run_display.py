@@ -44,10 +44,10 @@ from wink_workspace.workspace.runs.live_runs import (
     ShownStep,
 )
 
-from .run_options import RunOptions
+from .run_options import RunOptions, RunPlace
 
 if TYPE_CHECKING:
-    from wink_workspace.workspace import RecordedRun, Workspace, WorkspaceStorage
+    from wink_workspace.workspace import RecordedRun, WorkspaceStorage
 
 __all__ = ["RunDisplay", "RunFeed", "attach", "diff_of", "print_place", "published"]
 
@@ -309,26 +309,30 @@ def _plan_changed(plan: Plan) -> PlanChanged:
 
 
 def diff_of(
-    context: CommandContext, options: RunOptions, workspace: Workspace
+    context: CommandContext, options: RunOptions, place: RunPlace
 ) -> Callable[[int], Diff] | None:
     """The diff of an entry, if each call is shown with its diff.
 
-    A pipe gets the whole diff at the end, so the diffs of calls would be a repetition.
+    A pipe gets the whole diff at the end, so the diffs of calls would be a repetition; those of a
+    temporary workspace are not shown.
     """
-    if context.out.is_terminal or options.json or options.patch is not None:
+    workspace = place.workspace
+    if place.name and (context.out.is_terminal or options.json or options.patch is not None):
         return lambda number: workspace.review_of(workspace.entry(number))
     return None
 
 
-def print_place(context: CommandContext, name: str, workspace: Workspace) -> None:
-    """Print which workspace the run works in."""
-    mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
-    context.err.print(f"workspace {name}: {mode} of {source}", markup=False)
+def print_place(context: CommandContext, place: RunPlace) -> None:
+    """Print which workspace the run works in, unless it is temporary."""
+    info = place.workspace.info
+    if place.name:
+        what = f"workspace {place.name}: {info.mode.replace('_', ' ')} of {printable(info.source)}"
+        context.err.print(what, markup=False)
 
 
 @contextmanager
 def published(
-    workspace: Workspace, record: RecordedRun, feed: RunFeed, redact: Callable[[str], str]
+    place: RunPlace, record: RecordedRun, feed: RunFeed, redact: Callable[[str], str]
 ) -> Generator[Callable[[], Sequence[str]]]:
     """Show the run in the block, and let others watch it; yields how it gets their messages."""
     run = PublishedRun(record)
@@ -341,7 +345,7 @@ def published(
         return texts
 
     try:
-        with feed.of(workspace.session, run.publish, lambda: workspace.head.number):
+        with feed.of(place.workspace.session, run.publish, lambda: place.workspace.head.number):
             yield messages
     except BaseException as error:
         run.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))

@@ -64,12 +64,12 @@ def finish(
         _print_report(context, options, report, place.name, with_answer=not is_shown)
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
-    workspace, stays = place.workspace, place.is_in_place and options.branch is None
+    stays = not place.name or (place.is_in_place and options.branch is None)
     message = ""
-    if workspace is None or not report.changes.paths or stays:
+    if stays or not report.changes.paths:
         print_left_out(context.err, report.changes.left_out)
     else:
-        message = apply_changes(context, options, workspace, place.name)
+        message = apply_changes(context, options, place.workspace, place.name)
     if broken_pipe is not None:
         raise broken_pipe
     return message

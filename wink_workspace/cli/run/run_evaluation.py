@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.cli.sandbox.sandbox_options import sandbox_sections
 from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
-from wink_workspace.errors import FilesystemError
 from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem import Filesystem
     from wink_workspace.prompt import Prompt, Section
     from wink_workspace.session import Session, ToolInvoked
-    from wink_workspace.workspace import ChangeSet, FileChanges, Workspace
+    from wink_workspace.workspace import ChangeSet, Workspace
 
 __all__ = ["Run", "RunReport", "TaskText", "run_prompt"]
 
@@ -46,7 +45,7 @@ class RunReport:
 
     answer: str
     calls: tuple[ToolInvoked, ...]
-    changes: ChangeSet | FileChanges
+    changes: ChangeSet
     usage: TokenUsage
 
 
@@ -64,58 +63,7 @@ class Run:
     files: Filesystem
     session: Session
     prompt: Prompt[None]
-    changes: Callable[[], ChangeSet | FileChanges]
-
-    @classmethod
-    def in_memory(
-        cls,
-        source: Path,
-        *,
-        task: str = "",
-        include_ignored: bool = False,
-        more_sections: Sequence[Section[None]] = (),
-    ) -> Run:
-        """A run over a copy in memory of the directory *source*, which is only read.
-
-        New files that the ignore rules of *source* match are not reported, unless
-        *include_ignored* is set.
-
-        Raises:
-            MountError: If *source* cannot be copied.
-        """
-        from wink_workspace.filesystem import (
-            FileKind,
-            Filesystem,
-            HostMount,
-            MemoryFilesystem,
-            WorkspacePath,
-        )
-        from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
-        from wink_workspace.session import Session
-        from wink_workspace.workspace import FileChanges
-        from wink_workspace.workspace.changes.source_rules import open_source_filter
-
-        files = MemoryFilesystem(mounts=[HostMount(source)])
-        before = files.snapshot()
-
-        def read_rules(parts: Parts) -> bytes | None:
-            path = WorkspacePath((*parts, RULES_NAME))
-            try:
-                is_file = files.stat(path).kind is FileKind.FILE
-                return files.read_bytes(path) if is_file else None
-            except FilesystemError:
-                return None
-
-        def changes() -> FileChanges:
-            with open_source_filter(
-                source, read_rules, include_ignored=include_ignored
-            ) as source_filter:
-                return FileChanges.of(files.changes(before), source_filter)
-
-        prompt = run_prompt(task, files, (), more_sections, source=source.absolute()).bind(
-            resources={Filesystem: files}
-        )
-        return cls(files=files, session=Session(), prompt=prompt, changes=changes)
+    changes: Callable[[], ChangeSet]
 
     @classmethod
     def in_workspace(

@@ -99,21 +99,19 @@ class RunMeter:
     Args:
         limits: The limits of the run.
         price: The cost of one request.
-        record: Where the use is kept; ``None`` for a run in memory.
+        record: Where the use is kept.
     """
 
-    def __init__(self, limits: RunLimits, price: Price, record: RecordedRun | None) -> None:
+    def __init__(self, limits: RunLimits, price: Price, record: RecordedRun) -> None:
         self._limits = limits
         self._price = price
         self._record = record
-        self._earlier_s = 0.0
         self.tracker = BudgetTracker(
             Budget(max_total_tokens=limits.tokens, max_cost_usd=limits.money), price
         )
-        if record is not None:
-            spent = record.spent(price)
-            self._earlier_s = spent.elapsed_s
-            self.tracker.resume(record.usage, spent.cost_usd)
+        spent = record.spent(price)
+        self._earlier_s = spent.elapsed_s
+        self.tracker.resume(record.usage, spent.cost_usd)
         self._started_s = SYSTEM_CLOCK.monotonic_s()
         self.deadline = Deadline.after(max(0.0, limits.time - self._earlier_s))
 
@@ -122,14 +120,13 @@ class RunMeter:
         """Seconds that the run took, before and after it was resumed."""
         return self._earlier_s + SYSTEM_CLOCK.monotonic_s() - self._started_s
 
-    def of_next(self, record: RecordedRun | None) -> RunMeter:
+    def of_next(self, record: RecordedRun) -> RunMeter:
         """The meter of a run that continues this one, within the same limits."""
         return RunMeter(self._limits, self._price, record)
 
     def keep(self, n_turns: int) -> None:
         """Store what was used up to the end of the *n_turns*-th turn, or later."""
-        if self._record is not None:
-            self._record.keep_spent(n_turns, self.elapsed_s, self.tracker.cost_usd)
+        self._record.keep_spent(n_turns, self.elapsed_s, self.tracker.cost_usd)
 
     def exceeded(self, error: PromptEvaluationError) -> str | None:
         """The option that would let the run continue after *error*; ``None`` if none would."""

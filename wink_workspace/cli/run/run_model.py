@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli.screen.command_context import CommandContext
@@ -29,8 +28,7 @@ def run_model(
 ) -> None:
     """Let the model work, and continue with each message of the user."""
     prepared, model, meter = prepare(context, options, opened, feed.on_model_event)
-    if prepared.workspace is not None:
-        display.diff_of = diff_of(context, options, prepared.workspace)
+    display.diff_of = diff_of(context, options, prepared)
     adapter = recorded(options, prepared, model, meter)
     report = _evaluate(context, prepared, adapter, meter, feed)
     while message := finish(context, options, prepared, report, feed):
@@ -48,11 +46,10 @@ def _evaluate(
     feed: RunFeed,
 ) -> RunReport:
     """Run to the end; show and publish what happens."""
-    err, workspace = context.err, prepared.workspace
-    if workspace is not None:
-        print_place(context, prepared.name, workspace)
+    err = context.err
+    print_place(context, prepared)
     try:
-        with _published(prepared, feed, context.redact) as messages:
+        with published(prepared, prepared.record, feed, context.redact) as messages:
             return prepared.run.evaluate(
                 adapter,
                 deadline=meter.deadline,
@@ -62,14 +59,13 @@ def _evaluate(
             )
     except (PromptEvaluationError, KeyboardInterrupt) as error:
         command = f"wink-workspace run --workspace {prepared.name} --resume"
-        if workspace is None:
+        if not prepared.name:  # it is temporary
             raise
         if isinstance(error, KeyboardInterrupt) or not meter.explain(error, command):
             err.print(f"resume with: {command}", markup=False)
         raise
     finally:
-        if prepared.record is not None:
-            meter.keep(len(prepared.record.turns()))
+        meter.keep(len(prepared.record.turns()))
         used = meter.tracker.used
         footer = f"elapsed: {elapsed(meter.elapsed_s)}"
         if used.total_tokens:
@@ -78,17 +74,3 @@ def _evaluate(
         if meter.tracker.cost_usd:
             footer += f", cost: ${meter.tracker.cost_usd:.4f}"
         err.print(footer)
-
-
-@contextmanager
-def _published(
-    prepared: PreparedRun, feed: RunFeed, redact: Callable[[str], str]
-) -> Generator[Callable[[], Sequence[str]] | None]:
-    """Show the run in the block, and let others watch it; yields how it gets their messages."""
-    workspace, record = prepared.workspace, prepared.record
-    if workspace is None or record is None:
-        with feed.of(prepared.run.session):
-            yield None
-        return
-    with published(workspace, record, feed, redact) as messages:
-        yield messages

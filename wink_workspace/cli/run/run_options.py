@@ -24,7 +24,7 @@ from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX
 
 if TYPE_CHECKING:
     from wink_workspace.project import Settings
-    from wink_workspace.workspace import Workspace
+    from wink_workspace.workspace import Workspace, WorkspaceFolder
 
 __all__ = [
     "NOTHING_TO_APPLY",
@@ -35,9 +35,8 @@ __all__ = [
     "TaskArgument",
     "WorkOptions",
     "check_branch",
-    "open_workspace",
+    "open_place",
     "refuse",
-    "works_in_place",
     "workspace_for_run",
 ]
 
@@ -180,7 +179,9 @@ class RunOptions(WorkOptions):
     workspace: Annotated[
         str | None, typer.Option(help="An existing workspace; every call joins its history.")
     ] = None
-    source: Annotated[Path | None, typer.Option(help="A directory to copy into memory.")] = None
+    source: Annotated[Path | None, typer.Option(help="A directory to copy for this run only.")] = (
+        None
+    )
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
     ] = False
@@ -221,7 +222,7 @@ class RunOptions(WorkOptions):
         """
         has_task = bool(self.task or self.script)
         applies = self.apply or self.branch is not None
-        in_memory = self.source is not None
+        is_temporary = self.source is not None
         if self.attach:
             others = replace(self, attach=False, repo=None, workspace=None)
             refuse(
@@ -251,8 +252,8 @@ class RunOptions(WorkOptions):
         if self.agent is not None:
             self._check_agent()
         refuse(
-            in_memory and (applies or self.resume or self.yes),
-            "a copy in memory ends with its run",
+            is_temporary and (applies or self.resume or self.yes),
+            "a temporary copy ends with its run",
             "Use --repo, or write a --patch.",
         )
         refuse(self.in_place and self.apply, *NOTHING_TO_APPLY)
@@ -266,7 +267,7 @@ class RunOptions(WorkOptions):
             "--message continues the last run",
             "Add --resume, or give a TASK.",
         )
-        refuse(self.has_sandbox and (self.in_place or in_memory), *SANDBOX_NEEDS_COPY)
+        refuse(self.has_sandbox and (self.in_place or is_temporary), *SANDBOX_NEEDS_COPY)
         self.check_ways(can_ask=can_ask)
 
     def _check_agent(self) -> None:
@@ -299,17 +300,29 @@ def refuse(is_wrong: object, problem: str, hint: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """Where a run works; ``workspace`` is ``None`` for a run in memory."""
+    """Where a run works.
 
-    workspace: Workspace | None = None
-    name: str = ""
-    is_in_place: bool = False
+    Attributes:
+        workspace: The open workspace.
+        name: Its name, and that of the fork; empty for a temporary workspace.
+    """
+
+    workspace: Workspace
+    name: str
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether calls change the user's own directory; a fork is a copy."""
+        return self.workspace.info.mode == "in_place" and "/" not in self.name
+
+    @property
+    def folder(self) -> WorkspaceFolder:
+        """Where its runs are recorded."""
+        return self.workspace.folder.of_branch(self.workspace.branch_name)
 
 
-def open_workspace(
-    context: CommandContext, options: RunOptions, opened: ExitStack
-) -> tuple[Workspace, str]:
-    """The workspace to work in, and its name."""
+def open_place(context: CommandContext, options: RunOptions, opened: ExitStack) -> RunPlace:
+    """Open the workspace to work in."""
     from wink_workspace.workspace.summaries import unmark_made_for_run
 
     if options.workspace is not None:
@@ -317,7 +330,11 @@ def open_workspace(
         if not options.resume:
             unmark_made_for_run(context.storage.folder(workspace.info.id))
         _, slash, fork = options.workspace.partition("/")
-        return workspace, workspace.info.id + slash + fork
+        return RunPlace(workspace=workspace, name=workspace.info.id + slash + fork)
+    if options.source is not None:
+        with context.spinner(f"copying {options.source}"):
+            workspace = opened.enter_context(context.temporary(options.source))
+        return RunPlace(workspace=workspace, name="")
     repo = (options.repo or Path()).absolute()
     check_branch(options, repo)
     if options.in_place:
@@ -327,12 +344,12 @@ def open_workspace(
             "Start one with a task.",
         )
         name = context.in_place_workspace(repo)
-        return opened.enter_context(context.open(name)), name
-    if options.resume:
+    elif options.resume:
         name = _last_workspace(context, repo, interrupted=options.message is None)
-        return opened.enter_context(context.open(name)), name
-    workspace = workspace_for_run(context, repo, opened)
-    return workspace, workspace.info.id
+    else:
+        workspace = workspace_for_run(context, repo, opened)
+        return RunPlace(workspace=workspace, name=workspace.info.id)
+    return RunPlace(workspace=opened.enter_context(context.open(name)), name=name)
 
 
 def workspace_for_run(context: CommandContext, repo: Path, opened: ExitStack) -> Workspace:
@@ -371,8 +388,3 @@ def _last_workspace(context: CommandContext, repo: Path, *, interrupted: bool) -
         f"no run over {repo} was interrupted" if interrupted else f"there was no run over {repo}",
         hint="Name the workspace with --workspace.",
     )
-
-
-def works_in_place(workspace: Workspace, name: str) -> bool:
-    """Whether calls change the user's own directory; a fork is a copy."""
-    return workspace.info.mode == "in_place" and "/" not in name

@@ -22,9 +22,8 @@ from .run_options import (
     RunOptions,
     RunPlace,
     check_branch,
-    open_workspace,
+    open_place,
     refuse,
-    works_in_place,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +45,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun(RunPlace):
-    """A run that can start; ``record`` is ``None`` for a run in memory."""
+    """A run that can start."""
 
     run: Run
-    record: RecordedRun | None = None
+    record: RecordedRun
     conversation: tuple[Message, ...] = ()
 
 
@@ -63,10 +62,10 @@ def prepare(
     prepared: PreparedRun | None = None
     about: RunAbout | None = None
     if options.resume:
-        prepared = _prepare_in_workspace(context, options, opened)
-        about = None if prepared.record is None else prepared.record.about
+        prepared = _prepared(context, options, opened)
+        about = prepared.record.about
         refuse(
-            about is not None and about.is_agent,
+            about.is_agent,
             f"the last run of {prepared.name} was one of an agent program",
             f"Continue it: --workspace {prepared.name} --agent NAME --resume.",
         )
@@ -75,42 +74,24 @@ def prepare(
     price = price_of(name, limits)
     adapter = work_adapter(context, name or _turns_of(options), limits, opened, on_event=on_event)
     if prepared is None:
-        prepared = _prepare_new(context, options, opened)
-    record = prepared.record
-    if about is not None:
+        prepared = _prepared(context, options, opened)
+    else:
         prepared = _resumed(context, prepared, adapter, options.message)
-        record = prepared.record
-    if record is not None:
-        record = replace(record, about=limits.noted_in(record.about))
-        record.keep_about()
-    meter = RunMeter(limits, price, record)
-    return replace(prepared, record=record), adapter, meter
+    record = replace(prepared.record, about=limits.noted_in(prepared.record.about))
+    record.keep_about()
+    return replace(prepared, record=record), adapter, RunMeter(limits, price, record)
 
 
-def _prepare_new(context: CommandContext, options: RunOptions, opened: ExitStack) -> PreparedRun:
-    if options.source is None:
-        return _prepare_in_workspace(context, options, opened)
-    in_memory = Run.in_memory(
-        options.source,
-        task=options.task,
-        include_ignored=options.include_ignored,
-        more_sections=_mcp_sections(context, opened),
-    )
-    return PreparedRun(run=in_memory)
-
-
-def _prepare_in_workspace(
-    context: CommandContext, options: RunOptions, opened: ExitStack
-) -> PreparedRun:
+def _prepared(context: CommandContext, options: RunOptions, opened: ExitStack) -> PreparedRun:
     servers = _mcp_sections(context, opened)  # before anything is copied
-    workspace, name = open_workspace(context, options, opened)
-    is_in_place = works_in_place(workspace, name)
-    refuse(options.has_sandbox and is_in_place, *SANDBOX_NEEDS_COPY)
-    refuse(options.apply and is_in_place, *NOTHING_TO_APPLY)
+    place = open_place(context, options, opened)
+    workspace = place.workspace
+    refuse(options.has_sandbox and place.is_in_place, *SANDBOX_NEEDS_COPY)
+    refuse(options.apply and place.is_in_place, *NOTHING_TO_APPLY)
     check_branch(options, Path(workspace.info.source))
-    record, conversation = _record(context, options, workspace, name)
+    record, conversation = _record(context, options, place)
     # In place, the changes of others before the run are not part of it.
-    since = workspace.entry(record.about.after_entry) if is_in_place else None
+    since = workspace.entry(record.about.after_entry) if place.is_in_place else None
     return PreparedRun(
         run=Run.in_workspace(
             workspace,
@@ -123,10 +104,9 @@ def _prepare_in_workspace(
             more_sections=servers,
         ),
         workspace=workspace,
-        name=name,
+        name=place.name,
         record=record,
         conversation=conversation,
-        is_in_place=is_in_place,
     )
 
 
@@ -138,30 +118,29 @@ def _mcp_sections(context: CommandContext, opened: ExitStack) -> Sequence[Sectio
 
 
 def _record(
-    context: CommandContext, options: RunOptions, workspace: Workspace, name: str
+    context: CommandContext, options: RunOptions, place: RunPlace
 ) -> tuple[RecordedRun, tuple[Message, ...]]:
     """The record of the run, and its conversation so far."""
     from wink_workspace.workspace import RecordedRun, RunAbout
 
-    folder = context.folder(name)
     if not options.resume:
         about = RunAbout(
             task=context.redact(options.task),
             model=_model_name(context, options) or "",
-            sandbox=_sandbox(context, options, is_copy=not works_in_place(workspace, name)),
-            after_entry=workspace.head.number,
+            sandbox=_sandbox(context, options, place),
+            after_entry=place.workspace.head.number,
         )
-        return RecordedRun.begin(folder, about), ()
-    record = RecordedRun.newest(folder)
+        return RecordedRun.begin(place.folder, about), ()
+    record = RecordedRun.newest(place.folder)
     if record is None:
-        raise UsageError(f"{name} has no run to resume", hint="Start one with a task.")
+        raise UsageError(f"{place.name} has no run to resume", hint="Start one with a task.")
     record.drop_half_turn()
-    return record, () if options.message else record.conversation(workspace)
+    return record, () if options.message else record.conversation(place.workspace)
 
 
-def _sandbox(context: CommandContext, options: RunOptions, *, is_copy: bool) -> str:
-    """The name of the sandbox; one that only a file of settings names is for copies."""
-    if not is_copy:
+def _sandbox(context: CommandContext, options: RunOptions, place: RunPlace) -> str:
+    """The name of the sandbox; one that only a file of settings names is for copies that stay."""
+    if place.is_in_place or not place.name:
         return (options.sandbox or NO_SANDBOX) if options.has_sandbox else NO_SANDBOX
     return chosen_sandbox(context, context.settings_for().sandbox, image=options.image)
 
@@ -178,13 +157,12 @@ def recorded(
     from wink_workspace.adapters import ScriptRecorder
 
     record = prepared.record
-    if record is not None:
 
-        def keep(number: int, native: str | None) -> None:
-            meter.keep(number - 1)  # this turn is not counted yet
-            record.keep_native(number, native)
+    def keep(number: int, native: str | None) -> None:
+        meter.keep(number - 1)  # this turn is not counted yet
+        record.keep_native(number, native)
 
-        adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
+    adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
     if options.record is not None:
         adapter = ScriptRecorder(adapter, options.record, append=append)
     return adapter
@@ -249,14 +227,12 @@ def _resumed(
     message: str | None,
 ) -> PreparedRun:
     """The interrupted run, or the one that continues it, with its conversation."""
-    workspace, record, conversation = prepared.workspace, prepared.record, prepared.conversation
-    assert workspace is not None  # noqa: S101 - only runs in workspaces are resumed
-    assert record is not None  # noqa: S101 - and each of them is recorded
+    record, conversation = prepared.record, prepared.conversation
     if message is not None:
         if record.is_finished:
             return continued(context, prepared, model, message)
         record.keep_message(context.redact(message))
-        conversation = record.conversation(workspace)
+        conversation = record.conversation(prepared.workspace)
     return replace(prepared, conversation=_in_format_of(model, record, conversation))
 
 
@@ -275,11 +251,9 @@ def continued(
     """The run that continues a finished one with a *message* of the user."""
     from wink_workspace.workspace import RecordedRun
 
-    workspace, record = prepared.workspace, prepared.record
-    assert workspace is not None  # noqa: S101 - only the changes of a workspace are asked about
-    assert record is not None  # noqa: S101 - each of its runs is recorded
-    about = about_next(context, record, workspace, message)
-    following = RecordedRun.begin(context.folder(prepared.name), about)
+    workspace = prepared.workspace
+    about = about_next(context, prepared.record, workspace, message)
+    following = RecordedRun.begin(prepared.folder, about)
     conversation = following.conversation(workspace)
     return replace(
         prepared,

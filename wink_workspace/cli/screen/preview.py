@@ -18,7 +18,7 @@ from .display import printable
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem import WorkspacePath
-    from wink_workspace.workspace import ChangeSet, FileChanges, LeftOut, PathChange
+    from wink_workspace.workspace import ChangeSet, LeftOut, PathChange
 
 __all__ = [
     "change_line",
@@ -37,7 +37,7 @@ _INDENT: Final = 17
 
 def print_preview(
     console: Console,
-    preview: ChangeSet | FileChanges,
+    preview: ChangeSet,
     *,
     max_paths: int | None = _MAX_PATHS,
 ) -> None:
@@ -93,9 +93,7 @@ def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
     )
 
 
-def print_not_kept(
-    console: Console, paths: Sequence[str], preview: ChangeSet | FileChanges
-) -> None:
+def print_not_kept(console: Console, paths: Sequence[str], preview: ChangeSet) -> None:
     """Print those left-out *paths* that ``print_preview`` did not print."""
     printed = {str(each.path) for each in preview.left_out}
     reason = "not kept by git, converted by a filter of git, or ignored and in no commit"
@@ -110,7 +108,7 @@ def _print_limited(console: Console, lines: Sequence[str]) -> None:
         console.print(Text(f"left out: {counted(len(lines) - _MAX_LEFT_OUT, 'more path')}"))
 
 
-def preview_fields(preview: ChangeSet | FileChanges) -> Mapping[str, object]:
+def preview_fields(preview: ChangeSet) -> Mapping[str, object]:
     """The JSON form of the changes."""
     return {
         "changes": [

@@ -14,16 +14,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal
 
 from wink_workspace.filesystem import (
     Diff,
-    FileChange,
     FileKind,
-    FileState,
     LineCounts,
     WorkspacePath,
-    in_memory,
 )
 from wink_workspace.ledger import (
     ObjectStore,
@@ -38,11 +35,10 @@ from wink_workspace.ledger import (
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 
 from .risks import Links, risks_of
-from .source_rules import Changed, SourceFilter, no_filter
+from .source_rules import SourceFilter, no_filter
 
 __all__ = [
     "ChangeSet",
-    "FileChanges",
     "LeftOut",
     "LeftOutReason",
     "PathChange",
@@ -90,11 +86,6 @@ class PathChange:
     risks: tuple[str, ...] = ()
     lines: LineCounts | None = None
     n_bytes: int | None = None
-
-
-_C = TypeVar("_C", TreeChange, FileChange)
-
-Side: TypeAlias = TreeEntry | FileState
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,41 +167,6 @@ class ChangeSet:
         return {path: risks for path, risks in found if risks}
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanges:
-    """The same choice for files that are not in a ledger.
-
-    Attributes:
-        reported: The included files, links and empty directories.
-        left_out: The other changes.
-        derived: As in ``ChangeSet``; files that are not in a ledger have none.
-    """
-
-    reported: tuple[FileChange, ...]
-    left_out: tuple[LeftOut, ...] = ()
-    derived: tuple[WorkspacePath, ...] = ()
-
-    @classmethod
-    def of(cls, changes: Iterable[FileChange], source_filter: SourceFilter) -> FileChanges:
-        """The choice among *changes*."""
-        ordered = sorted(changes, key=lambda change: change.path)
-        choice = _Choice(ordered, source_filter)
-        return cls(tuple(reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The paths of ``reported``."""
-        return tuple(str(change.path) for change in self.reported)
-
-    def review(self) -> Diff:
-        """As ``ChangeSet.review``."""
-        return Diff(in_memory(self.reported))
-
-    def changes(self) -> tuple[PathChange, ...]:
-        """As ``ChangeSet.changes``."""
-        return tuple(_described(self.review(), self.reported, _Contents(None, "")))
-
-
 # ------------------------------------------------------------------------------- the choice
 
 
@@ -222,7 +178,7 @@ class _Choice:
         emptied: New directories of which everything is left out, so they are left out, too.
     """
 
-    def __init__(self, changes: Sequence[Changed], source_filter: SourceFilter) -> None:
+    def __init__(self, changes: Sequence[TreeChange], source_filter: SourceFilter) -> None:
         self._source_filter = source_filter
         self._repositories = source_filter.in_repository(changes)
         self._hidden: set[WorkspacePath] = set()
@@ -233,7 +189,7 @@ class _Choice:
         self._keep_nonempty_directories(changes)
         self.emptied = self._find_emptied(changes)
 
-    def included(self, changes: Sequence[_C]) -> Iterator[_C]:
+    def included(self, changes: Sequence[TreeChange]) -> Iterator[TreeChange]:
         """Those of *changes* that are included."""
         for change in changes:
             if change.path in self.emptied:
@@ -242,7 +198,7 @@ class _Choice:
             elif change.path not in self._hidden and change.path not in self._kept:
                 yield change
 
-    def _consider(self, change: Changed) -> None:
+    def _consider(self, change: TreeChange) -> None:
         last = self.left_out[-1] if self.left_out else None
         if last is not None and change.path.is_below(last.path):
             reason = last.reason
@@ -255,7 +211,7 @@ class _Choice:
         last = self.left_out[-1]
         self.left_out[-1] = replace(last, n_files=last.n_files + _has_file(change))
 
-    def _reason(self, change: Changed) -> LeftOutReason | None:
+    def _reason(self, change: TreeChange) -> LeftOutReason | None:
         path = change.path
         if path.is_below(OUTPUT_FOLDER):
             return LeftOutReason.OWN_OUTPUT
@@ -271,7 +227,7 @@ class _Choice:
                 return LeftOutReason.IGNORED
         return None
 
-    def _keep_nonempty_directories(self, changes: Sequence[Changed]) -> None:
+    def _keep_nonempty_directories(self, changes: Sequence[TreeChange]) -> None:
         """Keep removed directories that still hold something left out; nothing replaces them."""
         stays = (each for each in changes if each.path in self._hidden and each.before is not None)
         around = {above for change in stays for above in change.path.ancestors()}
@@ -286,7 +242,7 @@ class _Choice:
                 n_files = sum(map(_has_file, inside))
                 self.left_out.append(LeftOut(change.path, reason, n_files))
 
-    def _find_emptied(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
+    def _find_emptied(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
         """New directories with contents of which everything is left out."""
         full = {change.path.parent for change in changes if change.after is not None}
         alive: set[WorkspacePath] = set()
@@ -303,7 +259,7 @@ class _Choice:
         return frozenset(emptied)
 
 
-def reported(changes: Iterable[_C]) -> Iterator[_C]:
+def reported(changes: Iterable[TreeChange]) -> Iterator[TreeChange]:
     """Rule 3: *changes* without the directories that hold other changed paths."""
     changes = list(changes)
     left = {each.path.parent for each in changes if each.before is not None}
@@ -318,16 +274,16 @@ def reported(changes: Iterable[_C]) -> Iterator[_C]:
             yield change
 
 
-def is_empty_directory(change: Changed) -> bool:
+def is_empty_directory(change: TreeChange) -> bool:
     """Whether a reported change is only a directory, which git cannot keep."""
     return not _has_file(change)
 
 
-def _is_directory(side: Side | None) -> bool:
+def _is_directory(side: TreeEntry | None) -> bool:
     return side is not None and side.kind is FileKind.DIRECTORY
 
 
-def _has_file(change: Changed) -> bool:
+def _has_file(change: TreeChange) -> bool:
     return any(
         side is not None and not _is_directory(side) for side in (change.before, change.after)
     )
@@ -339,21 +295,17 @@ def _has_file(change: Changed) -> bool:
 class _Contents:
     """Sizes, and targets of links, of both sides."""
 
-    def __init__(self, store: ObjectStore | None, root: str) -> None:
+    def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store
         self._root = root
 
-    def n_bytes(self, side: Side | None) -> int:
+    def n_bytes(self, side: TreeEntry | None) -> int:
         """The size of the content; 0 for a directory or nothing."""
-        match side:
-            case FileState():
-                return len(side.data)
-            case TreeEntry() if side.kind is not FileKind.DIRECTORY and self._store is not None:
-                return self._store.size_bytes(side.id)
-            case _:
-                return 0
+        if side is None or side.kind is FileKind.DIRECTORY:
+            return 0
+        return self._store.size_bytes(side.id)
 
-    def risks(self, change: Changed) -> tuple[str, ...]:
+    def risks(self, change: TreeChange) -> tuple[str, ...]:
         """Why the new state can run something on the user's machine."""
         after = change.after
         if after is None:
@@ -369,21 +321,17 @@ class _Contents:
     @cached_property
     def _links(self) -> Links:
         """The links of the wanted tree; reads each of its directories."""
-        return Links({} if self._store is None else dict(links_in(self._store, self._root)))
+        return Links(dict(links_in(self._store, self._root)))
 
-    def _target(self, side: Side | None) -> str | None:
+    def _target(self, side: TreeEntry | None) -> str | None:
         """The target of a link; ``None`` for everything else."""
         if side is None or side.kind is not FileKind.SYMLINK:
-            return None
-        if isinstance(side, FileState):
-            return side.data.decode("utf-8", "surrogateescape")
-        if self._store is None:
             return None
         return self._store.read(side.id).decode("utf-8", "surrogateescape")
 
 
 def _described(
-    review: Diff, changes: Sequence[Changed], contents: _Contents
+    review: Diff, changes: Sequence[TreeChange], contents: _Contents
 ) -> Iterator[PathChange]:
     lines = dict(zip(review.paths, review.line_counts(), strict=True))
     for change in changes:
@@ -398,7 +346,7 @@ def _described(
         )
 
 
-def _detail(before: Side | None, after: Side | None) -> str:
+def _detail(before: TreeEntry | None, after: TreeEntry | None) -> str:
     present = before if after is None else after
     if present is None:
         return ""

@@ -21,20 +21,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from wink_workspace.errors import FilesystemError, UsageError
-from wink_workspace.filesystem import FileChange, FileKind, FileState, WorkspacePath
+from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import RULES_NAME, IgnoreRules, Parts
 from wink_workspace.ledger import (
     DirectoryView,
     DiskView,
-    Found,
     LedgerView,
     ObjectStore,
     TreeChange,
-    TreeEntry,
     entry_at,
     found_of,
     repositories_in,
@@ -42,7 +40,6 @@ from wink_workspace.ledger import (
 )
 
 __all__ = [
-    "Changed",
     "GitView",
     "ReadRules",
     "SourceFilter",
@@ -59,9 +56,6 @@ _LARGEST_BYTES: Final = 1_048_576
 _GIT: Final = ".git"
 
 
-Changed: TypeAlias = TreeChange | FileChange
-
-
 @dataclass(frozen=True, slots=True)
 class SourceFilter:
     """What is known of the source, to decide which changes are left out.
@@ -73,7 +67,7 @@ class SourceFilter:
     """
 
     ignores: Callable[[WorkspacePath, bool], bool]
-    in_repository: Callable[[Sequence[Changed]], frozenset[WorkspacePath]]
+    in_repository: Callable[[Sequence[TreeChange]], frozenset[WorkspacePath]]
     holds: Callable[[WorkspacePath], bool] = lambda _: False
 
 
@@ -199,25 +193,16 @@ class _PresentOrWantedRules:
 
 
 def _in_repository(
-    changes: Sequence[Changed],
+    changes: Sequence[TreeChange],
     views: Sequence[DirectoryView],
     imported: tuple[ObjectStore, str] | None,
 ) -> frozenset[WorkspacePath]:
     """The changed paths that git would take for part of a present or completed repository."""
-    arriving = {change.path: _found(change.after, imported) for change in changes}
+    arriving = {
+        change.path: imported and change.after and found_of(imported[0], change.after)
+        for change in changes
+    }
     return frozenset(path for view in views for path in repositories_in(view, arriving))
-
-
-def _found(
-    side: TreeEntry | FileState | None, imported: tuple[ObjectStore, str] | None
-) -> Found | None:
-    match side:
-        case FileState():
-            return Found(side.kind, lambda: side.data)
-        case TreeEntry() if imported is not None:
-            return found_of(imported[0], side)
-        case _:
-            return None
 
 
 class _Source:
