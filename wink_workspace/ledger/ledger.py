@@ -590,7 +590,8 @@ class Ledger:
             if self._job is None:
                 if is_over:  # what is in an open pack cannot be deleted
                     self._sealing = None
-                    self.store.open_packs.seal()
+                    with _full_disk_delays_packing():
+                        self.store.open_packs.seal()
                 self._job = self._doing(retention, now, is_over=is_over)
                 if has_many_packs(self.store, times=_BEHIND):  # each process made few calls
                     ends = math.inf
