@@ -58,6 +58,15 @@ def flip(path: Path, at: float = 0.5) -> None:
     path.chmod(status.st_mode)
 
 
+def flip_object(directory: Path, content: bytes) -> None:
+    """Change one byte of a blob, which does not shrink, in each pack that has it."""
+    found = [(path, path.read_bytes().find(content[:100])) for path in packs(directory)]
+    found = [(path, at) for path, at in found if at >= 0]
+    assert found
+    for path, at in found:
+        flip(path, (at + 50_000) / path.stat().st_size)
+
+
 def flip_in_base(base: Path, name: str) -> None:
     """As ``flip``, and the status of the file is that of its index."""
     path = base / "root/files" / name
@@ -170,14 +179,12 @@ def test_a_changed_byte_in_the_objects_of_a_base_is_restored_from_its_files(
 def test_what_cannot_be_read_anywhere_is_named_and_never_served(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = {"d/gone.bin": random.Random(1).randbytes(100_000)}  # it has an object file of its own
+    lost = {"d/gone.bin": random.Random(1).randbytes(100_000)}
     with made(tmp_path, {**FILES, **lost}, mode="overlay") as workspace:
         with workspace.call("one"):
             workspace.files.write_text("one.txt", "one\n")
         workspace.fork("other")
-        stored = workspace._ledger.store.repository.directory / "objects"
-    (blob,) = (path for path in stored.glob("??/*") if path.stat().st_size > 90_000)
-    flip(blob)
+    flip_object(tmp_path, lost["d/gone.bin"])
     base = base_of(tmp_path)
     flip_in_base(base, "d/gone.bin")
     (tmp_path / "source/d/gone.bin").unlink()
@@ -213,19 +220,14 @@ def test_what_cannot_be_read_anywhere_is_named_and_never_served(
 
 
 def test_a_lost_old_version_costs_only_the_entries_that_had_it(tmp_path: Path) -> None:
-    content = random.Random(2).randbytes(100_000)  # it has an object file of its own
+    content = random.Random(2).randbytes(100_000)
     with made(tmp_path, FILES) as workspace:
         for n, each in enumerate((content, content, b"new")):
             with workspace.call(f"{n}"):
                 workspace.files.write_bytes("large", each)
                 workspace.files.write_text("other", f"{n}\n")
         before = picture(workspace.files.tree.root)
-    (stored,) = (
-        path
-        for path in folder(tmp_path).ledger.glob("objects/??/*")
-        if path.stat().st_size > 90_000
-    )
-    flip(stored)
+    flip_object(tmp_path, content)
     done = repaired(tmp_path)
     assert (done.removed, done.lost) == ({}, (LostObject("main", "files/large", 2, 3),))
     with reopened(tmp_path) as workspace:

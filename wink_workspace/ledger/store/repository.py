@@ -326,9 +326,9 @@ class GitRepository:
         """An object's kind and its whole content.
 
         Raises:
-            LedgerDamagedError: If it is missing.
+            LedgerDamagedError: If it is missing or damaged.
             EntryMissingError: If it is missing, and another process has deleted old history.
-            LedgerError: If it cannot be read, or its content does not match its id.
+            LedgerError: If it cannot be read.
         """
         if object_id == EMPTY_TREE_ID:
             return "tree", b""
@@ -377,6 +377,8 @@ class GitRepository:
                 hint="Close the workspace and open it again; its files are not affected. If this "
                 "repeats for an entry that is listed, `git fsck` on the ledger shows the damage.",
             ) from error
+        except pygit2.GitError as error:  # a failure of the system is an OSError
+            raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
 
     def pack(
         self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress
