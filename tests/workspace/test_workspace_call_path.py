@@ -22,12 +22,9 @@ from wink_workspace.filesystem.changes.scan import ScanTracker
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.runtime import ToolExecutor
-from wink_workspace.workspace import Workspace, WorkspaceMode
+from wink_workspace.workspace import WorkspaceMode
 
-MOST_CALLS = {
-    "copy": 896,
-    "overlay": 890,
-}  # locks ask who they are for
+MOST_CALLS = {"copy": 896, "overlay": 896}  # objects are looked for in open packs first
 MOST_CALLS_OF_A_READ = 536
 MOST_READS = 2
 LOOKS_BEFORE = 1
@@ -95,12 +92,6 @@ def traced(act: Callable[[], object]) -> CallPath:
     return path
 
 
-def make_prefixes(workspace: Workspace) -> None:
-    """Make the directories of objects: the first object with a new prefix costs more."""
-    for prefix in range(256):
-        (workspace._folder.ledger / "objects" / f"{prefix:02x}").mkdir(exist_ok=True)
-
-
 def edit(call: Call, n: int) -> None:
     edits = {"old_string": f"x = {n}\n", "new_string": f"x = {n + 1}\n"}
     assert call("edit_file", file_path=EDITED, **edits).result.success
@@ -112,7 +103,6 @@ def test_warm_edit_stays_within_its_budget_of_calls_reads_and_drains(
     clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that no file is racily clean
     files = {**FILES, EDITED: b"import sys\n\nx = 0\n"}
     with made(tmp_path, files, clock=clock, mode=mode) as workspace, calls(workspace) as call:
-        make_prefixes(workspace)
         assert call("read_file", file_path=EDITED).result.success
         for n in range(5):
             edit(call, n)
@@ -133,7 +123,6 @@ def test_warm_read_stays_within_its_budget_of_calls_and_opens_the_file_once(
         made(tmp_path, {**FILES, EDITED: b"import sys\n"}, clock=clock, mode=mode) as workspace,
         calls(workspace) as call,
     ):
-        make_prefixes(workspace)
 
         def read() -> None:
             assert call("read_file", file_path=EDITED).result.success
