@@ -23,6 +23,7 @@ from ledger_support import (
 )
 
 from wink_workspace._kill_points import KillPoint, calling
+from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.ledger import BranchWriter, Retention
 from wink_workspace.ledger.entries.history import read_entry
 from wink_workspace.ledger.store import open_packs
@@ -199,6 +200,20 @@ def test_an_object_is_found_while_its_open_pack_is_sealed(
 
         monkeypatch.setattr(repository.open_packs, "find_others", seal_first)
         assert blob in repository
+
+
+def test_what_another_process_sealed_and_deleted_is_not_present_any_more(tmp_path: Path) -> None:
+    with new_ledger(tmp_path) as ledger, reopened(tmp_path) as other:
+        blob = other.store.write_blob(b"new")
+        other.store.flush()
+        assert blob in ledger.store.repository  # it has the open pack open from now on
+        other.store.open_packs.seal()
+        (index,) = other.store.packs.paths()
+        other.store.packs.delete(index)
+        ledger.store.forget()
+        assert blob not in ledger.store.repository
+        with pytest.raises(LedgerDamagedError):
+            ledger.store.read(blob)
 
 
 def test_threads_with_a_ledger_each_share_the_files_of_open_packs(
