@@ -676,7 +676,7 @@ def test_history_is_deleted_although_a_full_disk_prevents_packing(
         imported(writer, {"f": b"1"})
         for n in range(2, 20):
             write_noise(writer, n)
-        assert ledger.store.open_packs.is_full
+        assert ledger.store.open_packs.is_full(kept.budget_bytes)
 
         def fail(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

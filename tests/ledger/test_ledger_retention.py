@@ -456,7 +456,7 @@ def test_a_history_is_measured_rarely_before_it_can_exceed_the_budget(
         for n in range(40):
             rewrite(writer, random.Random(n).randbytes(4_000))
             ledger.maintain_if_due(kept)
-        assert n_measured <= 1 + 8
+        assert n_measured <= 1 + 16
         before = n_measured
         for n in range(40, 50):
             rewrite(writer, random.Random(n).randbytes(4_000))

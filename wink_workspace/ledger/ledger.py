@@ -78,7 +78,7 @@ STEP_SECONDS: Final = 0.005
 """How long a step of maintenance between two calls takes."""
 _NOTED_AFTER_PART: Final = 4_096
 _MEASURED_AFTER_PART: Final = 256
-_MOST_EXCESS: Final = 1 / 8
+_PART: Final = 16
 _PAUSES_PER_LOOK: Final = 16
 _BEHIND: Final = 3
 _LOOKED_AFTER: Final = timedelta(hours=1)
@@ -513,7 +513,7 @@ class Ledger:
 
         The size is the last measured one and all contents that writers have added since. If that
         exceeds the budget, it is measured again, since contents are compressed. It is also measured
-        after each eighth of the budget, since objects take a little more than their contents.
+        after each 16th of the budget, since objects take a little more than their contents.
         """
         self._note_written()
         if self._must_measure(retention):
@@ -530,8 +530,9 @@ class Ledger:
         """The most that the history can take on disk now; infinite if it was never measured."""
         return self._disk_bytes + self._total_bytes - self._measured_at
 
-    def _is_over(self, retention: Retention) -> bool:
-        return self._size_bytes() > max(retention.budget_bytes, self._unavoidable_bytes)
+    def _is_over(self, retention: Retention, *, most_excess: int = 0) -> bool:
+        most = max(retention.budget_bytes + most_excess, self._unavoidable_bytes)
+        return self._size_bytes() > most
 
     def _must_measure(self, retention: Retention) -> bool:
         n_bytes = self._total_bytes - self._measured_at
@@ -539,7 +540,7 @@ class Ledger:
             return True
         if self._is_over(retention):
             return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
-        return n_bytes > retention.budget_bytes * _MOST_EXCESS
+        return n_bytes > retention.budget_bytes // _PART
 
     def _measure(self) -> None:
         """Measure the size, so that it is known."""
@@ -552,14 +553,14 @@ class Ledger:
         A step ends after about *seconds*, and the next one continues. Due are: making a pack of
         this writer's new objects when there are many, measuring the size, joining packs, and
         deleting history that *retention* does not keep. While the history exceeds the budget by
-        an eighth, a step has no limit, and waits for one of another process. Nor has a process's
+        a 16th, a step has no limit, and waits for one of another process. Nor has a process's
         first step a limit if three times as many packs as usual wait to be joined: processes that
         make one call each never finish this in steps.
 
         Raises:
             LedgerError: As ``maintain``.
         """
-        if self._sealing is None and self.store.open_packs.is_full:
+        if self._sealing is None and self.store.open_packs.is_full(_part_of(retention)):
             is_idle = not self._has_call_in_progress()
             self._sealing = self.store.open_packs.sealing(is_idle=is_idle)
         n_bytes = self.store.written_bytes - self._noted_bytes
@@ -577,7 +578,7 @@ class Ledger:
         if self._job is None and not is_over and not self._maybe_due:
             return
         now = self._clock.now()
-        is_urgent = is_over and self._is_far_over(retention)
+        is_urgent = self._is_far_over(retention)
         lease = self._lease
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
@@ -595,8 +596,11 @@ class Ledger:
                 self._job = self._doing(retention, now, is_over=is_over)
                 if has_many_packs(self.store, times=_BEHIND):  # each process made few calls
                     ends = math.inf
-            if not self._continue(self._job, math.inf if is_urgent else ends):
-                return
+            while not self._continue(self._job, math.inf if is_urgent else ends):
+                self._measure()  # new packs are beside those that they replace
+                is_urgent = self._is_far_over(retention)
+                if not is_urgent:
+                    return
         self._job, self._maybe_due = None, False
         lease.end()
 
@@ -611,7 +615,7 @@ class Ledger:
 
     def _is_far_over(self, retention: Retention) -> bool:
         """Whether the history exceeds the budget so much that calls must wait; also if unknown."""
-        return self._size_bytes() > retention.budget_bytes * (1 + _MOST_EXCESS)
+        return self._is_over(retention, most_excess=_part_of(retention))
 
     def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
         """What is due: deleting history, or joining packs."""
@@ -621,7 +625,8 @@ class Ledger:
         if is_over or (looks and (yield from looking_for_too_old(self.store, retention, now))):
             yield from self._deleting(retention, now)
         elif has_many_packs(self.store):
-            yield from joining(self.store, self._deletion.filesystem_time())
+            now_s = self._deletion.filesystem_time()
+            yield from joining(self.store, now_s, most_bytes=_part_of(retention))
 
     def _deleting(
         self,
@@ -645,6 +650,7 @@ class Ledger:
             alone=lambda: self._shared_lock().alone(),
             started=started,
             with_deltas=with_deltas,
+            most_copied=math.inf if with_deltas else _part_of(retention),
             other_trees=self._other_trees,
             steps=steps,
         )
@@ -716,6 +722,15 @@ class Ledger:
         finally:
             self._lease.end()
             self.store.forget()
+
+
+def _part_of(retention: Retention) -> int:
+    """The most bytes in all open packs, and in packs beside those that they replace.
+
+    Twice this and the contents of a few calls is the most by which the history may exceed its
+    budget, unless one pack is larger.
+    """
+    return retention.budget_bytes // _PART
 
 
 @contextmanager

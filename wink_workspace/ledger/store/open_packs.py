@@ -72,6 +72,7 @@ _MIN_DELTA_BYTES: Final = 1_024
 _MAX_DEPTH: Final = 16
 _MAX_OBJECTS: Final = 2_000
 _MAX_BYTES: Final = 8 * 1_048_576
+_MIN_BYTES: Final = 4_096
 _MAX_TRIES: Final = 100
 
 
@@ -370,13 +371,17 @@ class OpenPacks:
             if self._durable:
                 own.sync()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether this writer's pack is so large that it should be sealed."""
+    def is_full(self, all_bytes: int) -> bool:
+        """Whether this writer's pack should be sealed, so that all open ones take *all_bytes*."""
         own = self.own
-        return own is not None and (
-            len(own.places) >= _MAX_OBJECTS or own.written_bytes > _MAX_BYTES
-        )
+        if own is None:
+            return False
+        n_bytes = own.written_bytes
+        if len(own.places) >= _MAX_OBJECTS or n_bytes > _MAX_BYTES:
+            return True
+        if n_bytes <= max(_MIN_BYTES, all_bytes // 256):
+            return False
+        return n_bytes * len(list(self._listed("*" + _ROW_SUFFIX))) > all_bytes
 
     # Reading
 

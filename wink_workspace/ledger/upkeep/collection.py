@@ -22,6 +22,7 @@ and ``git fsck`` accept this, and the next collection deletes them.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -89,6 +90,8 @@ class Garbage:
         started: The filesystem's time at which the collection began; a writer that was not there
             then adds nothing that is older.
         with_deltas: Whether to compute new deltas, which takes seconds and is one step.
+        most_copied: How many bytes may be in new packs before those that they replace are deleted,
+            unless one pack has more.
         other_trees: Returns further roots to keep; one that does not exist is skipped.
     """
 
@@ -98,6 +101,7 @@ class Garbage:
     alone: Callable[[], AbstractContextManager[bool]]
     started: float
     with_deltas: bool = False
+    most_copied: float = math.inf
     other_trees: Callable[[], Collection[str]] = tuple
 
     def may_delete(self, object_id: str, used: float) -> bool:
@@ -174,21 +178,39 @@ def _deleting(
     staying = _except(packs, replaced)
     # Unneeded files first, so that new packs have their space
     yield from _delete_packs(store, lock, unneeded, kept, _objects_in(staying), garbage)
-    sources = [Source(pack, needed[pack.path]) for pack in replaced]
-    new = yield from _replacement(store, sources, kept, garbage, steps)
-    if new is None:  # the disk is full
-        replaced, staying = [], packs
-    else:
-        replaced, staying = _except(replaced, new), staying + new
-        if garbage.with_deltas:
-            rewritten, new = yield from _large_replacement(store, packs, deltas, needed)
-            replaced += _except(rewritten, new)
-            staying = _except(staying, rewritten) + new
-    passed(KillPoint.PACK_WRITTEN)
-    yield from _delete_packs(store, lock, replaced, kept, _objects_in(staying), garbage)
+    for sources in _batches(replaced, needed, garbage.most_copied):
+        new = yield from _replacement(store, sources, kept, garbage, steps)
+        if new is None:  # the disk is full
+            return
+        passed(KillPoint.PACK_WRITTEN)
+        old, staying = _except([each.pack for each in sources], new), staying + new
+        yield from _delete_packs(store, lock, old, kept, _objects_in(staying), garbage)
+    if garbage.with_deltas:
+        old, new = yield from _large_replacement(store, staying, deltas, needed)
+        passed(KillPoint.PACK_WRITTEN)
+        staying = _except(staying, old) + new
+        yield from _delete_packs(
+            store, lock, _except(old, new), kept, _objects_in(staying), garbage
+        )
 
 
-def joining(store: ObjectStore, now: float) -> Generator[None]:
+def _batches(
+    packs: list[Pack], needed: dict[Path, list[str]], most_bytes: float
+) -> Iterator[list[Source]]:
+    """What to keep of *packs*, at most *most_bytes* at a time unless one pack has more."""
+    batch, n_bytes = list[Source](), 0
+    for pack in packs:
+        size = sum(map(pack.disk_bytes.__getitem__, needed[pack.path]))
+        if batch and n_bytes + size > most_bytes:
+            yield batch
+            batch, n_bytes = [], 0
+        batch.append(Source(pack, needed[pack.path]))
+        n_bytes += size
+    if batch:
+        yield batch
+
+
+def joining(store: ObjectStore, now: float, *, most_bytes: float = math.inf) -> Generator[None]:
     """Join the smaller packs, with all their objects; neither the history nor others are read.
 
     A pack that may have objects of a call in progress is joined only with others like it: rule 2
@@ -197,13 +219,14 @@ def joining(store: ObjectStore, now: float) -> Generator[None]:
     Args:
         store: The objects.
         now: The filesystem's time.
+        most_bytes: How many bytes to join, since they take twice their space for a while.
     """
     own = _not_shared(store)
     spared = {path for path in own if path.stat().st_mtime >= now - _GRACE_S}
     for paths in (spared, set(own) - spared):
-        smaller = _smaller(paths, lambda path: path.with_suffix(".pack").stat().st_size)
+        smaller = _smaller(paths, _pack_bytes, most_bytes)
         joined = list[Pack]()
-        for path in smaller if len(smaller) > 1 else ():
+        for path in smaller:
             joined.append((yield from store.packs.loading(path)))
         sources = [Source(pack, pack.disk_bytes) for pack in joined]
         new = yield from repacking(store.repository, store.packs, sources)
@@ -508,15 +531,26 @@ def _packs_to_rewrite(
             wasteful.append(pack)
     if len(packs) - len(wasteful) <= _MAX_PACKS:
         return wasteful
-    return [*wasteful, *_smaller(_except(packs, wasteful), lambda pack: len(pack.disk_bytes))]
+    rest = _except(packs, wasteful)
+    return [*wasteful, *_smaller(rest, lambda pack: _pack_bytes(pack.path), garbage.most_copied)]
 
 
-def _smaller(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> list[_Item]:
-    """All but those that are larger than all smaller ones together: each is rewritten rarely."""
+def _pack_bytes(index: Path) -> int:
+    return index.with_suffix(".pack").stat().st_size
+
+
+def _smaller(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: float
+) -> list[_Item]:
+    """All but those that are larger than all smaller ones together: each is rewritten rarely.
+
+    Of these the smallest, which have *most_bytes* together; none if that is one.
+    """
     found = sorted(items, key=size_of)
-    while len(found) > 1 and size_of(found[-1]) > sum(map(size_of, found[:-1])):
-        found.pop()
-    return found
+    sizes = [size_of(each) for each in found]
+    while len(sizes) > 1 and (sizes[-1] > sum(sizes[:-1]) or sum(sizes) > most_bytes):
+        sizes.pop()
+    return found[: len(sizes)] if len(sizes) > 1 else []
 
 
 def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> Generator[None, None, float]:

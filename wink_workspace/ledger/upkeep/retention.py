@@ -85,7 +85,9 @@ class Retention:
         max_age_days: Older entries and discards are removed, at most 36,500. A gap of more than
             one day is counted only after later entries cover one more day.
         budget_bytes: If the history takes more on disk, the oldest entries and discards are
-            removed until it takes four fifths of this.
+            removed until it takes four fifths of this. Meanwhile it can take an eighth more than
+            this, and what each writer's last two calls wrote. A pack of more than a 16th of this,
+            which ``gc`` makes, exists twice while it is rewritten.
         discard_bytes: The maximum of bytes of discarded files to keep for one failed call, and
             for all that wait to be recorded; the smallest files are kept first, and those of
             the newest call.
@@ -154,6 +156,7 @@ def maintaining(
     alone: Callable[[], AbstractContextManager[bool]],
     started: float,
     with_deltas: bool = False,
+    most_copied: float = math.inf,
     other_trees: Callable[[], Collection[str]] = tuple,
     steps: Steps = no_steps,
 ) -> Generator[None, None, Maintenance]:
@@ -170,6 +173,7 @@ def maintaining(
         alone: As in ``Garbage``.
         started: The filesystem's time at a moment at which *is_alone* was so.
         with_deltas: Whether to compute deltas, which takes seconds without a pause.
+        most_copied: As in ``Garbage``.
         other_trees: Returns roots that are always kept, as in ``Garbage``.
         steps: Receives the progress.
 
@@ -193,6 +197,7 @@ def maintaining(
             alone=alone,
             started=started,
             with_deltas=with_deltas,
+            most_copied=most_copied,
             other_trees=other_trees,
         )
         if not is_alone:
