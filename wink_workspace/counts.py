@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "sized"]
+from collections.abc import Sequence
+
+__all__ = ["counted", "listed", "sized"]
 
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:
@@ -16,3 +18,8 @@ def sized(n_bytes: int) -> str:
         if n_bytes >= 1_024**power:
             return f"{n_bytes / 1_024**power:,.0f} {unit}"
     return counted(n_bytes, "byte")
+
+
+def listed(names: Sequence[object], limit: int) -> str:
+    """``a.py, b.py, …``: at most *limit* of *names*."""
+    return ", ".join(map(str, names[:limit])) + (", …" if len(names) > limit else "")

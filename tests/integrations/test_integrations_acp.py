@@ -122,8 +122,7 @@ class Desktop:
             del self.turns[: len(self.turns) - played.n_left]
 
         def prompt(workspace: Workspace, task: str, more: Sequence[Section[None]]) -> Any:
-            made = run_prompt(task, workspace.files, (), more)
-            return made.bind(resources=workspace.resources)
+            return run_prompt(workspace, task, (), more)
 
         return AcpHost(
             storage=self.storage, adapter=adapter, prompt=prompt, sections=lambda: self.sections()

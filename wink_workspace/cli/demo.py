@@ -112,18 +112,18 @@ def play_renaming(console: Console, patch: Path) -> None:
     with Workspace.temporary(source) as workspace:
         sections = (_formatting_section(), AstevalSection())
         run = Run.in_workspace(workspace, more_sections=sections)
-        before = _content_hash(run.files)
+        before = _content_hash(workspace.files)
 
         def compare_content(event: ToolInvoked) -> None:
             nonlocal before
-            after = _content_hash(run.files)
+            after = _content_hash(workspace.files)
             if not event.success:
                 verdict = "the same" if after == before else "NOT the same"
                 console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
             before = after
 
-        with _showing(console, run.session, compare_content):
-            report = run.evaluate(_RenamingAgent(run.session))
+        with _showing(console, workspace.session, compare_content):
+            report = run.evaluate(_RenamingAgent(workspace.session))
         write_patch(patch, partial(report.changes.review().write_to, full=True))
         _print_result(console, run, report, source, patch)
 
@@ -247,7 +247,7 @@ def _content_hash(files: Filesystem) -> str:
 
 
 def _print_result(console: Console, run: Run, report: RunReport, source: Path, patch: Path) -> None:
-    plan = run.session[Plan].latest()
+    plan = run.workspace.session[Plan].latest()
     n_undone = sum(not call.success for call in report.calls)
     fresh = MemoryFilesystem(mounts=[HostMount(source)])
     fresh.apply_patch(report.changes.review().text(full=True))
@@ -257,7 +257,7 @@ def _print_result(console: Console, run: Run, report: RunReport, source: Path, p
     console.print(f"[bold]The patch[/]   {patch}: {len(report.changes.paths)} files; ", end="")
     console.print(
         "it applies to a fresh copy and gives the same content"
-        if _content_hash(fresh) == _content_hash(run.files)
+        if _content_hash(fresh) == _content_hash(run.workspace.files)
         else "[red]it does not give the same content on a fresh copy[/]"
     )
     # `git apply` silently skips every file below a repository, such as one around .venv.

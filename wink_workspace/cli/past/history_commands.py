@@ -46,7 +46,7 @@ from wink_workspace.cli.screen.preview import (
     print_preview,
 )
 from wink_workspace.cli.screen.user_programs import paged
-from wink_workspace.counts import counted
+from wink_workspace.counts import counted, listed
 from wink_workspace.errors import (
     FilesystemError,
     LedgerBusyError,
@@ -441,9 +441,8 @@ def _list_discards(
 
 
 def _discard_summary(history: Workspace | WorkspaceReader, discard: Discarded) -> str:
-    paths = [str(path) for path in history.discarded_paths(discard)]
-    names = ", ".join(paths[:_MAX_NAMES]) + (", …" if len(paths) > _MAX_NAMES else "")
-    parts = [f"{counted(len(paths), 'path')}: {names}" if paths else "no path"]
+    paths = history.discarded_paths(discard)
+    parts = [f"{counted(len(paths), 'path')}: {listed(paths, _MAX_NAMES)}" if paths else "no path"]
     if discard.removed:
         parts.append(f"{len(discard.removed):,} deleted")
     if discard.dropped:
@@ -485,9 +484,8 @@ def _restore_discard(context: CommandContext, options: DiscardedOptions, which: 
     if options.paths:
         return
     if found.removed:
-        named = ", ".join(map(str, found.removed[:_MAX_NAMES]))
-        more = ", …" if len(found.removed) > _MAX_NAMES else ""
-        message = f"the call had deleted {named}{more}; name a path to delete it again"
+        named = listed(found.removed, _MAX_NAMES)
+        message = f"the call had deleted {named}; name a path to delete it again"
         context.err.print(printable(message), markup=False)
     if found.dropped:
         context.err.print(printable(str(found.dropped)), markup=False)

@@ -29,7 +29,7 @@ from wink_workspace.cli.screen.command_context import (
 from wink_workspace.cli.screen.console import write_patch
 from wink_workspace.cli.screen.display import print_table, printable, progress_bar
 from wink_workspace.cli.screen.preview import preview_fields, print_not_kept, print_preview
-from wink_workspace.counts import counted, sized
+from wink_workspace.counts import counted, listed, sized
 from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.project import parse_seconds, parse_size
 
@@ -202,7 +202,7 @@ def create(context: CommandContext, options: NewOptions) -> None:
     imported = record.data if isinstance(record.data, dict) else {}
     n_files, skipped = imported.get("n_files"), imported.get("skipped")
     names = [str(name) for name in skipped] if isinstance(skipped, list) else []
-    left = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+    left = listed(names, _MAX_NAMES)
     context.out.print(
         f"{info.id}: {'in' if in_place else 'a copy of'} {printable(info.source)}, "
         + counted(n_files if isinstance(n_files, int) else 0, "file")
@@ -210,11 +210,8 @@ def create(context: CommandContext, options: NewOptions) -> None:
         markup=False,
     )
     if derived:
-        shown = ", ".join(map(str, derived[:_MAX_NAMES]))
-        more = ", …" if len(derived) > _MAX_NAMES else ""
-        context.out.print(
-            f"derived, so copied and not recorded: {printable(shown)}{more}", markup=False
-        )
+        message = f"derived, so copied and not recorded: {listed(derived, _MAX_NAMES)}"
+        context.out.print(printable(message), markup=False)
 
 
 def mount(
@@ -344,10 +341,9 @@ def fork(
         return
     context.out.print(f"{forked}/{name}", markup=False)
     if without:
-        shown = ", ".join(map(str, without[:_MAX_NAMES]))
-        more = ", …" if len(without) > _MAX_NAMES else ""
-        message = f"the fork begins without derived paths that are large: {printable(shown)}{more}"
-        context.err.print(message, markup=False)
+        names = listed(without, _MAX_NAMES)
+        message = f"the fork begins without derived paths that are large: {names}"
+        context.err.print(printable(message), markup=False)
 
 
 def checkpoint(
@@ -445,10 +441,9 @@ def remove_finished_runs(context: CommandContext) -> None:
 
     removed = remove_finished(context.storage, now=SYSTEM_CLOCK.now())
     if removed:
-        names = ", ".join(removed[:_MAX_NAMES]) + (", …" if len(removed) > _MAX_NAMES else "")
         context.err.print(
             f"removed {counted(len(removed), 'workspace')} of old runs, with nothing left to"
-            f" apply: {names}",
+            f" apply: {listed(removed, _MAX_NAMES)}",
             markup=False,
         )
 

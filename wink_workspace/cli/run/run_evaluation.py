@@ -13,9 +13,8 @@ from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
-    from wink_workspace.filesystem import Filesystem
     from wink_workspace.prompt import Prompt, Section
-    from wink_workspace.session import Session, ToolInvoked
+    from wink_workspace.session import ToolInvoked
     from wink_workspace.workspace import ChangeSet, Workspace
 
 __all__ = ["Run", "RunReport", "TaskText", "run_prompt"]
@@ -51,17 +50,15 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One evaluation over *files*.
+    """One evaluation in a workspace.
 
     Attributes:
-        files: What the tools change.
-        session: Where the calls and the plan are recorded.
+        workspace: What the tools change, and where the calls and the plan are recorded.
         prompt: The task and the tools.
         changes: The changes to report.
     """
 
-    files: Filesystem
-    session: Session
+    workspace: Workspace
     prompt: Prompt[None]
     changes: Callable[[], ChangeSet]
 
@@ -78,12 +75,9 @@ class Run:
     ) -> Run:
         """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
         sections = sandbox_sections(sandbox, config)
-        source = Path(workspace.info.source)
-        prompt = run_prompt(task, workspace.files, sections, more_sections, source=source)
         return cls(
-            files=workspace.files,
-            session=workspace.session,
-            prompt=prompt.bind(resources=workspace.resources),
+            workspace=workspace,
+            prompt=run_prompt(workspace, task, sections, more_sections),
             changes=changes or workspace.changeset,
         )
 
@@ -99,10 +93,11 @@ class Run:
         """Evaluate the prompt with *adapter*; see ``ProviderAdapter.evaluate``."""
         from wink_workspace.session import ToolInvoked
 
-        n_earlier = len(self.session[ToolInvoked])
+        session = self.workspace.session
+        n_earlier = len(session[ToolInvoked])
         response = adapter.evaluate(
             self.prompt,
-            session=self.session,
+            session=session,
             deadline=deadline,
             budget_tracker=budget_tracker,
             conversation=conversation,
@@ -110,26 +105,24 @@ class Run:
         )
         return RunReport(
             answer=response.text if adapter.redact is None else adapter.redact(response.text),
-            calls=self.session[ToolInvoked].all()[n_earlier:],
+            calls=session[ToolInvoked].all()[n_earlier:],
             changes=self.changes(),
             usage=TokenUsage() if budget_tracker is None else budget_tracker.used,
         )
 
 
 def run_prompt(
+    workspace: Workspace,
     task: str,
-    files: Filesystem,
     sandbox: Sequence[Section[None]],
     more_sections: Sequence[Section[None]] = (),
-    *,
-    source: Path | None = None,
 ) -> Prompt[None]:
-    """The prompt of a run over *files* of *source*; its resources are still to be bound."""
+    """The prompt of a run in *workspace*."""
     from wink_workspace.project import notes_section, project_notes
     from wink_workspace.prompt import MarkdownSection, Prompt
     from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
-    notes = project_notes(files, source) if task else None
+    notes = project_notes(workspace.files, Path(workspace.info.source)) if task else None
     sections: list[Section[Any]] = [
         MarkdownSection[TaskText](title="Task", template="${task}"),
         *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
@@ -140,5 +133,5 @@ def run_prompt(
         *more_sections,
     ]
     prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
-    params = TaskText(task or _DEFAULT_TASK)
-    return prompt.bind(params) if notes is None else prompt.bind(params, notes)
+    params = (TaskText(task or _DEFAULT_TASK), *([notes] if notes else []))
+    return prompt.bind(*params, resources=workspace.resources)

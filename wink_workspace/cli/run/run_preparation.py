@@ -39,6 +39,7 @@ __all__ = [
     "known_model",
     "prepare",
     "recorded",
+    "turns_of",
     "work_adapter",
 ]
 
@@ -72,7 +73,9 @@ def prepare(
     limits = RunLimits.of(options.given, context.settings_for(), about)
     name = _model_name(context, options, about)
     price = price_of(name, limits)
-    adapter = work_adapter(context, name or _turns_of(options), limits, opened, on_event=on_event)
+    adapter = work_adapter(
+        context, name or turns_of(options.script), limits, opened, on_event=on_event
+    )
     if prepared is None:
         prepared = _prepared(context, options, opened)
     else:
@@ -168,11 +171,12 @@ def recorded(
     return adapter
 
 
-def _turns_of(options: RunOptions) -> tuple[ModelTurn, ...]:
+def turns_of(script: Path | None) -> tuple[ModelTurn, ...]:
+    """The turns of the script that is played instead of a model."""
     from wink_workspace.adapters import load_script
 
-    assert options.script is not None  # noqa: S101 - otherwise there is a model
-    return load_script(options.script)
+    assert script is not None  # noqa: S101 - otherwise there is a model
+    return load_script(script)
 
 
 def work_adapter(

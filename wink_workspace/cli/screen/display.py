@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wink_workspace.counts import counted
+from wink_workspace.counts import counted, listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,10 +182,9 @@ def warn_of_left_out(console: Console, paths: Sequence[str], *, hint: str = "--f
     """Name the paths that a diff does not show, and the option that shows them."""
     if not paths:
         return
-    named = ", ".join(paths[:_MAX_PATHS]) + (", …" if len(paths) > _MAX_PATHS else "")
+    named = printable(listed(paths, _MAX_PATHS))
     console.print(
-        f"{counted(len(paths), 'path')} too large to be shown: {printable(named)}; use {hint}",
-        markup=False,
+        f"{counted(len(paths), 'path')} too large to be shown: {named}; use {hint}", markup=False
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.text import Text
 
-from wink_workspace.counts import counted, sized
+from wink_workspace.counts import counted, listed, sized
 
 from .display import printable
 
@@ -75,9 +75,8 @@ def print_preview(
 def print_derived(console: Console, paths: Sequence[WorkspacePath]) -> None:
     """Print which derived paths changed; they are in no diff, and neither applied nor undone."""
     if paths:
-        shown = ", ".join(_name(str(path)) for path in paths[:_MAX_LEFT_OUT])
-        more = ", …" if len(paths) > _MAX_LEFT_OUT else ""
-        console.print(Text(f"derived paths changed and are not part of this: {shown}{more}"))
+        names = listed([_name(str(path)) for path in paths], _MAX_LEFT_OUT)
+        console.print(Text(f"derived paths changed and are not part of this: {names}"))
 
 
 def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wink_workspace.cli.run.run_evaluation import run_prompt
 from wink_workspace.cli.run.run_limits import RunLimits, RunMeter, price_of
+from wink_workspace.cli.run.run_preparation import known_model, turns_of, work_adapter
 from wink_workspace.cli.sandbox.sandbox_options import (
     SANDBOX_HELP,
     ImageOption,
@@ -20,13 +21,12 @@ from wink_workspace.cli.sandbox.sandbox_options import (
     sandbox_sections,
 )
 from wink_workspace.cli.screen.command_context import MODEL_VARIABLE, CommandContext
-from wink_workspace.errors import UsageError
 
 if TYPE_CHECKING:
-    from wink_workspace.adapters import ProviderAdapter
+    from wink_workspace.adapters import ModelTurn, ProviderAdapter
+    from wink_workspace.adapters.model import ModelEvent
     from wink_workspace.clock import BudgetTracker, Deadline
-    from wink_workspace.prompt import Prompt, Section
-    from wink_workspace.workspace import RecordedRun, Workspace
+    from wink_workspace.workspace import RecordedRun
 
 __all__ = ["AcpOptions", "acp"]
 
@@ -52,20 +52,10 @@ def acp(context: CommandContext, options: AcpOptions) -> None:
 
     settings = context.settings_for()
     limits = RunLimits.of(Settings(), settings)
-    name = None if options.script else options.model or settings.model
-    if name is None and options.script is None:
-        raise UsageError(
-            "no model is named",
-            hint=f"Give --model PROVIDER:NAME, such as anthropic:NAME, or set {MODEL_VARIABLE}.",
-        )
+    name = None if options.script else known_model(context, options.model)
     sandbox = chosen_sandbox(context, options.sandbox or settings.sandbox, image=options.image)
     config = configured(context, sandbox, image=options.image)
     price = price_of(name, limits)
-
-    def prompt(workspace: Workspace, task: str, more: Sequence[Section[None]]) -> Prompt[None]:
-        source = Path(workspace.info.source)
-        made = run_prompt(task, workspace.files, (), more, source=source)
-        return made.bind(resources=workspace.resources)
 
     def budgets(record: RecordedRun) -> tuple[Deadline | None, BudgetTracker | None]:
         meter = RunMeter(limits, price, record)
@@ -74,8 +64,8 @@ def acp(context: CommandContext, options: AcpOptions) -> None:
     serve_acp(
         AcpHost(
             storage=context.storage,
-            adapter=_adapters(context, name, options.script, limits),
-            prompt=prompt,
+            adapter=_adapters(context, name or turns_of(options.script), limits),
+            prompt=lambda workspace, task, more: run_prompt(workspace, task, (), more),
             sections=lambda: sandbox_sections(sandbox, config),
             sandbox=sandbox,
             config=context.config(),
@@ -85,37 +75,20 @@ def acp(context: CommandContext, options: AcpOptions) -> None:
 
 
 def _adapters(
-    context: CommandContext, name: str | None, script: Path | None, limits: RunLimits
+    context: CommandContext, model: str | Sequence[ModelTurn], limits: RunLimits
 ) -> Callable[[Callable[[str], None]], AbstractContextManager[ProviderAdapter[None]]]:
     """Opens the model, or the script that all messages of the user continue."""
-    settings: dict[str, Any] = {
-        "limits": limits.of_loop(),
-        "redact": context.redact,
-        "traces_content": context.captures_content,
-    }
-    played: ProviderAdapter[None] | None = None
-    if name is None:
-        from wink_workspace.adapters import ScriptedAdapter, load_script
-
-        assert script is not None  # noqa: S101 - otherwise there is a model
-        played = ScriptedAdapter[None](load_script(script), **settings)
+    played = None if isinstance(model, str) else work_adapter(context, model, limits, ExitStack())
 
     @contextmanager
     def opened(on_text: Callable[[str], None]) -> Generator[ProviderAdapter[None]]:
-        if played is not None or name is None:
-            assert played is not None  # noqa: S101 - as above
-            yield played
-            return
-        from wink_workspace.adapters.model import ModelAdapter, ModelEvent, TextDelta
-
         def on_event(event: ModelEvent) -> None:
+            from wink_workspace.adapters.model import TextDelta
+
             if isinstance(event, TextDelta):
                 on_text(event.text)
 
-        environment = context.environment
-        with ModelAdapter[None](
-            name, environment=environment, on_event=on_event, **settings
-        ) as model:
-            yield model
+        with ExitStack() as closing:
+            yield played or work_adapter(context, model, limits, closing, on_event=on_event)
 
     return opened

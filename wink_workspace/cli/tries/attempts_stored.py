@@ -120,27 +120,40 @@ class StoredRun:
             UsageError: If there is no such script, sandbox or engine, or the cost is limited and
                 the price of a model is not known.
         """
+        from wink_workspace.attempts import engine_at
+
+        make = self._agent_attempt if self.agent else self._model_attempt
+        attempt = make(context, options, limits)
+        return AttemptsWork(
+            attempt=attempt,
+            scorer=self._scorer(context, options),
+            engine=engine_at(options.engine, workers=options.workers, sandbox=attempt.config),
+            budget=Budget(max_total_tokens=limits.tokens, max_cost_usd=limits.money),
+            score_timeout_s=self.score_timeout_s + _SCORE_MARGIN_S,
+            deadline_s=limits.time,
+            first=self.first,
+        )
+
+    def _model_attempt(
+        self, context: CommandContext, options: RunningOptions, limits: RunLimits
+    ) -> ModelAttempt:
         from wink_workspace.adapters import load_script
 
-        if self.agent:
-            return self._work(context, options, limits, self._agents(context, options, limits))
         from .model_attempt import ModelAttempt
 
         for model in self.models:
             price_of(model, limits)  # refuses a limit of the cost if the price is not known
-        config = configured(context, self.sandbox, image=options.image)
-        attempt = ModelAttempt(
+        return ModelAttempt(
             context=context,
             task=self.task,
             models=self.models,
             scripts=tuple(load_script(path) for path in self.scripts),
             sandbox=self.sandbox,
-            config=config,
+            config=configured(context, self.sandbox, image=options.image),
             limits=limits,
         )
-        return self._work(context, options, limits, attempt)
 
-    def _agents(
+    def _agent_attempt(
         self, context: CommandContext, options: RunningOptions, limits: RunLimits
     ) -> AgentAttempt:
         from wink_workspace.agents import AgentProgram
@@ -150,26 +163,6 @@ class StoredRun:
         given = replace(options.given, max_turns=limits.turns, deadline_s=limits.time)
         agents = (ContainedAgent(context, each, given, options.image) for each in programs)
         return AgentAttempt(agents=tuple(agents), task=self.task)
-
-    def _work(
-        self,
-        context: CommandContext,
-        options: RunningOptions,
-        limits: RunLimits,
-        attempt: ModelAttempt | AgentAttempt,
-    ) -> AttemptsWork:
-        from wink_workspace.attempts import engine_at
-
-        config = attempt.config
-        return AttemptsWork(
-            attempt=attempt,
-            scorer=self._scorer(context, options),
-            engine=engine_at(options.engine, workers=options.workers, sandbox=config),
-            budget=Budget(max_total_tokens=limits.tokens, max_cost_usd=limits.money),
-            score_timeout_s=self.score_timeout_s + _SCORE_MARGIN_S,
-            deadline_s=limits.time,
-            first=self.first,
-        )
 
     def _scorer(self, context: CommandContext, options: WorkOptions) -> RedactedScore | None:
         from wink_workspace.attempts import CommandScore

@@ -59,6 +59,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise, product
 
+from wink_workspace.counts import listed
 from wink_workspace.filesystem.lookalikes import (
     kinds_of_difference,
     named_differences,
@@ -699,9 +700,7 @@ def _lines_named(places: Sequence[int]) -> str:
 
 
 def _numbers(noun: str, numbers: Sequence[int]) -> str:
-    named = ", ".join(map(str, numbers[:_MAX_PLACES_NAMED]))
-    more = ", …" if len(numbers) > _MAX_PLACES_NAMED else ""
-    return f"{noun}{'s' if len(numbers) > 1 else ''} {named}{more}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {listed(numbers, _MAX_PLACES_NAMED)}"
 
 
 def _quoted(scopes: Sequence[bytes]) -> str:
