@@ -90,7 +90,7 @@ def copied(
     into: Path,
     *,
     depth: int = 50,
-    hides: Callable[[tuple[str, ...]], bool] = lambda _: False,
+    hides: Callable[[tuple[str, ...], bool], bool] = lambda _parts, _is_directory: False,
     trusted: Collection[Path] = (),
 ) -> Copied:
     head = open_user_head(source, trusted)
@@ -195,7 +195,7 @@ def test_content_of_unrecorded_paths_is_withheld_and_git_works_without_it(
     hidden += [
         git(source, "rev-parse", name).strip() for name in ("HEAD:keys", "HEAD:keys/deploy/id")
     ]
-    found = copied(source, tmp_path / "copy", hides=lambda parts: parts[0] in (".env", "keys"))
+    found = copied(source, tmp_path / "copy", hides=lambda parts, _: parts[0] in (".env", "keys"))
     for each in hidden:
         assert not found.has(each)
     assert found.has(git(source, "rev-parse", "HEAD:public").strip())
@@ -211,7 +211,7 @@ def test_content_of_unrecorded_paths_is_withheld_and_git_works_without_it(
 def test_content_that_a_visible_path_has_too_is_not_withheld(source: Path, tmp_path: Path) -> None:
     commit(source, "hidden", "both\n")
     commit(source, "visible", "both\n")
-    found = copied(source, tmp_path / "copy", hides=lambda parts: parts == ("hidden",))
+    found = copied(source, tmp_path / "copy", hides=lambda parts, _: parts == ("hidden",))
     assert found.done.n_withheld == 0
     assert found.git("show", "HEAD:visible") == "both\n"
 
@@ -293,7 +293,7 @@ def test_history_that_takes_too_long_is_cut_or_refused(source: Path, tmp_path: P
     into = tmp_path / "copy"
     into.mkdir()
 
-    def hides(parts: tuple[str, ...]) -> bool:
+    def hides(_parts: tuple[str, ...], _is_directory: bool) -> bool:
         clock.advance(20)
         return False
 

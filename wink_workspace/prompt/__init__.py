@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 
     from ._bindings import PromptResources
     from ._tree import SectionNode
-    from .disclosure import (
-        DISCLOSURE_TOOL_NAMES,
-        OpenSections,
-        ReadSection,
-        SetVisibility,
-        VisibilityOverrides,
-    )
+    from .disclosure import SetVisibility, VisibilityOverrides
+    from .disclosure_tools import DISCLOSURE_TOOL_NAMES, OpenSections, ReadSection
     from .overrides import (
         LocalPromptOverridesStore,
         PromptDescriptor,

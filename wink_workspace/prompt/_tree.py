@@ -9,7 +9,7 @@ from typing import Any
 
 from wink_workspace.errors import PromptValidationError
 
-from .disclosure import DISCLOSURE_TOOL_NAMES
+from .disclosure_tools import DISCLOSURE_TOOL_NAMES
 from .policy import ReadBeforeWritePolicy, SequentialDependencyPolicy, ToolPolicy
 from .section import Section
 

@@ -24,7 +24,8 @@ from wink_workspace.errors import PromptRenderError, UsageError
 
 from ._generics import strictly_frozen
 from ._tree import SectionNode
-from .disclosure import VisibilityOverrides, disclosure_tools, how_to_open
+from .disclosure import VisibilityOverrides
+from .disclosure_tools import disclosure_tools, how_to_open
 from .policy import ToolPolicy
 from .section import Section
 from .tool import Tool, ToolExample
