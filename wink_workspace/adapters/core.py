@@ -193,9 +193,6 @@ def _shown(call: ToolCall) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 1]}…"
 
 
-# ------------------------------------------------------------------------------------------- core
-
-
 # ------------------------------------------------------------------------------------------ spans
 
 # Spans of one evaluation: the agent, each model turn, each tool call.

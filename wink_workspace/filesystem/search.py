@@ -67,7 +67,7 @@ __all__ = [
 # a group. Only the top level of the expression has alternatives.
 
 
-_LITERALS_MAX_ALTERNATIVES: Final = 20
+_MAX_LITERALS: Final = 20
 
 _TOKEN: Final = re.compile(
     r"""
@@ -112,7 +112,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
             alternatives.append(best)
             best = ""
     alternatives.append(max(best, run, key=len))
-    if depth or not all(alternatives) or len(alternatives) > _LITERALS_MAX_ALTERNATIVES:
+    if depth or not all(alternatives) or len(alternatives) > _MAX_LITERALS:
         return ()
     return tuple(dict.fromkeys(alternatives))
 

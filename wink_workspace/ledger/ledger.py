@@ -78,7 +78,7 @@ STEP_SECONDS: Final = 0.005
 """How long a step of maintenance between two calls takes."""
 _NOTED_AFTER_PART: Final = 4_096
 _MEASURED_AFTER_PART: Final = 256
-_PART: Final = 16
+_EXCESS_PART: Final = 16
 _PAUSES_PER_LOOK: Final = 16
 _BEHIND: Final = 3
 _LOOKED_AFTER: Final = timedelta(hours=1)
@@ -540,7 +540,7 @@ class Ledger:
             return True
         if self._is_over(retention):
             return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
-        return n_bytes > retention.budget_bytes // _PART
+        return n_bytes > retention.budget_bytes // _EXCESS_PART
 
     def _measure(self) -> None:
         """Measure the size, so that it is known."""
@@ -560,7 +560,7 @@ class Ledger:
         Raises:
             LedgerError: As ``maintain``.
         """
-        if self._sealing is None and self.store.open_packs.is_full(_part_of(retention)):
+        if self._sealing is None and self.store.open_packs.is_full(_excess_bytes(retention)):
             is_idle = not self._has_call_in_progress()
             self._sealing = self.store.open_packs.sealing(is_idle=is_idle)
         n_bytes = self.store.written_bytes - self._noted_bytes
@@ -615,7 +615,7 @@ class Ledger:
 
     def _is_far_over(self, retention: Retention) -> bool:
         """Whether the history exceeds the budget so much that calls must wait; also if unknown."""
-        return self._is_over(retention, most_excess=_part_of(retention))
+        return self._is_over(retention, most_excess=_excess_bytes(retention))
 
     def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
         """What is due: deleting history, or joining packs."""
@@ -626,7 +626,7 @@ class Ledger:
             yield from self._deleting(retention, now)
         elif has_many_packs(self.store):
             now_s = self._deletion.filesystem_time()
-            yield from joining(self.store, now_s, most_bytes=_part_of(retention))
+            yield from joining(self.store, now_s, most_bytes=_excess_bytes(retention))
 
     def _deleting(
         self,
@@ -650,7 +650,7 @@ class Ledger:
             alone=lambda: self._shared_lock().alone(),
             started=started,
             with_deltas=with_deltas,
-            most_copied=math.inf if with_deltas else _part_of(retention),
+            most_copied=math.inf if with_deltas else _excess_bytes(retention),
             other_trees=self._other_trees,
             steps=steps,
         )
@@ -724,13 +724,13 @@ class Ledger:
             self.store.forget()
 
 
-def _part_of(retention: Retention) -> int:
+def _excess_bytes(retention: Retention) -> int:
     """The most bytes in all open packs, and in packs beside those that they replace.
 
     Twice this and the contents of a few calls is the most by which the history may exceed its
     budget, unless one pack is larger.
     """
-    return retention.budget_bytes // _PART
+    return retention.budget_bytes // _EXCESS_PART
 
 
 @contextmanager

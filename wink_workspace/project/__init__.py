@@ -1,7 +1,7 @@
 """The settings of a project: its ``wink-workspace.toml``, the user's own file, variables and flags.
 
 ``load_settings`` joins them. A project's own file is not trusted: see ``resolving`` for the rules
-and ``confirmations`` for what the user confirmed. Importing the package loads nothing else.
+and for what the user confirmed. Importing the package loads nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All settings together: flags, then variables, the project's own file, and the user's.
 
 The project's file comes with a repository, so it is not trusted. What narrows a setting applies at
-once. What widens one is a *request*: it applies only if the user confirmed it (``confirmations``).
+once. What widens one is a *request*: it applies only if the user confirmed it (``Confirmations``).
 Nothing here asks the user; the caller decides that.
 """
 
@@ -142,9 +142,6 @@ class Confirmations:
 def _name(source: Path) -> str:
     """The path as text that JSON can hold, whatever bytes it has."""
     return json.dumps(str(source))
-
-
-# -------------------------------------------------------------------------------------- resolving
 
 
 # ---------------------------------------------------------------------------------------- budgets

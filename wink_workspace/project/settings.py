@@ -41,8 +41,8 @@ __all__ = [
 # ------------------------------------------------------------------------------------------ units
 
 
-_UNITS_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
-_UNITS_TIME: Final = re.compile(
+_SIZE_TEXT: Final = re.compile(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+_TIME_TEXT: Final = re.compile(
     r"(?:([0-9]{1,6})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.ASCII
 )
 
@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: If it is not a size, or zero.
     """
-    found = _UNITS_SIZE.fullmatch(text.strip())
+    found = _SIZE_TEXT.fullmatch(text.strip())
     if found is None or not int(found[1]):
         raise UsageError(f"{text!r} is not a size", hint="Write a size such as 500M or 20G.")
     return int(found[1]) * 1_024 ** " KMGT".index(found[2].upper() or " ")
@@ -65,7 +65,7 @@ def parse_seconds(text: str) -> float:
     Raises:
         UsageError: If it is not a time, or zero.
     """
-    found = _UNITS_TIME.fullmatch(text.strip())
+    found = _TIME_TEXT.fullmatch(text.strip())
     days, hours, minutes, seconds = (
         (int(part or 0) for part in found.groups()) if found else (0, 0, 0, 0)
     )

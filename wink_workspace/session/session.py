@@ -63,9 +63,6 @@ class SessionLock:
         return self.inside if self.is_inside() else self.outside
 
 
-# ---------------------------------------------------------------------------------------- session
-
-
 # ------------------------------------------------------------------------------------- dispatcher
 
 # The dispatcher: passes each event to the reducers, then to the subscribers.

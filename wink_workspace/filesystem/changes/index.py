@@ -326,7 +326,7 @@ class FileIndex:
     def doubt_newest(self) -> None:
         """Count all that changed up to 2 s before the newest change as racily clean, too.
 
-        For a tree that does not keep times; see ``change_times``.
+        For a tree that does not keep times; see ``fingerprint_cache``.
         """
         changes = [
             (row[4], (parts, name))

@@ -1,7 +1,7 @@
 """Content hashes of files on disk, cached until the files change.
 
 Rule 1: the hash of a file is cached under its identity (device, inode, size, times), but not if
-the file is racily clean (``change_times``): its next change might not alter the identity.
+the file is racily clean (below): its next change might not alter the identity.
 Rule 2: a file above 64 MiB is not read: its identity replaces its content. Its fingerprint
 differs after every write, also of the same content.
 """

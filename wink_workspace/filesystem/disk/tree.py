@@ -66,6 +66,7 @@ from .descriptors import (
     enter,
     entries_of,
     give_name,
+    keeps_times,
     listings,
     match_owner,
     name_listings,
@@ -430,9 +431,7 @@ class DiskTree:
 
     @cached_property
     def keeps_times(self) -> bool:
-        """Whether change times of files and directories follow the rules of ``mount_table``."""
-        from .descriptors import keeps_times  # few trees need it
-
+        """Whether change times of files and directories follow the rules of ``descriptors``."""
         return keeps_times(self._root)
 
     # Metadata and reading

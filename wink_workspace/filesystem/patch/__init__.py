@@ -1,6 +1,6 @@
 """Patches: parse them, locate their hunks, and plan the resulting changes.
 
-``patch_parsing`` and ``patch_plan`` are the entry points; ``placing`` locates hunks.
+``patch_plan`` has the entry points; ``placing`` locates hunks.
 """
 
 from __future__ import annotations

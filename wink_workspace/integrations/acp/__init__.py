@@ -8,8 +8,8 @@ of the client but permissions: it is not asked to read, write or run anything.
 Rule 3: a workspace is used on the one thread of its session. What the client sees of a run passes
 through a queue, so it arrives in order and before the answer to the message.
 
-``agent`` answers the requests, ``client_session`` has an open branch, ``permissions`` asks the
-user, ``updates`` makes what the client shows, ``client_requests`` reads what it sends, and
+``agent`` answers the requests, ``client_session`` has an open branch and asks the user,
+``updates`` makes what the client shows, ``client_requests`` reads what it sends, and
 ``client_stdio`` serves it.
 """
 

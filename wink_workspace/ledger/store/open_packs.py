@@ -73,6 +73,7 @@ _MAX_DEPTH: Final = 16
 _MAX_OBJECTS: Final = 2_000
 _MAX_BYTES: Final = 8 * 1_048_576
 _MIN_BYTES: Final = 4_096
+_MOST_WRITERS: Final = 256
 _MAX_TRIES: Final = 100
 
 
@@ -371,17 +372,17 @@ class OpenPacks:
             if self._durable:
                 own.sync()
 
-    def is_full(self, all_bytes: int) -> bool:
-        """Whether this writer's pack should be sealed, so that all open ones take *all_bytes*."""
+    def is_full(self, most_bytes: int) -> bool:
+        """Whether to seal this writer's pack, so that all open ones take at most *most_bytes*."""
         own = self.own
         if own is None:
             return False
         n_bytes = own.written_bytes
         if len(own.places) >= _MAX_OBJECTS or n_bytes > _MAX_BYTES:
             return True
-        if n_bytes <= max(_MIN_BYTES, all_bytes // 256):
-            return False
-        return n_bytes * len(list(self._listed("*" + _ROW_SUFFIX))) > all_bytes
+        if n_bytes <= max(_MIN_BYTES, most_bytes // _MOST_WRITERS):
+            return False  # without listing the others, which takes longer than a call may
+        return n_bytes * len(list(self._listed("*" + _ROW_SUFFIX))) > most_bytes
 
     # Reading
 

@@ -7,7 +7,7 @@
         owner           locked by the process that makes or removes it
         ledger.git/     its history
         files/          its files, if it is a copy
-        ledger.times    the modification times of the source's files; see ``source_times``
+        ledger.times    the modification times of the source's files; see ``seen_statuses``
         derived/        the last checkpoint of its derived paths
         base            the name of the base that its files begin with, if it is an overlay
         git             the name of the copy of its source's history, if it has one

@@ -77,7 +77,7 @@ _EXCLUDED: Final = PathPatterns(
 )
 _PUBLIC: Final = PathPatterns(PUBLIC_NAMES)
 _MOST_FILES: Final = 500_000
-_BUILD_SOURCE_MOST_BYTES: Final = 10 * 1_073_741_824
+_MOST_SOURCE_BYTES: Final = 10 * 1_073_741_824
 
 _LIST: Final = re.compile(
     r"(.*/)?(requirements/.*|[^/]*(requirements|constraints)[^/]*\.(txt|in|pip)|pyproject\.toml"
@@ -178,10 +178,9 @@ def _entries(
             ):
                 continue
             n_files, n_bytes = n_files + 1, n_bytes + status.st_size
-            if n_files > _MOST_FILES or n_bytes > _BUILD_SOURCE_MOST_BYTES:
+            if n_files > _MOST_FILES or n_bytes > _MOST_SOURCE_BYTES:
                 raise UsageError(
-                    f"{source} has more than {_MOST_FILES:,} files or "
-                    f"{_BUILD_SOURCE_MOST_BYTES:,} bytes",
+                    f"{source} has more than {_MOST_FILES:,} files or {_MOST_SOURCE_BYTES:,} bytes",
                     hint="Build the image from a smaller directory.",
                 )
             yield parts, entry, status
@@ -190,9 +189,6 @@ def _entries(
 def _is_copied(status: os.stat_result) -> bool:
     mode = status.st_mode
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISLNK(mode)
-
-
-# --------------------------------------------------------------------------------- project images
 
 
 # ----------------------------------------------------------------------------------- source files

@@ -122,9 +122,6 @@ def _namespace() -> str:
     return os.readlink("/proc/self/ns/pid").removeprefix("pid:").strip("[]")  # noqa: PTH115 - the link's target is not a path
 
 
-# ------------------------------------------------------------------------------------- containers
-
-
 # ------------------------------------------------------------------------------------- host paths
 
 # Hides the paths of the host that the list of mounts would show inside a container.

@@ -3,6 +3,6 @@
 A container has an empty network namespace. The runner listens on its loopback and carries the bytes
 of each connection as frames. Here they reach a proxy that speaks HTTP/1.1 and nothing else.
 
-``channels``, ``tls``, ``proxy_requests``, ``responses`` and ``routes`` decide, without input or
-output. ``proxy``, ``dialer`` and ``link`` do the input and output.
+``channels``, ``tls``, ``proxy_requests`` and ``routes`` decide, without input or output.
+``proxy``, ``dialer`` and ``link`` do the input and output.
 """

@@ -1,4 +1,4 @@
-"""The proxy: input and output of a connection, around ``proxy_requests``, ``responses``, ``tls``.
+"""The proxy: input and output of a connection, around ``proxy_requests`` and ``tls``.
 
 A connection gets one answer, then it is closed. Each is recorded, also a refused one.
 
