@@ -20,9 +20,11 @@ Temporary directories are in memory if there is room; see ``on_disk``. ``make so
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import loopback
@@ -90,6 +92,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ[COVERAGE] = coverage_settings
     else:
         os.environ.pop(COVERAGE, None)
+
+
+@pytest.fixture
+def left_streams() -> Iterator[None]:
+    """Collects what inspect_ai left in a test, before the next one that collects fails for it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ def wrong_arguments(block: Block, module: ModuleType) -> list[str]:
 
 # inspect_ai leaves streams of its display to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject")
+@pytest.mark.usefixtures("left_streams")
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_python_of_a_page_runs_in_order_in_one_namespace(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ pytestmark = [
     pytest.mark.anyio,
     # inspect_ai leaves streams of its display to the garbage collector.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
+    pytest.mark.usefixtures("left_streams"),
 ]
 
 

@@ -13,7 +13,10 @@ from wink_workspace.session import Outcome
 from wink_workspace.workspace import WorkspaceStorage
 
 # inspect_ai leaves streams of its display to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
+    pytest.mark.usefixtures("left_streams"),
+]
 
 DOCS = Path(__file__).parents[2] / "docs" / "integrations.md"
 SITUATIONS = ("tool", "command", "run", "parallel", "nested", "streamed")
