@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -476,6 +477,20 @@ def test_a_recording_contains_redacted_text_only(tmp_path: Path) -> None:
     ScriptRecorder(first, recording).evaluate(plain_prompt(), session=Session())
     assert "s3cret" not in recording.read_text()
     assert recording.read_text().count("[key]") == 2
+
+
+def test_a_recording_on_a_full_disk_ends_with_a_whole_turn(tmp_path: Path) -> None:
+    recording = tmp_path / "recorded.jsonl"
+    script = ScriptedAdapter([calls("a"), calls("b" * 1_000), ModelTurn("Done.")])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            ScriptRecorder(script, recording).evaluate(plain_prompt(), session=Session())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (turn,) = load_script(recording)
+    assert turn.tool_calls[0].name == "note"
 
 
 def test_a_script_that_ends_too_early_gets_a_hint_how_to_end_it() -> None:

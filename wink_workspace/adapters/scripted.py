@@ -195,8 +195,15 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         self._n_turns += 1
         if self._on_native is not None:
             self._on_native(self._n_turns, self._native_without_secrets(turn))
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(turn, self.redact) + "\n")
+        rest = f"{_line(turn, self.redact)}\n".encode()
+        with self._path.open("ab", buffering=0) as file:
+            n_bytes = file.tell()
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(n_bytes)  # half a turn could not be read
+                raise
         return turn
 
     def context_tokens(self) -> int | None:
