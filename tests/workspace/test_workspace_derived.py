@@ -864,3 +864,16 @@ def test_a_rule_that_ends_in_a_slash_is_for_directories_only(
         assert workspace.files.read_bytes("b/out/made") == b"made\n"  # that of the import
     with reopened(tmp_path) as workspace:
         assert workspace.files.read_bytes("a/out") == b"changed\n"
+
+
+def test_apply_of_a_file_keeps_a_derived_directory_in_its_place(tmp_path: Path, form: str) -> None:
+    with made(tmp_path, {"a": b"1\n"}, mode=form, config=config(derived=("out/",))) as workspace:
+        with workspace.call("a file"):
+            workspace.files.write_text("out", "new\n")
+        theirs = tmp_path / "source/out/mine"
+        theirs.parent.mkdir()
+        theirs.write_text("mine\n")
+        with pytest.raises(ConflictError, match="out"):
+            workspace.apply()
+        assert workspace.apply(merge=True).paths == ()
+        assert theirs.read_text() == "mine\n"
