@@ -86,7 +86,8 @@ def test_client_offers_the_model_every_tool_of_the_server(client: Client) -> Non
     offered = client.program.tools(request).keys()
     assert {client.offered(name) for name in names} <= offered
     if client.program is ClaudeCode:  # whose own tools can be turned off
-        assert all(name.startswith("mcp__wink__") for name in offered)
+        own = {name for name in offered if not name.startswith("mcp__wink__")}
+        assert own <= {"DeferredToolPlaceholder"}  # stands for tools that it would load later
     if client.program is Opencode:
         assert not offered & {"bash", "edit", "glob", "grep", "read", "write"}
 
