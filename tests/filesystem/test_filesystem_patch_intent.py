@@ -275,6 +275,15 @@ def test_an_insertion_sent_twice_is_refused_as_already_applied(patch: str, end: 
     assert "already applied" in refused(patch, once)
 
 
+@pytest.mark.parametrize(("one", "two"), [("", "text"), ("text", "")])
+def test_an_insertion_at_the_stated_line_may_repeat_the_lines_above(one: str, two: str) -> None:
+    patch = unified("@@ -3 +3,3 @@", f" {one}", f"+{two}", f"+{one}")
+    before = f"{one}\n{two}\n{one}\n"
+    after = changed(patch, before)
+    assert after == f"{before}{two}\n{one}\n".encode()
+    assert "already applied" in refused(patch, after)
+
+
 def test_the_message_about_an_applied_insertion_names_its_lines() -> None:
     once = changed(INSERTIONS["below"], numbered(10))
     assert "hunk 1 (patch line 3): already applied: its result is at line 4" in refused(

@@ -35,7 +35,8 @@ lines (context and removed lines) follow each other. The rules, in this order:
 Refused even if there is a match:
 
 6. Already applied. The new lines (context and added lines) are where the hunk would insert them,
-   unless all of them are equal and the hunk matches at the stated line;
+   unless all of them are equal and the hunk matches at the stated line (if it matches there, equal
+   lines further up do not count: it would not have put them there);
    or there is no exact match and the new lines are in the file; or the new lines are in the scope
    and the match is not; or the new lines are as near to the stated line as the match.
 7. Ends of the file. A hunk that only inserts, states line numbers and has no context after
@@ -472,8 +473,10 @@ class _Attempt:
         new = shape.new[n_top : len(shape.new) - n_bottom]
         from_start = position.at + n_top
         from_end = position.at + len(shape.old) - n_bottom - len(new)
-        fitting = (at for at in (from_start, from_end) if self.view.fits(new, at))
-        at = next(fitting, None)
+        places = (from_start, from_end)
+        if shape.states_line and position.at == shape.stated:
+            places = (from_start,)  # it puts no line above the stated one
+        at = next((at for at in places if self.view.fits(new, at)), None)
         return None if at is None else at - n_top
 
     def _applied_elsewhere(self, number: int, position: _Position) -> int | None:
