@@ -27,7 +27,7 @@ import pytest
 from podman_machine import children_of, listed_containers
 
 from wink_workspace import PodmanSandboxSection, Prompt, Workspace, WorkspaceStorage
-from wink_workspace.clock import SYSTEM_CLOCK, Cancellation
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, ManualClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
     CallCancelledError,
@@ -37,6 +37,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem.overlay.mounting import overlay_support
+from wink_workspace.filesystem.search import SearchTimer, compile_expression
 from wink_workspace.ledger import EntryKind
 from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.sandbox import ExecRequest, ServiceConfig, ServiceStatus
@@ -478,6 +479,29 @@ def test_a_service_that_ends_keeps_its_output_and_can_be_started_again(
     assert shown.endswith("ready\nbye")
     started(workspace, "short", "echo again; sleep 1000", ready="again")
     assert services_of(workspace).log("short").output == b"again\n"
+
+
+def test_a_ready_line_counts_whatever_follows_it(workspace: Workspace) -> None:
+    command = "echo ready; seq 50000; sleep 1000"
+    assert started(workspace, "chatty", command, ready="^ready").state == "running"
+
+
+def test_a_line_that_arrives_during_a_search_is_searched_next() -> None:
+    output = podman_services._Output(1_000)
+
+    class WhileSearching(ManualClock):
+        """The service prints a line each time that the search asks how long it may take."""
+
+        def monotonic_s(self) -> float:
+            output.add("stdout", b"end\n" if output.n_bytes else b"begin\n")
+            return super().monotonic_s()
+
+    timer = SearchTimer(WhileSearching(), 60.0)
+    assert output.newest(1_000)[0] == b"begin\n"
+    expression = compile_expression("^...$")  # a word in it would be looked for without the clock
+    searched, found = podman_services._search(output, expression, 0, timer)
+    assert not found
+    assert podman_services._search(output, expression, searched, timer)[1]
 
 
 def test_of_much_output_the_newest_part_is_kept(workspace: Workspace) -> None:

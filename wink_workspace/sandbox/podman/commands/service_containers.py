@@ -97,11 +97,12 @@ class _Output:
             kept = bytes(self._kept[-min(limit_bytes, self._limit) :])
             return kept, self.n_bytes - len(kept)
 
-    def since(self, offset: int) -> bytes:
-        """What is kept of the bytes from *offset* on."""
+    def since(self, offset: int) -> tuple[bytes, int]:
+        """What is kept of the bytes from *offset* on, and the offset of its first byte."""
         with self._lock:
             n_wanted = max(0, self.n_bytes - offset)
-            return bytes(self._kept[max(0, len(self._kept) - n_wanted) :])
+            kept = bytes(self._kept[max(0, len(self._kept) - n_wanted) :])
+            return kept, self.n_bytes - len(kept)
 
 
 class _Service:
@@ -571,12 +572,12 @@ def _search(
     output: _Output, expression: Expression, searched: int, timer: SearchTimer
 ) -> tuple[int, bool]:
     """Search the lines after offset *searched*; from where to go on, and whether one matches."""
-    data = output.since(searched)
-    text = data[-_LONGEST_LINE_BYTES:].decode("utf-8", "replace")
+    data, offset = output.since(searched)
+    complete = data.rfind(b"\n") + 1  # the last line may go on
+    text = (data[:complete] + data[complete:][-_LONGEST_LINE_BYTES:]).decode("utf-8", "replace")
     if any(True for _ in expression.matching_lines(text, timer)):
         return searched, True
-    complete = data.rfind(b"\n") + 1  # the last line may go on
-    return output.n_bytes - (len(data) - complete), False
+    return offset + complete, False
 
 
 def _listening_ports(pid: int) -> set[int]:
