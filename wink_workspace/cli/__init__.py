@@ -8,6 +8,10 @@ the exit code of its command.
 from __future__ import annotations
 
 import gc
+import io
+import os
+import sys
+from pathlib import Path
 
 __all__ = ["main"]
 
@@ -23,7 +27,19 @@ def main(arguments: list[str] | None = None) -> int:
     is_process = arguments is None  # the process is this command
     if is_process:
         _delay_collection()
+    given = sys.argv[1:] if arguments is None else arguments
     try:
+        _make_streams_writable()
+        if given == ["--version"]:
+            from importlib.metadata import version
+
+            sys.stdout.write(version("wink-workspace") + "\n")
+            return 0
+        if given == ["--help"]:
+            from .command_list import print_list
+
+            print_list()
+            return 0
         from .app import run_command  # here, so that importing the package loads no typer
     except KeyboardInterrupt:  # nothing has started yet
         return 130
@@ -31,6 +47,21 @@ def main(arguments: list[str] | None = None) -> int:
     if is_process:
         gc.freeze()  # the interpreter's end would search all objects for cycles
     return code
+
+
+def _make_streams_writable() -> None:
+    """Open the null device for each closed standard stream, and replace unknown characters.
+
+    Otherwise the next opened file would get the descriptor, and output would be written to it; and
+    a character that the terminal's encoding lacks would end the command.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Gets the lowest free descriptor, which is the stream's own.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays open
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _delay_collection() -> None:

@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import errno
 import inspect
-import io
 import json
 import logging
-import os
-import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module  # noqa: TID251 - commands are loaded by name
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 from wink_workspace.telemetry import open_span
 
+from .command_list import COMMANDS, EPILOG, GROUPS, HELP
 from .screen.command_context import LOG_VARIABLE, CommandContext
 from .screen.display import printable
 
@@ -138,8 +136,6 @@ _USER_ERRNOS = (
 )
 """Errors that only the user can fix: a full disk, a missing directory, a missing permission."""
 
-_EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
-
 
 def demo(
     context: CommandContext,
@@ -159,141 +155,82 @@ def demo(
     play_tests(context.out, sandboxes.default_images(context), build=build)
 
 
-_COMMANDS: dict[str, dict[str, str]] = {
-    "Runs": {
-        "demo": "app.demo",
-        "run": "run.run_command.run",
-        "script": "run.run_command.script",
-        "tools": "run.run_command.tools",
-        "eval": "sandbox.sandboxes.evaluate",
-        "mcp": "serve.mcp_command.mcp",
-        "acp": "serve.acp.acp",
-    },
-    "Workspaces": {
-        "new": "past.workspaces.create",
-        "list": "past.workspaces.list_all",
-        "fork": "past.workspaces.fork",
-        "checkpoint": "past.workspaces.checkpoint",
-        "apply": "past.workspaces.apply",
-        "merge": "past.workspaces.merge",
-        "sync": "past.workspaces.sync",
-        "mount": "past.workspaces.mount",
-        "export": "past.bundle_commands.export",
-        "import": "past.bundle_commands.import_bundle",
-        "recover": "past.workspaces.recover",
-        "repair": "past.workspaces.repair",
-        "gc": "past.workspaces.gc",
-        "rm": "past.workspaces.remove",
-    },
-    "Projects": {
-        "init": "sandbox.project.init",
-        "trust": "sandbox.project.trust",
-    },
-    "History": {
-        "log": "past.history_commands.log",
-        "show": "past.history_commands.show",
-        "report": "past.history_commands.report",
-        "diff": "past.history_commands.diff",
-        "undo": "past.history_commands.undo",
-        "redo": "past.history_commands.redo",
-        "restore": "past.history_commands.restore",
-        "discarded": "past.history_commands.discarded",
-        "bisect": "past.bisect_and_blame.bisect",
-        "blame": "past.bisect_and_blame.blame",
-        "ui": "serve.ui.ui",
-    },
-    "Sandboxes": {
-        "doctor": "sandbox.sandboxes.doctor",
-        "version": "version.show_version",
-        "exec": "sandbox.sandboxes.execute",
-        "shell": "sandbox.sandboxes.shell",
-        "port": "sandbox.port_command.port",
-    },
-}
+_NAMES = {name for commands in COMMANDS.values() for name in commands} | {*GROUPS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Commands below one name; *default* is run if the first argument names none of them."""
-
-    help: str
-    panel: str
-    commands: dict[str, str]
-    default: str = ""
-
-
-_GROUPS = {
-    "attempts": _Group(
-        help="Let models try a task several times, each in a fork, and keep the best attempt. "
-        "`attempts TASK` is `attempts start TASK`.",
-        panel="Runs",
-        commands={
-            "start": "tries.attempts_run.start",
-            "list": "tries.attempts_stored_runs.list_runs",
-            "show": "tries.attempts_stored_runs.show",
-            "diff": "tries.attempts_stored_runs.diff",
-            "keep": "tries.attempts_stored_runs.keep",
-            "resume": "tries.attempts_run.resume",
-            "rm": "tries.attempts_stored_runs.remove",
-        },
-        default="start",
-    ),
-    "image": _Group(
-        help="Build, list and delete the images of sandboxes.",
-        panel="Sandboxes",
-        commands={
-            "build": "sandbox.sandboxes.build_images",
-            "list": "sandbox.sandboxes.list_images",
-            "prune": "sandbox.sandboxes.prune_images",
-        },
-    ),
-}
-"""Each command as ``module.function``: one invocation imports the module of its command only."""
-
-_NAMES = {name for commands in _COMMANDS.values() for name in commands} | {*_GROUPS}
-_OF_NO_COMMAND = ("--help", "--version")
-
-
-def application(
-    only: str | None = None, *, load: Callable[[str], Command] | None = None
-) -> typer.Typer:
-    """Every command with its options.
-
-    Args:
-        only: Add this command alone.
-        load: Makes a command of ``module.function``; by default that function.
-    """
-    load = load or _load
+def application(only: str | None = None) -> typer.Typer:
+    """Every command with its options; with *only*, that command alone."""
     wanted = _NAMES if only is None else {only}
     app = typer.Typer(
-        help="A workspace for coding agents in which every tool call is a transaction.",
-        epilog=_EPILOG,
+        cls=_with_default(""),
+        help=HELP,
+        epilog=EPILOG,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
     app.callback()(_global_options)
-    for panel, commands in _COMMANDS.items():
+    for panel, commands in COMMANDS.items():
         for name, command in commands.items():
             if name in wanted:
-                _add(app, name, load(command), panel=panel)
-    for name, group in _GROUPS.items():
+                _add(app, name, _load(command), panel=panel)
+    for name, group in GROUPS.items():
         if name in wanted:
             below = typer.Typer(
                 cls=_with_default(group.default),
                 help=group.help,
-                epilog=_EPILOG,
+                epilog=EPILOG,
                 no_args_is_help=True,
             )
             for each, command in group.commands.items():
-                _add(below, each, load(command))
+                _add(below, each, _load(command))
             app.add_typer(below, name=name, rich_help_panel=group.panel)
     return app
+
+
+class _Value:
+    """Parses the value of an option; typer does it only where it has to.
+
+    Typer makes a pydantic validator for every option, given or not. To load pydantic takes a
+    quarter of a short command.
+    """
+
+    def __init__(self, parameter: Any) -> None:  # Any: typer does not publish its classes
+        descriptor = parameter.type_descriptor
+        self._parsed_by_typer = parameter.__class__.get_runtime_param
+        self._default = parameter.default
+        self._is_plain_text = descriptor.annotation is str and not descriptor.parameter_info.parser
+
+    def coerce(self, value: object, param: Any, ctx: Any) -> object:
+        """*value* with the type of the option."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if value is self._default or (
+            self._is_plain_text and isinstance(value, str) and value.isascii()
+        ):
+            return value
+        return self._parsed_by_typer(param).coerce(value, param=param, ctx=ctx)
+
+
+class _Parsing:
+    """What commands and groups of typer have in common here."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse *args* into the options of *ctx*."""
+        command: Any = self
+        for each in command.get_params(ctx):
+            each.get_runtime_param = partial(_Value, each)
+        parsed: Any = super()
+        return parsed.parse_args(ctx, args)
+
+
+class _Command(_Parsing, TyperCommand):
+    pass
 
 
 def _with_default(default: str) -> type[TyperGroup]:
     """A group that runs the command *default*, if any, when its arguments begin with no command."""
 
-    class Group(TyperGroup):
+    class Group(_Parsing, TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: a private type
             if default and args and args[0] not in (*self.commands, "--help"):
                 args = [default, *args]
@@ -307,24 +244,6 @@ def _load(command: str) -> Command:
     return getattr(import_module(f".{module}", __package__), function)
 
 
-def _described(command: str) -> Command:
-    """A command with its docstring and without options, for the list of all commands.
-
-    The docstring is read from the source: importing every module takes longer than all else.
-    """
-    module, _, function = command.rpartition(".")
-    source = (
-        Path(__file__).parent.joinpath(f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    )
-    found = re.search(rf'^def {function}\(.*?"""(.+?)"""', source, re.DOTALL | re.MULTILINE)
-
-    def described() -> None:
-        pass
-
-    described.__doc__ = found and found[1]
-    return described
-
-
 def _add(
     app: typer.Typer, name: str, command: Callable[..., object], *, panel: str | None = None
 ) -> None:
@@ -332,7 +251,8 @@ def _add(
     # Each paragraph on one line, for the terminal to wrap.
     paragraphs = (command.__doc__ or "").split("\n\n")
     help_text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    app.command(name, help=help_text, epilog=_EPILOG, rich_help_panel=panel)(_for_typer(command))
+    add = app.command(name, cls=_Command, help=help_text, epilog=EPILOG, rich_help_panel=panel)
+    add(_for_typer(command))
 
 
 def _for_typer(command: Callable[..., object]) -> Callable[..., object]:
@@ -379,18 +299,12 @@ def _global_options(
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; an error is one line on standard error."""
-    _replace_closed_streams()
     context = CommandContext(Environment.from_os())
-    for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is replaced; it must not end the command.
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
     try:
         with logged(context.log_level, context.redact):
             given = sys.argv[1:] if arguments is None else arguments
             named = given[0] if given else ""
-            only, is_list = (named if named in _NAMES else None), named in _OF_NO_COMMAND
-            app = application(only, load=_described if is_list else None)
+            app = application(named if named in _NAMES else None)
             code = app(arguments, standalone_mode=False, obj=context, prog_name="wink-workspace")
     except TyperException as error:
         if message := error.format_message():  # empty where help was shown instead
@@ -418,17 +332,6 @@ def run_command(arguments: list[str] | None = None) -> int:
     if code == EXIT_INTERRUPTED:  # typer returns this code for any other Ctrl-C
         _print_error(context, _INTERRUPTED)
     return code if isinstance(code, int) else 0
-
-
-def _replace_closed_streams() -> None:
-    """Open the null device for each closed standard stream.
-
-    Otherwise the next opened file would get the descriptor, and output would be written to it.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            # Gets the lowest free descriptor, which is the stream's own.
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
 def _explain(error: OSError) -> str:
