@@ -30,7 +30,9 @@ def lazy(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]
     def get(name: str) -> object:
         if name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules()[name]), name)
+        value = getattr(import_module(modules()[name]), name)
+        setattr(sys.modules[package], name, value)  # the next use finds it without this function
+        return value
 
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules()})

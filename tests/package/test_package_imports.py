@@ -57,8 +57,8 @@ OF_AGENTS = {
     [
         (["--help"], 6, {"pydantic", "rich", "typer"}),
         (["--version"], 3, {"pydantic", "rich", "typer"}),
-        (["list"], 145, OF_AGENTS | {"pydantic"}),
-        (["log", "none"], 140, OF_AGENTS | {"pydantic"}),
+        (["list"], 94, OF_AGENTS | {"pydantic"}),
+        (["log", "none"], 78, OF_AGENTS | {"pydantic"}),
         (["run", "--help"], 40, OF_AGENTS - {"wink_workspace.sandbox.backends"}),
         (["mcp", "--help"], 30, {"anyio", "starlette", "wink_workspace.filesystem.disk"}),
         (["exec", "--help"], 30, {"wink_workspace.filesystem.disk"}),

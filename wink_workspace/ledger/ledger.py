@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -44,7 +44,6 @@ from .entries.discards import DISCARDED_REFS, Discarded, discarded_at
 from .entries.documents import Documents
 from .entries.history import BRANCH_FILES, Branch, LogEntry, read_entry
 from .store.disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
-from .store.index_rebuilding import rebuild_indexes
 from .store.leases import DeletionLock, MaintenanceLease, WrittenTotal
 from .store.lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
 from .store.objects import ObjectStore
@@ -65,7 +64,9 @@ from .upkeep.retention import (
     looking_for_too_old,
     maintaining,
 )
-from .writing import BranchWriter
+
+if TYPE_CHECKING:
+    from .writing import BranchWriter
 
 __all__ = ["Ledger"]
 
@@ -269,6 +270,9 @@ class Ledger:
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message names it.
         """
+        from .store.index_rebuilding import rebuild_indexes  # on use: readers write nothing
+        from .writing import BranchWriter
+
         ref = self._known_ref(name)
         self._shared_lock()
         directory, lock = self._locked(name)

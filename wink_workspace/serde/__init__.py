@@ -7,7 +7,8 @@ unless ``extra="ignore"`` is given.
 Rule 2: an error lists every problem at once, each with its path, in sentences for a model.
 Rule 3: ``parse`` accepts what ``dump`` writes. So ``dump`` leaves out fields with ``init=False``,
 and properties unless ``computed=True`` is given.
-Rule 4: pydantic is imported when a type is first parsed or described, never before.
+Rule 4: pydantic is imported when a type is first parsed or described, never before; what writes
+JSON loads nothing of what parses it.
 
 A field's ``metadata`` may have ``description`` and pydantic's constraints (``ge``,
 ``max_length``, ``pattern``, …); they are enforced and included in the schemas. An ``alias`` is the
@@ -16,11 +17,16 @@ field's name in JSON and in schemas; ``parse`` also accepts the field's own name
 
 from __future__ import annotations
 
-from .dumping import dump, dump_json
-from .json_values import JsonValue, map_strings, well_formed
-from .parsing import Extra, parse, parse_json
-from .schemas import ParamDescription, field_descriptions, schema
-from .strict import provider_schema, without_defaulted_nulls
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
+if TYPE_CHECKING:
+    from .dumping import dump, dump_json
+    from .json_values import JsonValue, map_strings, well_formed
+    from .parsing import Extra, parse, parse_json
+    from .schemas import ParamDescription, field_descriptions, schema
+    from .strict import provider_schema, without_defaulted_nulls
 
 __all__ = [
     "Extra",
@@ -37,3 +43,6 @@ __all__ = [
     "well_formed",
     "without_defaulted_nulls",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(__name__)

@@ -21,8 +21,9 @@ from wink_workspace.ledger import (
     lost_ref,
 )
 from wink_workspace.processes import OwnProcess
+from wink_workspace.workspace.files.checkout import check_out
 
-from .branch.recorded_branch import RecordedBranch, check_out
+from .branch.recorded_branch import RecordedBranch
 from .create.git_copies import hides_git
 from .create.importing import OWN_REPOSITORY
 from .create.overlay_branches import MountedBranch, mount_branch

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from wink_workspace.errors import ReadOnlyError
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .descriptors import (
@@ -31,7 +32,6 @@ from .descriptors import (
     copy_content,
     is_sparse,
     open_seen,
-    translate_os_error,
     usual_mode,
     write_with_holes,
 )

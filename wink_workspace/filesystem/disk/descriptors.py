@@ -8,8 +8,7 @@ a file is refused.
 Rule 3: any depth is walked with few descriptors and no recursion. The walk goes up by ``..``, and
 only if that is still the directory from which it came.
 
-Functions raise ``OSError`` as the system does; ``translate_os_error`` turns it into an error of
-this package where the path is known.
+Functions raise ``OSError`` as the system does; see ``os_errors``.
 """
 
 from __future__ import annotations
@@ -27,20 +26,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Final
-
-from wink_workspace.errors import (
-    DirectoryExpectedError,
-    DirectoryNotEmptyError,
-    FileExpectedError,
-    FileMissingError,
-    FilesystemError,
-    LinkError,
-    PathExistsError,
-    ReadOnlyError,
-)
-from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
     "ENTER",
@@ -84,8 +70,6 @@ __all__ = [
     "status_and_target",
     "status_of_regular",
     "temporary_name",
-    "translate_os_error",
-    "translated",
     "usual_mode",
     "with_executable_bits",
     "write_all",
@@ -108,57 +92,8 @@ PATH_ONLY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 MISSING = -errno.ENOENT
 """Result of ``open_beneath`` if the path does not exist."""
 
-_ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
-    errno.ENOENT: (FileMissingError, "does not exist"),
-    errno.EEXIST: (PathExistsError, "exists already"),
-    errno.EISDIR: (FileExpectedError, "is a directory"),
-    errno.ENOTDIR: (DirectoryExpectedError, "is not a directory, or not in one"),
-    errno.ENOTEMPTY: (DirectoryNotEmptyError, "is not empty"),
-    errno.ELOOP: (LinkError, "is a link"),
-    errno.EACCES: (ReadOnlyError, "is not accessible: permission denied"),
-    errno.EPERM: (ReadOnlyError, "is not accessible: operation not permitted"),
-    errno.EROFS: (ReadOnlyError, "is on a read-only filesystem"),
-    errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which cannot be opened"),
-    errno.EBADF: (FilesystemError, "is not accessible: its workspace was closed"),
-    errno.EBUSY: (FilesystemError, "is being changed by another process all the time"),
-}
-
-
-def translated(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
-    """The error of this package for an error of the system at *path*."""
-    if isinstance(error, FilesystemError):
-        return error
-    kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return kind(
-        f"{path} {what}" if what else f"{path}: {error.strerror}",
-        hint="Make room on the disk, and try again." if is_full else None,
-    )
-
-
 # The context managers here are classes: generators take several times as long to enter. One that
 # Ctrl-C leaves suspended would end only when the traceback is dropped.
-
-
-class translate_os_error(AbstractContextManager[None]):  # noqa: N801 - used as a function
-    """Raise ``translated`` for an ``OSError`` that the block raises."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: WorkspacePath | Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FilesystemError):
-            raise translated(self._path, error) from error
 
 
 class Descriptor(AbstractContextManager[int]):

@@ -21,9 +21,9 @@ from wink_workspace.filesystem.model import (
     file_fingerprint,
     link_fingerprint,
 )
+from wink_workspace.filesystem.os_errors import translated
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .descriptors import translated
 from .tree import DiskEntry, DiskTree, entry_of, identity_of
 
 __all__ = ["COARSEST_TICK_NS", "ChangeTimes", "DiskFingerprints", "racy_from_ns"]

@@ -48,6 +48,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem.model import FileKind, WriteMode
+from wink_workspace.filesystem.os_errors import translate_os_error, translated
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
 
@@ -82,8 +83,6 @@ from .descriptors import (
     status_and_target,
     status_of_regular,
     temporary_name,
-    translate_os_error,
-    translated,
     usual_mode,
     with_executable_bits,
     write_all,

@@ -21,16 +21,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 from wink_workspace.ledger.store.git_tree import GitTree
-from wink_workspace.ledger.store.merge import Merge, SliceMerge, merge_slices, merge_trees
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.session import Outcome
 
 from .commits import Commit, is_number, parse_commit
 from .records import Record, parse_record
+
+if TYPE_CHECKING:
+    from wink_workspace.ledger.store.merge import Merge, SliceMerge
 
 __all__ = [
     "BRANCH_FILES",
@@ -404,6 +406,8 @@ class Branch:
         Raises:
             EntryMissingError: If the entry before *entry* is not kept.
         """
+        from wink_workspace.ledger.store.merge import merge_slices, merge_trees
+
         before = self.before(entry)
         head = self._head or entry
         return Reverted(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,16 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
-from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, Branch, Ledger, LogEntry, ObjectStore, lost_ref
-from wink_workspace.sandbox.git_directory import give_to_sandbox
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace.changes.applied_trees import AppliedTrees
-from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
-from wink_workspace.workspace.files.checkout import write_files
-from wink_workspace.workspace.files.derived_paths import copy_checkpoint
-from wink_workspace.workspace.files.seen_statuses import SourceTimes, save_last_seen
-from wink_workspace.workspace.place.path_rules import Unrecorded
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo
 
@@ -30,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "IMPORTED_BRANCH",
     "RecordedBranch",
-    "check_out",
-    "copy_runs",
     "delete_fork",
     "forks_of",
     "head_of",
@@ -43,12 +32,9 @@ __all__ = [
 
 # The branches of a workspace beside its main branch.
 #
-# The files of a branch are written from the ledger when they are missing: those of a fork when it
-# is first opened, those of the main branch if they were deleted. The branch ``imported`` is not a
-# fork. It ends at the import and never grows, so that retention keeps the original files.
+# The branch ``imported`` is not a fork. It ends at the import and never grows, so that retention
+# keeps the original files.
 
-
-_log = logging.getLogger(__name__)
 
 IMPORTED_BRANCH: Final = "imported"
 """The branch that keeps the first entry."""
@@ -115,55 +101,6 @@ def delete_fork(
             AppliedTrees(folder.applied).forget(name)
 
     ledger.delete_fork(name, first=delete_files)
-
-
-def check_out(
-    store: ObjectStore,
-    entry: LogEntry,
-    folder: WorkspaceFolder,
-    *,
-    unrecorded: Unrecorded | None = None,
-    is_new: bool = False,
-) -> None:
-    """Write the files of *entry* into *folder*, unless they exist already.
-
-    They appear all at once or not at all, with *unrecorded* together with the derived paths of the
-    branch's checkpoint. The caller holds the writer lock of the branch. Files of a main branch that
-    is not new were lost, which is logged.
-
-    Raises:
-        UsageError: If a link is in their place: its target does not belong to the workspace.
-        LedgerError: If something cannot be read.
-        FilesystemError: If something cannot be written.
-    """
-    if folder.files.is_symlink():
-        raise UsageError(
-            f"{folder.files} is a link, and its target does not belong to this workspace",
-            hint="Put the directory itself there, or delete the link: then the files of the "
-            "newest entry are written again.",
-        )
-    if folder.files.is_dir():
-        return
-    if folder.branch == MAIN_BRANCH and not is_new:
-        _log.warning("%s is missing; it is written again from the history", folder.files)
-    unfinished = folder.files.with_name("files.new")
-    delete_tree(unfinished)
-    unfinished.mkdir(parents=True)
-    unfinished.chmod(0o755)  # whatever the umask is
-    give_to_sandbox(unfinished)
-    with DiskTree(unfinished) as tree:
-        seen = write_files(tree, store, entry.files, SourceTimes(folder, store, entry.files))
-        if unrecorded is not None:
-            copy_checkpoint(folder.checkpoint, tree, unrecorded)
-    save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
-    unfinished.rename(folder.files)
-
-
-def copy_runs(source: WorkspaceFolder, target: WorkspaceFolder) -> None:
-    """Copy the runs of a branch to a fork that nothing has opened."""
-    if source.runs.is_dir():
-        target.runs.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.copytree(source.runs, target.runs)
 
 
 # -------------------------------------------------------------------------------- recorded branch
@@ -250,6 +187,7 @@ class RecordedBranch:
         from wink_workspace.workspace.changes.changeset import (
             ChangeSet,  # on use: with diffs it takes 20 ms to load
         )
+        from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
 
         imported = self.imported().files
         applied: Iterable[str] = ()

@@ -54,10 +54,11 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index import IndexedTree
 from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
-from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.fingerprint_cache import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.git_binary import git_hash, object_header
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Ledger,

@@ -46,8 +46,8 @@ from wink_workspace.errors import (
     LedgerError,
 )
 from wink_workspace.filesystem import Change, FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.filesystem.overlay.mounting import (
     FILES,
     Mounter,

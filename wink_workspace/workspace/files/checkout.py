@@ -1,20 +1,34 @@
-"""Write trees of the ledger into empty directories that no other process knows of."""
+"""Write trees of the ledger into empty directories that no other process knows of.
+
+The files of a branch are written when they are missing: those of a fork when it is first opened,
+those of the main branch if they were deleted.
+"""
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import LedgerDamagedError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.copying import NewTree
-from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import ObjectStore, TreeChange, TreeEntry, walk
+from wink_workspace.filesystem.os_errors import translate_os_error
+from wink_workspace.ledger import MAIN_BRANCH, LogEntry, ObjectStore, TreeChange, TreeEntry, walk
+from wink_workspace.sandbox.git_directory import give_to_sandbox
+from wink_workspace.workspace.place.path_rules import Unrecorded
+from wink_workspace.workspace.place.shared_folders import delete_tree
+from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-from .seen_statuses import NewFileIndex, SourceTimes
+from .derived_paths import copy_checkpoint
+from .seen_statuses import NewFileIndex, SourceTimes, save_last_seen
 
-__all__ = ["write_files", "write_layer"]
+__all__ = ["check_out", "copy_runs", "write_files", "write_layer"]
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -101,3 +115,52 @@ class _Written:
                         modified_ns=self._times and self._times.at(path),
                     )
         self.seen.add(above, path.name, status)
+
+
+def check_out(
+    store: ObjectStore,
+    entry: LogEntry,
+    folder: WorkspaceFolder,
+    *,
+    unrecorded: Unrecorded | None = None,
+    is_new: bool = False,
+) -> None:
+    """Write the files of *entry* into *folder*, unless they exist already.
+
+    They appear all at once or not at all, with *unrecorded* together with the derived paths of the
+    branch's checkpoint. The caller holds the writer lock of the branch. Files of a main branch that
+    is not new were lost, which is logged.
+
+    Raises:
+        UsageError: If a link is in their place: its target does not belong to the workspace.
+        LedgerError: If something cannot be read.
+        FilesystemError: If something cannot be written.
+    """
+    if folder.files.is_symlink():
+        raise UsageError(
+            f"{folder.files} is a link, and its target does not belong to this workspace",
+            hint="Put the directory itself there, or delete the link: then the files of the "
+            "newest entry are written again.",
+        )
+    if folder.files.is_dir():
+        return
+    if folder.branch == MAIN_BRANCH and not is_new:
+        _log.warning("%s is missing; it is written again from the history", folder.files)
+    unfinished = folder.files.with_name("files.new")
+    delete_tree(unfinished)
+    unfinished.mkdir(parents=True)
+    unfinished.chmod(0o755)  # whatever the umask is
+    give_to_sandbox(unfinished)
+    with DiskTree(unfinished) as tree:
+        seen = write_files(tree, store, entry.files, SourceTimes(folder, store, entry.files))
+        if unrecorded is not None:
+            copy_checkpoint(folder.checkpoint, tree, unrecorded)
+    save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
+    unfinished.rename(folder.files)
+
+
+def copy_runs(source: WorkspaceFolder, target: WorkspaceFolder) -> None:
+    """Copy the runs of a branch to a fork that nothing has opened."""
+    if source.runs.is_dir():
+        target.runs.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copytree(source.runs, target.runs)

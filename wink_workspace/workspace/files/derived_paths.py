@@ -43,9 +43,9 @@ from wink_workspace.filesystem.disk.descriptors import (
     Parts,
     copy_content,
     open_seen,
-    translate_os_error,
 )
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, entry_of
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.filesystem.paths import CACHE_NAMES
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,

@@ -58,11 +58,11 @@ from wink_workspace.workspace.changes.applied_trees import AppliedTrees
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo
 
-from .blame import BlamedLine, blame
-
 if TYPE_CHECKING:
     from wink_workspace.filesystem import Diff
     from wink_workspace.workspace.changes.changeset import ChangeSet
+
+    from .blame import BlamedLine
 
 __all__ = ["ReadableHistory", "TimelineRow", "WorkspaceReader", "timeline"]
 
@@ -269,6 +269,8 @@ class ReadableHistory:
         """
         if not isinstance(at, LogEntry):
             at = self.head if at is None else self.entry(at)
+        from .blame import blame
+
         return blame(self._branch, path, at=at, limit=limit)
 
     def entry_of_any_branch(self, entry_id: str) -> LogEntry:

@@ -44,13 +44,13 @@ from wink_workspace.filesystem.disk.descriptors import (
     exchange_names,
     is_open_for_writing,
     rename_to_free,
-    translate_os_error,
     usual_mode,
     with_executable_bits,
     write_all,
 )
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, Unfinished
 from wink_workspace.filesystem.model import WriteMode
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     SOME_DIRECTORY,

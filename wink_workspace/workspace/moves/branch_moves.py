@@ -30,12 +30,12 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.workspace.branch.recorded_branch import (
     RecordedBranch,
-    copy_runs,
     delete_fork,
     forks_of,
     head_of,
     require_branch,
 )
+from wink_workspace.workspace.files.checkout import copy_runs
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from wink_workspace.workspace.place.shared_folders import delete_tree

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.ignoring import path_patterns
 from wink_workspace.filesystem.paths import WorkspacePath
+
+if TYPE_CHECKING:
+    from wink_workspace.filesystem.disk.descriptors import Parts
 
 __all__ = [
     "IGNORED_NAMES",

@@ -29,8 +29,7 @@ from typing import Final
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.os_errors import translate_os_error
 
 __all__ = ["NewFolder", "SharedFolders", "claimed", "delete_tree", "lock_file"]
 
@@ -177,6 +176,8 @@ def delete_tree(path: Path) -> None:
     """
     if not path.parent.is_dir():
         return
+    from wink_workspace.filesystem.disk.tree import DiskTree  # on use: readers delete nothing
+
     above = DiskTree(path.parent)
     try:
         above.remove(WorkspacePath((path.name,)))

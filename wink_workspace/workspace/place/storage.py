@@ -49,18 +49,20 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, MountError, UsageError
-from wink_workspace.filesystem.disk.descriptors import translate_os_error
-from wink_workspace.filesystem.overlay.mounting import PROBE_PREFIX, OverlaySupport, overlay_support
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 from wink_workspace.ledger.store.disk import sync, write_whole
 
 from .path_rules import PathRules
 from .shared_folders import claimed, delete_tree, lock_file
+
+if TYPE_CHECKING:
+    from wink_workspace.filesystem.overlay.mounting import OverlaySupport
 
 __all__ = [
     "MODE_VARIABLE",
@@ -336,6 +338,8 @@ class WorkspaceStorage:
 
     def overlay_support(self) -> OverlaySupport:
         """Whether workspaces here can be overlays, and why."""
+        from wink_workspace.filesystem.overlay.mounting import overlay_support
+
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return overlay_support(self._root)
 
@@ -469,6 +473,8 @@ class WorkspaceStorage:
 
     def _delete_probes(self) -> None:
         """Delete what processes left that were killed while they looked for overlays."""
+        from wink_workspace.filesystem.overlay.mounting import PROBE_PREFIX
+
         before = self._clock.now().timestamp() - _LONGEST_PROBE_S
         for path in self._root.glob(f"{PROBE_PREFIX}*"):
             with suppress(FileNotFoundError, FilesystemError):  # its process is just deleting it

@@ -31,7 +31,8 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import BundleError, SessionError, UsageError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.descriptors import Parts, translate_os_error
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.os_errors import translate_os_error
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_BRANCH,
@@ -48,12 +49,12 @@ from wink_workspace.ledger.store.disk import sync
 from wink_workspace.session import Session
 from wink_workspace.workspace.branch.recorded_branch import (
     IMPORTED_BRANCH,
-    check_out,
     forks_of,
     require_branch,
 )
 from wink_workspace.workspace.create.importing import open_source
 from wink_workspace.workspace.create.source_survey import survey
+from wink_workspace.workspace.files.checkout import check_out
 from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded, anchored
 from wink_workspace.workspace.place.storage import (
     WorkspaceFolder,
