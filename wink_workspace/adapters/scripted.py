@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from typing_extensions import TypeVar
 
@@ -32,7 +31,6 @@ from .messages import ModelRequest, ModelTurn, UserMessage
 
 __all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
 
-_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -69,27 +67,13 @@ def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                turn = serde.parse_json(
-                    _Turn, _without_surrogates(line), what=f"{os.fspath(path)} line {number}"
-                )
+                turn = serde.parse_json(_Turn, line, what=f"{os.fspath(path)} line {number}")
             except ParseError as error:
                 raise ScriptError(
                     error.message, hint="Write one turn per line, as a JSON object."
                 ) from error
             turns.append(_model_turn(turn, len(turns) + 1))
     return tuple(turns)
-
-
-def _without_surrogates(line: str) -> str:
-    """*line* with U+FFFD for escapes of lone surrogates, which earlier versions recorded."""
-    if not _SURROGATE.search(line):
-        return line
-    try:
-        read = json.loads(line)
-        sent = serde.map_strings(read, serde.well_formed)
-    except (ValueError, RecursionError):
-        return line  # not JSON, as the caller finds out
-    return line if sent is read else json.dumps(sent)
 
 
 def _model_turn(turn: _Turn, number: int) -> ModelTurn:

@@ -207,7 +207,7 @@ def end_interrupted(folder: WorkspaceFolder) -> str:
     if not folder.sandbox.is_dir() or not any(folder.sandbox.iterdir()):
         return ""
     note = folder.sandbox / _BACKEND_NOTE
-    name = note.read_text(encoding="utf-8") if note.exists() else ""  # earlier versions wrote none
+    name = note.read_text(encoding="utf-8") if note.exists() else ""  # killed before it was written
     try:
         last_output = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
     except UsageError as error:

@@ -3,7 +3,7 @@
 A discard is one commit without parents, so it keeps only its own files alive, under the ref
 ``refs/wink/discarded/<time>-<call>``. Its tree has ``files`` (all files at that time), ``changed``
 (the discarded paths only) and ``about.json`` (the paths that were deleted then, and the files that
-were too large to keep). Older releases wrote ``files`` only.
+were too large to keep).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wink_workspace.filesystem import Change, FileKind, WorkspacePath
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.refs import RefMover
-from wink_workspace.ledger.store.trees import TreeChange, TreeEntry, additions, diff, entry_at, walk
+from wink_workspace.ledger.store.trees import TreeChange, TreeEntry, additions, entry_at, walk
 
 from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, is_number, one_line, parse_commit
 
@@ -112,14 +112,14 @@ class Discarded:
     Attributes:
         ref: The ref that keeps it.
         id: The id of its commit.
-        discard: Its number, for users; 0 if an older release wrote it.
+        discard: Its number, for users.
         at: When, exact to the second.
         call_id: The call that made them.
         reason: ``rolled back``, ``interrupted`` (by a crash) or ``replaced`` (by an undo).
         number: The entry before it, 0 for none.
         files: The root of all files at that time.
-        base: The root of that entry's files, ``None`` if an older release wrote it.
-        changed: The root of the discarded paths only, ``None`` as for ``base``.
+        base: The root of that entry's files.
+        changed: The root of the discarded paths only.
         removed: The paths that were deleted then.
         dropped: The files that were not kept.
     """
@@ -132,8 +132,8 @@ class Discarded:
     reason: str
     number: int
     files: str
-    base: str | None
-    changed: str | None
+    base: str
+    changed: str
     removed: tuple[WorkspacePath, ...]
     dropped: Dropped
 
@@ -209,32 +209,31 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
         LedgerDamagedError: If ``keep_discarded`` did not make it.
     """
     commit = parse_commit(commit_id, store.read(commit_id, "commit"))
-    tree = store.tree(commit.tree)
+    tree, trailers = store.tree(commit.tree), commit.trailers
     files, changed = tree.get(b"files"), tree.get(b"changed")
-    if files is None:
-        raise LedgerDamagedError(f"{ref} has no tree 'files'")
-    removed, dropped = _read_about(store, ref, tree.get(b"about.json"))
+    about = tree.get(b"about.json")
+    if files is None or changed is None or about is None:
+        raise LedgerDamagedError(f"{ref} is not a discard: its commit lacks some of its files")
+    removed, dropped = _read_about(store, ref, about)
     return Discarded(
         ref=ref,
         id=commit_id,
-        discard=int(commit.trailers.get("Discard", "0")),
+        discard=int(trailers.get("Discard", "0")),
         at=commit.at,
-        call_id=commit.trailers.get("Call", ""),
-        reason=commit.trailers.get("Reason", ""),
-        number=int(commit.trailers.get("Number", "0")),
+        call_id=trailers.get("Call", ""),
+        reason=trailers.get("Reason", ""),
+        number=int(trailers.get("Number", "0")),
         files=files.id,
-        base=commit.trailers.get("Base"),
-        changed=None if changed is None else changed.id,
+        base=trailers.get("Base", EMPTY_TREE_ID),
+        changed=changed.id,
         removed=removed,
         dropped=dropped,
     )
 
 
 def _read_about(
-    store: ObjectStore, ref: str, entry: GitEntry | None
+    store: ObjectStore, ref: str, entry: GitEntry
 ) -> tuple[tuple[WorkspacePath, ...], Dropped]:
-    if entry is None:
-        return (), Dropped()
     try:
         about = cast("Mapping[str, Any]", json.loads(store.read(entry.id)))
         dropped = about["dropped"]
@@ -253,9 +252,6 @@ def discard_changes(
     *base* is the root of the files of the entry before, if it is still kept. Without it, every
     ``before`` is ``None``.
     """
-    if discarded.changed is None:
-        yield from diff(store, base or EMPTY_TREE_ID, discarded.files)
-        return
     found: dict[WorkspacePath, TreeEntry | None] = dict.fromkeys(discarded.removed)
     found.update(walk(store, discarded.changed))
     for path, after in sorted(found.items(), key=lambda item: item[0]):

@@ -106,9 +106,8 @@ class LogEntry:
         outcome: The call's outcome.
         target: The number of the entry that was undone or redone.
         continue_at: The id of the entry that an undo or redo reverted, if the search for the next
-            one may continue there; entries of older versions do not have it.
-        skip: The id of the entry with the number ``skip_number``, unless it is the parent; entries
-            of older versions do not have it.
+            one may continue there.
+        skip: The id of the entry with the number ``skip_number``, unless it is the parent.
         merged: The id of the other branch's entry that was merged.
         base: The root of the files that the branch's changes are relative to; empty for the import.
         files: The root of the files after it.
@@ -307,7 +306,7 @@ class Branch:
     def at(self, number: int, *, start: LogEntry | None = None) -> LogEntry | None:
         """The entry with *number*, ``None`` if there is none that is kept.
 
-        Reads some entries, or every newer one if an older version wrote them.
+        Reads a number of entries that grows with the logarithm of the distance.
 
         Args:
             number: The number.
@@ -499,10 +498,7 @@ class Branch:
             entry = known or self._previous(entry, ends)
 
     def _continuation(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:
-        """The entry at which the search for the next undo or redo may continue, if it is kept.
-
-        Entries of older versions do not record it.
-        """
+        """The entry at which the search for the next undo or redo may continue, if it is kept."""
         if not entry.continue_at or entry.target is None:
             return None
         if entry.target <= max(self._numbers_of(ends), default=0):

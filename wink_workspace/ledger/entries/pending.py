@@ -12,8 +12,7 @@ is padded with spaces to the length of the longest one, so that the file is neve
 The times of the file are those of a call: the modification time is its beginning, the change time
 its end. They are also the latest times known of earlier calls. If the clock was set back since, a
 mark has the latest one as ``latest_ns``: until the clock passes it, change times do not show
-whether a file was changed during this call or an earlier one. Other marks lack this field, so
-that older programs can read them.
+whether a file was changed during this call or an earlier one. Other marks lack this field.
 """
 
 from __future__ import annotations

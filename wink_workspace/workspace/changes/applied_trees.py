@@ -42,7 +42,7 @@ class SourceChange:
         tree: The root of the applied files.
         marked: The paths that got conflict markers, each with the id of its former content.
         before: The root of the source before it, correct at the paths that it changed.
-        after: The root of the source after it; empty if it changed nothing, as in older versions.
+        after: The root of the source after it; empty if it changed nothing.
     """
 
     base: str
@@ -87,8 +87,6 @@ class AppliedTrees:
             raise ledger_failure(what, error) from error
         try:
             noted: dict[str, Any] = json.loads(content)
-            if "roots" in noted:  # a version that did not record the branch
-                noted = {"branches": {}, "writing": None}
             note = _Note(
                 {
                     name: tuple(SourceChange(**entry) for entry in entries)

@@ -443,12 +443,8 @@ class ReadableHistory:
 
     def _discarded_tree_changes(self, discarded: Discarded) -> Iterator[TreeChange]:
         store, base = self._ledger.store, discarded.base
-        if base is None:  # written by an older release
-            with suppress(EntryMissingError):
-                base = self._branch.find(discarded.number).files
-        elif base != EMPTY_TREE_ID and base not in store.repository:
-            base = None  # retention removed it
-        return discard_changes(store, discarded, base=base)
+        is_kept = base == EMPTY_TREE_ID or base in store.repository  # else retention removed it
+        return discard_changes(store, discarded, base=base if is_kept else None)
 
     def forks(self) -> tuple[str, ...]:
         """The names of all forks, sorted."""

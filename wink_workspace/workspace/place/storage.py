@@ -81,8 +81,6 @@ MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
 """The variable that chooses the mode of new workspaces: ``auto``, ``overlay`` or ``copy``."""
 
 _VERSION: Final = 2
-_OLDEST_VERSION: Final = 1
-"""What ``about.json`` says of a workspace that older programs can open, too."""
 
 _LONGEST_PROBE_S: Final = 3_600
 
@@ -249,9 +247,9 @@ class WorkspaceFolder:
                 fields["id"],
                 fields["source"],
                 datetime.fromisoformat(fields["created_at"]),
-                fields.get("mode", "copy"),
-                fields.get("inode"),
-                PathRules.of_json(fields["rules"]) if "rules" in fields else PathRules(),
+                fields["mode"],
+                fields["inode"],
+                PathRules.of_json(fields["rules"]),
             )
         except _NewerFormatError:
             raise
@@ -272,9 +270,7 @@ class WorkspaceFolder:
 
 
 def _about(info: WorkspaceInfo) -> str:
-    is_new = info.mode == "overlay" or info.rules.unrecorded() is not None
-    version = _VERSION if is_new else _OLDEST_VERSION
-    about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": version}
+    about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
     return json.dumps(about, indent=2) + "\n"
 
 
