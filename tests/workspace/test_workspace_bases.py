@@ -951,8 +951,8 @@ def test_shared_packs_are_not_counted_and_survive_the_maintenance_of_the_history
     assert len(packs) == 2  # a large file has its own
     shared = machine.ledger / "objects" / "pack"
     assert all(pack.samefile(shared / pack.name) for pack in packs)
-    with Ledger(machine.ledger) as ledger:
-        entry = begin_history(ledger, done.tree, done.report, SYSTEM_CLOCK)
+    with Ledger(machine.ledger) as ledger, ledger.write() as writer:
+        entry = begin_history(ledger, writer, done.tree, done.report, SYSTEM_CLOCK)
         n_bytes = ledger.disk_bytes()
         assert n_bytes < 10_000 < done.report.n_bytes
         assert ledger.maintain(Retention(budget_bytes=n_bytes)).n_entries_forgotten == 0

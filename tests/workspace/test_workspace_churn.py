@@ -73,6 +73,39 @@ def test_10000_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(
     churn(tmp_path, n_calls=10_000, budget_bytes=100 * MIB)
 
 
+@pytest.mark.behaviour(37)
+@pytest.mark.parametrize("mode", ["copy", "overlay"])
+def test_an_import_larger_than_the_budget_leaves_the_whole_budget_to_the_history(
+    tmp_path: Path, mode: str
+) -> None:
+    noise, kept = random.Random(1), Retention(budget_bytes=MIB)
+    files = {f"d/{n}.bin": noise.randbytes(MIB // 4) for n in range(8)}
+    files["large.bin"] = noise.randbytes(9 * MIB)
+    config = WorkspaceConfig(retention=kept)
+    with made(tmp_path, files, mode=mode, config=config) as workspace:
+        for n in range(30):
+            with workspace.call(f"{n}"):
+                workspace.files.write_bytes("d/0.bin", noise.randbytes(25_000))
+        assert [entry.number for entry in workspace.log()] == [*range(31, 0, -1)]
+        assert workspace.maintain().n_entries_forgotten == 0
+    with reopened(tmp_path, config=config) as workspace:
+        for n in range(30):
+            with workspace.call(f"{n}"):
+                workspace.files.write_bytes("d/1.bin", noise.randbytes(25_000))
+        assert workspace.maintain().disk_bytes <= kept.budget_bytes
+        assert 25 <= len(list(workspace.log())) < 50
+        workspace.restore(next(reversed(list(workspace.log()))).number)
+        assert workspace.files.read_bytes("d/2.bin") == files["d/2.bin"]
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_an_import_in_place_does_not_count_towards_the_budget(tmp_path: Path) -> None:
+    files = {"a.bin": random.Random(1).randbytes(MIB)}
+    made(tmp_path, files, mode="in_place").close()
+    with reopened(tmp_path) as workspace:  # the files are so new that they were stored again
+        assert workspace.maintain().disk_bytes < 10_000
+
+
 def test_objects_of_a_snapshot_without_an_entry_survive_maintenance(
     tmp_path: Path,
 ) -> None:

@@ -20,19 +20,14 @@ from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
-    Draft,
-    EntryKind,
     Ledger,
     ObjectStore,
-    SessionStore,
     entry_at,
 )
-from wink_workspace.session import Session
 
-from .branch.recorded_branch import IMPORTED_BRANCH
 from .create.bases import collect_bases
 from .create.git_copies import GitCopies, copy_git
-from .create.importing import Imported, Progress, import_copy
+from .create.importing import Imported, Progress, begin_history, import_copy
 from .create.overlay_branches import import_overlay
 from .files.seen_statuses import save_last_seen
 from .in_place.call_effects import CallEffects
@@ -83,17 +78,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
         finally:
             tracker.close()
             tree.close()
-        entry = writer.append(
-            Draft(
-                kind=EntryKind.IMPORT,
-                subject=f"start in place in {source}",
-                files=root,
-                session=SessionStore(ledger.store).write(Session(clock=clock)),
-                record=record,
-                at=clock.now(),
-            )
-        )
-        ledger.fork(IMPORTED_BRANCH, entry)
+        entry = begin_history(ledger, writer, root, record, clock, what="start in place in")
         if index is not None:
             save_last_seen(folder.index, index, entry)
 

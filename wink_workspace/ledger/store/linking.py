@@ -4,7 +4,8 @@ Rule 1: a file with objects never changes, so two repositories may have hard lin
 Either may delete its own. Between two filesystems the file is copied.
 Rule 2: a shared pack is marked by a ``.keep`` file, as git marks packs that it must not repack. It
 does not count towards the budget of the ledger: its disk space belongs to the base, and deleting
-history cannot free it.
+history cannot free it. So is a pack of the import in a ledger without a base: its objects are
+reachable as long as the ledger exists.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Pack:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it belongs to a base; see ``linking``."""
+        """Whether it belongs to a base or to the import; see ``linking``."""
         return is_shared(self.path)
 
 
@@ -194,6 +194,12 @@ class Packs:
             for suffix in (".idx", ".rev", ".bitmap", ".mtimes", ".pack"):
                 index.with_suffix(suffix).unlink(missing_ok=True)
             _invalid(index).unlink(missing_ok=True)
+
+    def keep(self) -> None:
+        """Mark every pack that is in place: it stays, and does not count towards the budget."""
+        with ledger_failures("a pack cannot be marked"):
+            for index in self.paths():
+                index.with_suffix(KEEP).touch()
 
     def delete_leftovers(self, before: float) -> None:
         """Delete unfinished files of dead writers, except packs without an index.
@@ -410,7 +416,7 @@ def _is_older(path: Path, before: float) -> bool:
 
 
 def is_shared(file: Path) -> bool:
-    """Whether a file of a pack belongs to a base; see ``linking``."""
+    """Whether a file of a pack belongs to a base or to the import; see ``linking``."""
     return file.with_suffix(KEEP).exists()
 
 

@@ -170,7 +170,8 @@ def _deleting(
     """Join *packs*, and delete what is not *kept*; *deltas* are open packs of large files."""
     own = [pack for pack in packs if not pack.is_shared]
     large = [pack for pack in own if is_large_pack(pack.path)]
-    replaced = yield from _packs_to_rewrite(store, _except(own, large), kept, garbage)
+    alone = kept - _objects_in(_except(packs, own))  # a second copy is waste
+    replaced = yield from _packs_to_rewrite(store, _except(own, large), alone, garbage)
     needed = yield from _needed_objects(replaced, _except(packs, replaced), kept, garbage)
     needed |= yield from _needed_objects([*large, *deltas], [], kept, garbage)
     unneeded = [pack for pack in [*replaced, *large, *deltas] if not needed[pack.path]]
@@ -466,7 +467,7 @@ def _check_tree(store: ObjectStore, new: str, old: str) -> None:
 
 
 def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
-    """The size of each object on disk, without those that belong to a base."""
+    """The size of each object on disk, without those of bases and of the import."""
     sizes: dict[str, int] = {}
     for path in store.packs.paths():
         if not is_shared(path):
@@ -476,7 +477,7 @@ def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:
 
 
 def disk_bytes(store: ObjectStore) -> int:
-    """The size of all objects on disk, without those that belong to a base."""
+    """The size of all objects on disk, without those of bases and of the import."""
     # By inode, since a pack that is being sealed has two names; the first of them is listed first
     return sum((store.open_packs.file_sizes() | store.packs.file_sizes()).values())
 

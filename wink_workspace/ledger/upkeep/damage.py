@@ -18,7 +18,7 @@ from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID
 from wink_workspace.ledger.store.index_rebuilding import is_whole_pack, readable_objects
 from wink_workspace.ledger.store.names import workspace_name
 from wink_workspace.ledger.store.objects import ObjectStore
-from wink_workspace.ledger.store.packs import KEEP
+from wink_workspace.ledger.store.packs import KEEP, is_shared
 
 __all__ = ["LostObject", "ObjectCheck", "rewrite_damaged_packs"]
 
@@ -124,9 +124,13 @@ def rewrite_damaged_packs(store: ObjectStore, damaged: Collection[str]) -> int:
             is_whole = is_whole_pack(pack) and offsets.keys().isdisjoint(damaged)
         if is_whole:
             continue
+        before = set(store.packs.paths())
         with store.bulk():
             for _, kind, content in readable_objects(pack, offsets):
                 store.write(kind, content)
+        if is_shared(pack):
+            for new in set(store.packs.paths()) - before:
+                new.with_suffix(KEEP).touch()
         passed(KillPoint.PACK_WRITTEN)
         with ledger_failures(f"what can be read of {pack.name} cannot be kept"):
             sync_filesystem(store.repository.directory)

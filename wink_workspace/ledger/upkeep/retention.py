@@ -84,8 +84,9 @@ class Retention:
     Args:
         max_age_days: Older entries and discards are removed, at most 36,500. A gap of more than
             one day is counted only after later entries cover one more day.
-        budget_bytes: If the history takes more on disk, the oldest entries and discards are
-            removed until it takes four fifths of this. Meanwhile it can take an eighth more than
+        budget_bytes: If the history takes more on disk, without the imported files, the oldest
+            entries and discards are removed until it takes four fifths of this. The files of a
+            bundle count. Meanwhile it can take an eighth more than
             this, and what each writer's last two calls wrote. A pack of more than a 16th of this,
             which ``gc`` makes, exists twice while it is rewritten.
         discard_bytes: The maximum of bytes of discarded files to keep for one failed call, and

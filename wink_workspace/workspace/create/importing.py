@@ -21,6 +21,7 @@ from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
+    BranchWriter,
     Draft,
     EntryKind,
     Ledger,
@@ -141,30 +142,43 @@ def import_copy(
         open_source(source, NotImported(unrecorded)) as original,
         DiskTree(folder.files) as copy,
         Ledger(folder.ledger, clock=clock) as ledger,
+        ledger.write() as writer,
     ):
         copied = SourceCopy(original, copy, ledger.store, progress)
         root = copied.run()
-        entry = begin_history(ledger, root, copied.report(source), clock)
+        entry = begin_history(ledger, writer, root, copied.report(source), clock)
         save_source_times(folder.ledger, found.index, root)
         copy_derived_of(source, folder.checkpoint, copy, found, config)
         save_last_seen(folder.index, copied.seen.finished(folder.path), entry)
     return found.rules
 
 
-def begin_history(ledger: Ledger, root: str, report: Imported, clock: Clock) -> LogEntry:
-    """Make the tree *root* the first entry of a new ledger, and the only one of ``imported``."""
-    with ledger.write() as writer:
-        entry = writer.append(
-            Draft(
-                kind=EntryKind.IMPORT,
-                subject=f"import of {report.source}",
-                files=root,
-                session=SessionStore(ledger.store).write(Session(clock=clock)),
-                record=report,
-                at=clock.now(),
-            )
+def begin_history(
+    ledger: Ledger,
+    writer: BranchWriter,
+    root: str,
+    report: Imported,
+    clock: Clock,
+    *,
+    what: str = "import of",
+) -> LogEntry:
+    """Make the tree *root* the first entry of a new ledger, and the only one of ``imported``.
+
+    The packs with its objects stay as long as the ledger, and do not count towards the budget.
+    """
+    ledger.store.open_packs.seal()
+    ledger.store.packs.keep()
+    entry = writer.append(
+        Draft(
+            kind=EntryKind.IMPORT,
+            subject=f"{what} {report.source}",
+            files=root,
+            session=SessionStore(ledger.store).write(Session(clock=clock)),
+            record=report,
+            at=clock.now(),
         )
-        ledger.fork(IMPORTED_BRANCH, entry)
+    )
+    ledger.fork(IMPORTED_BRANCH, entry)
     return entry
 
 

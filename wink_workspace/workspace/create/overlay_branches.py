@@ -199,8 +199,8 @@ def import_overlay(
     imported = bases.import_source(source, folder.ledger, config=wanted, progress=progress)
     found = imported.found
     try:
-        with Ledger(folder.ledger, clock=clock) as ledger:
-            entry = begin_history(ledger, imported.tree, imported.report, clock)
+        with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
+            entry = begin_history(ledger, writer, imported.tree, imported.report, clock)
             _name(folder, imported.base, config=WorkspaceConfig())
             _begin(folder, ledger.store, entry, imported.base, config=WorkspaceConfig())
         with DiskTree(folder.upper / FILES) as upper:
