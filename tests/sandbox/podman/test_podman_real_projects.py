@@ -355,21 +355,48 @@ test("odd", () => assert.ok(odd(3)));
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("version", ["3.8.7", "4.9.1"])
-def test_a_lock_file_of_a_newer_yarn_is_installed(user: User, version: str) -> None:
+@pytest.mark.parametrize(
+    ("lock", "manager", "options"),
+    [
+        ("yarn.lock", "@yarnpkg/cli-dist@3.8.7", "--mode=update-lockfile"),
+        ("yarn.lock", "@yarnpkg/cli-dist@4.9.1", "--mode=update-lockfile"),
+        ("yarn.lock", "yarn@1.22.22", "--ignore-scripts"),
+        ("pnpm-lock.yaml", "pnpm@9.15.9", "--lockfile-only"),
+    ],
+)
+def test_a_lock_file_of_another_client_of_npm_is_installed(
+    user: User, lock: str, manager: str, options: str
+) -> None:
     about: dict[str, object] = {
         "name": "p",
         "version": "1.0.0",
         "dependencies": {"is-odd": "3.0.1"},
     }
     about["scripts"] = {"test": "node --test"}
-    write(user.source, {"package.json": json.dumps(about), "yarn.lock": ""})
+    write(user.source, {"package.json": json.dumps(about), lock: ""})
     write(user.source, {"test.js": IS_ODD.replace("NAME", "is-odd")})
-    yarn = ("exec", "--yes", f"--package=@yarnpkg/cli-dist@{version}", "--", "yarn", "install")
-    npm(user.source, *yarn, "--mode=update-lockfile")
+    if lock != "yarn.lock":
+        (user.source / lock).unlink()
+    client = "pnpm" if manager.startswith("pnpm") else "yarn"
+    npm(user.source, "exec", "--yes", f"--package={manager}", "--", client, "install", options)
+    shutil.rmtree(user.source / "node_modules", ignore_errors=True)
     (user.source / "package.json").write_text(json.dumps(about))  # without `packageManager`
     user.prepares()
     assert "ok 1 - odd" in user.types("exec", ".", "--", "npm", "test")
+
+
+@pytest.mark.soak
+def test_a_lock_file_of_uv_is_installed(user: User, tmp_path: Path) -> None:
+    about = '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\n'
+    write(user.source, {"pyproject.toml": f'{about}dependencies = ["click==8.1.7", "idna"]\n'})
+    install = [sys.executable, "-m", "pip", "install", "-q", f"--target={tmp_path}/uv", "uv"]
+    with package_registries():
+        subprocess.run(install, check=True, capture_output=True, timeout=600)
+        lock = [f"{tmp_path}/uv/bin/uv", "lock", "--no-cache"]
+        subprocess.run(lock, cwd=user.source, check=True, capture_output=True, timeout=600)
+    user.prepares()
+    code = "import click, idna; print(click.__version__)"
+    assert user.types("exec", ".", "--", "python", "-c", code).strip() == "8.1.7"
 
 
 @pytest.mark.soak
