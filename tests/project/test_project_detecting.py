@@ -43,15 +43,6 @@ def detected(
             "mvn --batch-mode --quiet dependency:go-offline",
             "MAVEN_OPTS",
         ),
-        *(
-            (
-                [name],
-                ["gradle", "default-jdk-headless"],
-                "gradle --no-daemon --quiet dependencies",
-                "GRADLE_USER_HOME",
-            )
-            for name in ("build.gradle", "build.gradle.kts")
-        ),
     ],
 )
 def test_set_up_fetches_dependencies_to_where_commands_find_them(
@@ -62,6 +53,15 @@ def test_set_up_fetches_dependencies_to_where_commands_find_them(
     place = table["environment"][variable]
     assert "/opt/project/" in place
     assert table["image"]["set-up"] == [f"{variable}={place} {command}"]
+
+
+@pytest.mark.parametrize("name", ["build.gradle", "build.gradle.kts"])
+def test_commands_of_a_gradle_project_read_the_registry(project: ProjectRig, name: str) -> None:
+    """Gradle cannot use a cache that it cannot write, as are the files of an image."""
+    found, table = detected(project, name, "package.json")
+    assert table["network"] == ["maven"]
+    assert table["image"]["packages"] == ["gradle", "default-jdk-headless"]
+    assert f"{name}: commands read the registry maven" in found.found
 
 
 def test_packages_for_the_macros_of_a_configure_script_are_added(project: ProjectRig) -> None:

@@ -11,6 +11,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -53,6 +54,7 @@ class Detected:
         containerfile: The path of a Containerfile.
         set_up: Shell commands, in order.
         environment: Values of variables, by name.
+        network: What commands may reach.
         suggestions: Lines of TOML in a comment, for what the user has to decide.
         found: One sentence for each file that was used.
     """
@@ -64,6 +66,7 @@ class Detected:
     containerfile: str | None = None
     set_up: list[str] = field(default_factory=list[str])
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    network: list[str] = field(default_factory=list[str])
     suggestions: list[str] = field(default_factory=list[str])
     found: list[str] = field(default_factory=list[str])
 
@@ -81,7 +84,7 @@ class Detected:
             "# After a change, confirm them with `wink-workspace trust`.",
             "",
             f"sandbox = {json.dumps(DEFAULT_SANDBOX)}",
-            'network = []  # such as ["pypi", "npm", "debian", "api.example.org:443"]',
+            f'network = {json.dumps(self.network)}  # such as ["pypi", "npm", "example.org:443"]',
             "",
             "[image]",
             *self._image(),
@@ -121,16 +124,13 @@ def detect(source: Path) -> Detected:
             if files.has(name):
                 _other(files, name, other, detected)
         _devcontainer(files, detected)
-        for name in ("Containerfile", "Dockerfile"):
-            if files.has(name) and detected.containerfile is None:
-                # A Dockerfile mostly describes what is deployed, without the project's tools.
-                if name == "Containerfile":
-                    detected.containerfile = name
-                else:
-                    detected.suggestions.append(f'# containerfile = "{name}"')
-                detected.found.append(
-                    f"{name}: its image" if name == "Containerfile" else f"{name}: as a comment"
-                )
+        if detected.containerfile is None and files.has("Containerfile"):
+            detected.containerfile = "Containerfile"
+            detected.found.append("Containerfile: its image")
+        elif detected.containerfile is None and files.has("Dockerfile"):
+            # It mostly describes what is deployed, without the project's tools.
+            detected.suggestions.append('# containerfile = "Dockerfile"')
+            detected.found.append("Dockerfile: as a comment")
     return detected
 
 
@@ -150,11 +150,6 @@ class _Other:
 
 
 _JAVA: Final = "default-jdk-headless"
-_GRADLE: Final = _Other(
-    ("gradle", _JAVA),
-    "gradle --no-daemon --quiet dependencies",
-    {"GRADLE_USER_HOME": "/opt/project/gradle"},
-)
 _OTHERS: Final[Mapping[str, _Other]] = {
     "Cargo.toml": _Other(
         ("cargo-web", "rustc-web"),
@@ -168,8 +163,7 @@ _OTHERS: Final[Mapping[str, _Other]] = {
         "mvn --batch-mode --quiet dependency:go-offline",
         {"MAVEN_OPTS": "-Dmaven.repo.local=/opt/project/maven"},
     ),
-    "build.gradle": _GRADLE,
-    "build.gradle.kts": _GRADLE,
+    **dict.fromkeys(("build.gradle", "build.gradle.kts"), _Other(("gradle", _JAVA))),
     "configure.ac": _Other(("gcc", "make", "autoconf", "automake", "libtool")),
     "CMakeLists.txt": _Other(("gcc", "make", "cmake")),
     "meson.build": _Other(("gcc", "meson", "ninja-build")),
@@ -192,6 +186,9 @@ def _other(files: _Files, name: str, other: _Other, detected: Detected) -> None:
         detected.set_up.append(f"{where} {other.fetch}")
         detected.environment.update(other.variables)
     detected.found.append(f"{name}: {', '.join(packages)}")
+    if "gradle" in packages:  # it cannot use files that it cannot write, such as those of an image
+        detected.network = ["maven"]
+        detected.found.append(f"{name}: commands read the registry maven")
 
 
 class _Files:
@@ -233,6 +230,7 @@ def _python(files: _Files, detected: Detected) -> None:
     has_lock = files.has("uv.lock")
     if not (marks or requirements or has_lock):
         return
+    keys = _keys(files.text("pyproject.toml"))
     is_compiled = any(map(_HAS_EXTENSIONS.search, map(files.text, marks)))
     is_editable = False
     if is_compiled:
@@ -241,7 +239,7 @@ def _python(files: _Files, detected: Detected) -> None:
         detected.found.append(f"{' or '.join(marks)}: modules that a compiler builds")
     else:
         detected.need("python", ("python3",))
-        is_editable = files.has("setup.py") or "build-system" in _keys(files.text("pyproject.toml"))
+        is_editable = files.has("setup.py") or "build-system" in keys
         if is_editable:
             detected.set_up.append(_install(files, "--editable"))
     detected.found += [f"{name}: a Python project" for name in marks[:1]]
@@ -249,7 +247,7 @@ def _python(files: _Files, detected: Detected) -> None:
         detected.lock = "uv.lock"
         detected.found.append("uv.lock: the Python packages")
     else:
-        if _names_packages(files.text("pyproject.toml")):
+        if keys & {"dependencies", "optional-dependencies", "dependency-groups"}:
             requirements.insert(0, "pyproject.toml")
         detected.requirements = requirements
         detected.found += [f"{name}: Python packages" for name in requirements]
@@ -270,11 +268,6 @@ def _install(files: _Files, how: str) -> str:
     if _VERSION_OF_GIT.search(files.text("pyproject.toml")) and not files.has("PKG-INFO"):
         return f"SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0 {command}"  # the copy has no .git
     return command
-
-
-def _names_packages(pyproject: str) -> bool:
-    """Whether a ``pyproject.toml`` has dependencies."""
-    return bool(_keys(pyproject) & {"dependencies", "optional-dependencies", "dependency-groups"})
 
 
 def _keys(pyproject: str) -> set[str]:
@@ -320,12 +313,13 @@ def _devcontainer(files: _Files, detected: Detected) -> None:
     table = cast("dict[str, Any]", content)  # Any: JSON of the project
     image, build, variables = (table.get(each) for each in ("image", "build", "containerEnv"))
     used: list[str] = []
-    if isinstance(image, str) and _is_image(image):
-        if detected.base is None:
-            detected.base = image
-        else:
-            detected.suggestions.append(f"# base = {json.dumps(image)}")
-        used.append("image")
+    with suppress(UsageError):
+        if isinstance(image, str) and ImageRecipe(base=image):
+            if detected.base is None:
+                detected.base = image
+            else:
+                detected.suggestions.append(f"# base = {json.dumps(image)}")
+            used.append("image")
     dockerfile = (
         cast("dict[str, Any]", build).get("dockerfile") if isinstance(build, dict)
         else table.get("dockerFile")
@@ -344,14 +338,6 @@ def _devcontainer(files: _Files, detected: Detected) -> None:
         f"{path}: {', '.join(used) or 'nothing that applies'}"
         + (f"; left out: {', '.join(left_out)}" if left_out else "")
     )
-
-
-def _is_image(name: str) -> bool:
-    try:
-        ImageRecipe(base=name)
-    except UsageError:
-        return False
-    return True
 
 
 def _plain_variables(table: Mapping[str, object]) -> dict[str, str]:

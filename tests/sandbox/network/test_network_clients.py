@@ -159,6 +159,43 @@ def test_maven_reads_a_parent_project_from_the_repository(
     assert "parent-1.2.pom>central=" in found.read_text()
 
 
+GRADLE_SETTINGS = """\
+pluginManagement { repositories { maven { url "https://plugins.gradle.org/m2/" } } }
+"""
+GRADLE_PROJECT = """\
+buildscript {
+    repositories { maven { url "https://plugins.gradle.org/m2/" } }
+    dependencies { classpath "test:greeting:1.2" }
+}
+repositories { mavenCentral() }
+configurations { used }
+dependencies { used "test:greeting:1.2" }
+task show { doLast { println configurations.used.singleFile.name } }
+"""
+
+
+def test_gradle_reads_everything_from_the_repository(
+    proxy: ProxyMachine, home: Path, tmp_path: Path
+) -> None:
+    pom = (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>test</groupId>"
+        "<artifactId>greeting</artifactId><version>1.2</version></project>"
+    )
+    files = {"test/greeting/1.2/greeting-1.2.pom": pom}
+    repository = write(tmp_path / "maven", files)
+    with zipfile.ZipFile(repository / "test/greeting/1.2/greeting-1.2.jar", "w"):
+        pass
+    proxy.reset(cache=tmp_path / "packages")
+    proxy.answers["maven.test"] = answers(maven_files(repository))
+    project = write(tmp_path / "project", {"build.gradle": GRADLE_PROJECT})
+    write(project, {"settings.gradle": GRADLE_SETTINGS})
+    command = ("gradle", "--no-daemon", "--quiet", "show")
+    options = f"-Duser.home={home}"
+    done = run(proxy, home, project, *command, GRADLE_OPTS=options)
+    assert done.stdout == "greeting-1.2.jar\n", done.stderr
+    assert proxy.reached.connections
+
+
 def test_npm_installs_from_its_lock_file_what_another_container_has_fetched(
     proxy: ProxyMachine, home: Path, tmp_path: Path
 ) -> None:

@@ -240,11 +240,17 @@ def test_the_files_of_the_public_index_are_on_a_route_of_their_own() -> None:
 
 
 def test_clients_that_read_no_variables_get_files_in_their_own_directories() -> None:
-    rules = NetworkRules(allowed=("crates", "maven"))
+    rules = NetworkRules(allowed=("crates", "maven", "plugins.example:443"))
     files = client_files(rules, USUAL, {"HOME": "/tmp", "CARGO_HOME": "/opt/project/cargo"})
-    assert list(files) == ["/opt/project/cargo/config.toml", "/tmp/.m2/settings.xml"]
-    assert '"sparse+http://crates.wink.internal/"' in files["/opt/project/cargo/config.toml"]
-    assert "<url>http://maven.wink.internal/maven2/</url>" in files["/tmp/.m2/settings.xml"]
+    cargo, maven, gradle = files.values()
+    assert list(files) == [
+        *("/opt/project/cargo/config.toml", "/tmp/.m2/settings.xml"),
+        "/tmp/.gradle/init.d/wink.gradle",
+    ]
+    assert '"sparse+http://crates.wink.internal/"' in cargo
+    assert "<url>http://maven.wink.internal/maven2/</url>" in maven
+    assert 'it.url = "http://maven.wink.internal/maven2/"' in gradle
+    assert '!(it.url.host in ["plugins.example"])' in gradle
     assert client_files(NetworkRules(allowed=("pypi",)), USUAL, {"HOME": "/tmp"}) == {}
 
 

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 from loopback import package_registries
+from package_server import package_server
+from registry_servers import crate_files, go_files
 from shell_pages import ROOT
 
 from wink_workspace.cli import main
@@ -347,6 +349,60 @@ def test_projects_in_other_languages_pass_the_same_tests_as_on_this_machine(
     assert passed == passed_lines(done.stdout)
 
 
+DEPENDENT = {
+    "rust": {
+        "Cargo.toml": f'{RUST_PROJECT["Cargo.toml"]}[dependencies]\ngreeting = "1"\n',
+        "src/main.rs": 'fn main() { println!("{}", greeting::TEXT); }\n',
+    },
+    "go": {
+        "go.mod": "module example.test/p\n\ngo 1.19\n\nrequire example.test/greeting v1.2.0\n",
+        "main.go": 'package main\n\nimport "example.test/greeting"\n\n'
+        "func main() { print(greeting.Text) }\n",
+    },
+}
+GREETING = {
+    "Cargo.toml": '[package]\nname = "greeting"\nversion = "1.2.0"\nedition = "2021"\n',
+    "src/lib.rs": 'pub const TEXT: &str = "hello";\n',
+    "go.mod": "module example.test/greeting\n\ngo 1.19\n",
+    "greeting.go": 'package greeting\n\nconst Text = "hello"\n',
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("language", "command"),
+    [("rust", ["cargo", "run", "--offline"]), ("go", ["go", "run", "."])],
+)
+def test_a_project_with_a_dependency_is_built_after_init_and_image_build(
+    user: User,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    language: str,
+    command: list[str],
+) -> None:
+    """The registries are those of this machine's user, who has mirrors on loopback."""
+    write(user.source, DEPENDENT[language])
+    write(tmp_path / "greeting", GREETING)
+    with package_registries(), package_server() as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        served = crate_files(address, [tmp_path / "greeting"])
+        files, sums, key = go_files({"example.test/greeting@v1.2.0": tmp_path / "greeting"})
+        served |= {f"go/{path}": each for path, each in files.items()}
+        served |= {f"sum/{path}": each for path, each in sums.items()}
+        server.answers = {f"/{path}": each for path, each in served.items()}
+        (record,) = (each for path, each in sums.items() if path.startswith("lookup/"))
+        write(user.source, {"go.sum": "\n".join(record.decode().split("\n")[1:3]) + "\n"})
+        config = '[source.crates-io]\nreplace-with = "own"\n[source.own]\nregistry = "sparse+'
+        write(tmp_path / "cargo", {"config.toml": f'{config}{address}/api/index/"\n'})
+        monkeypatch.setenv("CARGO_HOME", str(tmp_path / "cargo"))
+        monkeypatch.setenv("GOPROXY", f"{address}/go")
+        monkeypatch.setenv("GOSUMDB", f"{key} {address}/sum")
+        user.types("init")
+        user.types("image", "build")
+    printed = user.types("exec", ".", "--", "sh", "-c", f"{shlex.join(command)} 2>&1")
+    assert printed.endswith("hello" + "\n" * (language == "rust"))
+
+
 IS_ODD = """\
 const test = require("node:test"), assert = require("node:assert");
 const odd = require("NAME");
@@ -355,21 +411,48 @@ test("odd", () => assert.ok(odd(3)));
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("version", ["3.8.7", "4.9.1"])
-def test_a_lock_file_of_a_newer_yarn_is_installed(user: User, version: str) -> None:
+@pytest.mark.parametrize(
+    ("lock", "manager", "options"),
+    [
+        ("yarn.lock", "@yarnpkg/cli-dist@3.8.7", "--mode=update-lockfile"),
+        ("yarn.lock", "@yarnpkg/cli-dist@4.9.1", "--mode=update-lockfile"),
+        ("yarn.lock", "yarn@1.22.22", "--ignore-scripts"),
+        ("pnpm-lock.yaml", "pnpm@9.15.9", "--lockfile-only"),
+    ],
+)
+def test_a_lock_file_of_another_client_of_npm_is_installed(
+    user: User, lock: str, manager: str, options: str
+) -> None:
     about: dict[str, object] = {
         "name": "p",
         "version": "1.0.0",
         "dependencies": {"is-odd": "3.0.1"},
     }
     about["scripts"] = {"test": "node --test"}
-    write(user.source, {"package.json": json.dumps(about), "yarn.lock": ""})
+    write(user.source, {"package.json": json.dumps(about), lock: ""})
     write(user.source, {"test.js": IS_ODD.replace("NAME", "is-odd")})
-    yarn = ("exec", "--yes", f"--package=@yarnpkg/cli-dist@{version}", "--", "yarn", "install")
-    npm(user.source, *yarn, "--mode=update-lockfile")
+    if lock != "yarn.lock":
+        (user.source / lock).unlink()
+    client = "pnpm" if manager.startswith("pnpm") else "yarn"
+    npm(user.source, "exec", "--yes", f"--package={manager}", "--", client, "install", options)
+    shutil.rmtree(user.source / "node_modules", ignore_errors=True)
     (user.source / "package.json").write_text(json.dumps(about))  # without `packageManager`
     user.prepares()
     assert "ok 1 - odd" in user.types("exec", ".", "--", "npm", "test")
+
+
+@pytest.mark.soak
+def test_a_lock_file_of_uv_is_installed(user: User, tmp_path: Path) -> None:
+    about = '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\n'
+    write(user.source, {"pyproject.toml": f'{about}dependencies = ["click==8.1.7", "idna"]\n'})
+    install = [sys.executable, "-m", "pip", "install", "-q", f"--target={tmp_path}/uv", "uv"]
+    with package_registries():
+        subprocess.run(install, check=True, capture_output=True, timeout=600)
+        lock = [f"{tmp_path}/uv/bin/uv", "lock", "--no-cache"]
+        subprocess.run(lock, cwd=user.source, check=True, capture_output=True, timeout=600)
+    user.prepares()
+    code = "import click, idna; print(click.__version__)"
+    assert user.types("exec", ".", "--", "python", "-c", code).strip() == "8.1.7"
 
 
 @pytest.mark.soak

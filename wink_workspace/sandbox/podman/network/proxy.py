@@ -356,7 +356,7 @@ class Proxy:
                     inside.receive_data(rest)  # no bytes at all would mean the end of the stream
                 await self._fetch(exchange, inside, request, fetch)
             case _:
-                text = json.dumps(list(self._routes.lines()))
+                text = json.dumps(list(self._routes.rules.lines()))
                 exchange.status = 200
                 await exchange.write(_simple_answer(200, "OK", text))
 

@@ -261,7 +261,7 @@ def decide(request: Request, routes: RouteTable) -> Fetch | Tunnel | ShowList:
 
 
 def _unlisted(asked: HostPort, routes: RouteTable) -> RequestRefusedError:
-    listed = ", ".join(routes.lines()) or "nothing"
+    listed = ", ".join(routes.rules.lines()) or "nothing"
     if asked.port == 80 and routes.tunnel(asked.host, 443) is not None:
         return RequestRefusedError(
             403, f"{asked.host} can be reached over TLS only", hint="Use https."

@@ -6,6 +6,7 @@ of that host can be reached through it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -119,10 +120,6 @@ class RouteTable:
                 is_private = host in self.rules.private_hosts
                 return Origin("https", host, port, private=is_private, local=is_private)
         return None
-
-    def lines(self) -> tuple[str, ...]:
-        """The active list for people."""
-        return self.rules.lines()
 
 
 def _registry_routes(
@@ -242,13 +239,16 @@ def client_files(
         env: The variables of the command, which name the directories of its clients.
     """
     home = env.get("HOME", "")
-    files = {
-        "crates": (f"{env.get('CARGO_HOME') or f'{home}/.cargo'}/config.toml", _CARGO),
-        "maven": (f"{home}/.m2/settings.xml", _MAVEN),
-    }
+    gradle = env.get("GRADLE_USER_HOME") or f"{home}/.gradle"
+    files = (
+        ("crates", f"{env.get('CARGO_HOME') or f'{home}/.cargo'}/config.toml", _CARGO),
+        ("maven", f"{home}/.m2/settings.xml", _MAVEN),
+        ("maven", f"{gradle}/init.d/wink.gradle", _GRADLE),
+    )
+    hosts = json.dumps([each.host for each in rules.hosts])
     return {
-        path: text.format(url=_url(name, registries), port=PROXY_PORT)
-        for name, (path, text) in files.items()
+        path: text % {"url": _url(name, registries), "port": PROXY_PORT, "hosts": hosts}
+        for name, path, text in files
         if name in rules.registries and path[:1] == "/" and "=" not in path
         if not path.startswith(f"{WORKSPACE_PATH}/")
     }
@@ -260,12 +260,32 @@ def _url(name: str, registries: Mapping[str, Sequence[Registry]]) -> str:
 
 
 _CARGO: Final = (
-    '[source.crates-io]\nreplace-with = "wink"\n\n[source.wink]\nregistry = "sparse+{url}"\n'
+    '[source.crates-io]\nreplace-with = "wink"\n\n[source.wink]\nregistry = "sparse+%(url)s"\n'
 )
 _MAVEN: Final = (
-    "<settings>\n<mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror>"
-    "</mirrors>\n<proxies><proxy><protocol>http</protocol><host>127.0.0.1</host><port>{port}</port>"
+    "<settings>\n<mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>%(url)s</url></mirror>"
+    "</mirrors>\n<proxies><proxy><protocol>http</protocol><host>127.0.0.1</host><port>%(port)s</port>"
     "<nonProxyHosts>localhost|127.*</nonProxyHosts></proxy></proxies>\n</settings>\n"
 )
 """Java reads no variables about proxies. With the id of the public repository, what was fetched can
 be used without the mirror, too."""
+_GRADLE: Final = """\
+def replaceIn = { repositories -> repositories.all {
+    if (it instanceof MavenArtifactRepository && it.url.scheme ==~ "https?"
+            && !(it.url.host in %(hosts)s)) {
+        it.url = "%(url)s"
+        if (it.hasProperty("allowInsecureProtocol")) it.allowInsecureProtocol = true
+    }
+} }
+def inSettings = { settings ->
+    settings.pluginManagement { replaceIn(repositories) }
+    if (settings.hasProperty("dependencyResolutionManagement"))
+        replaceIn(settings.dependencyResolutionManagement.repositories)
+}
+for (name in ["http.proxy", "https.proxy"])
+    System.properties << [(name + "Host"): "127.0.0.1", (name + "Port"): "%(port)s"]
+if (gradle.metaClass.respondsTo(gradle, "beforeSettings")) gradle.beforeSettings(inSettings)
+else gradle.settingsEvaluated(inSettings)
+gradle.allprojects { replaceIn(buildscript.repositories); replaceIn(repositories) }
+"""
+"""As the mirror of Maven, the registry stands for every repository, except for listed hosts."""
