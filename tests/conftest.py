@@ -11,6 +11,9 @@ Commands use no sandbox unless a test names one: checking which one works here t
 
 Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
 
+Of a corpus or suite with the mark ``share(n)``, ``make test`` runs *n* cases: in CI always the same,
+otherwise others each time. ``make soak`` runs the rest, and pytest without workers all.
+
 Coverage is measured in the processes that run tests. In the Python processes that these start it
 takes 0.1 s each, so it is measured there only in the directories ``MEASURED_PROCESSES``.
 
@@ -22,9 +25,11 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import loopback
@@ -77,12 +82,34 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that only ``make soak`` and ``make clients`` run, which name their mark."""
+    run = getattr(config, "workerinput", {}).get("testrunuid")
+    if run:
+        leave_rest_to_soak(items, seed="suite" if os.environ.get("CI") else run)
     not_asked = {"soak", "clients"} - set(re.findall(r"\w+", config.getoption("markexpr")))
-    left_out = [item for item in items if any(map(item.get_closest_marker, not_asked))]
-    config.hook.pytest_deselected(items=left_out)
+    left_out = {item: None for item in items if any(map(item.get_closest_marker, not_asked))}
+    config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def leave_rest_to_soak(items: Sequence[pytest.Item], *, seed: str) -> None:
+    """Mark the cases that are not in the share of their function, class or module."""
+    shared: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        for node, mark in item.iter_markers_with_node("share"):
+            shared[node.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (name, n_cases), cases in shared.items():
+        chosen = random.Random(f"{seed} {name}").sample(cases, min(n_cases, len(cases)))
+        for item in set(cases).difference(chosen):
+            item.add_marker("soak")
+
+
+def pytest_collection_finish() -> None:
+    """Let later garbage collections skip modules and tests, which live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
