@@ -1,7 +1,7 @@
 """Settings of the whole test suite.
 
 Property tests use the same examples in every CI run, so that a green commit stays green. Local
-runs and ``make soak`` generate new ones.
+runs and ``make soak`` generate new ones; ``make soak`` runs all of them with four times as many.
 
 Workspaces are plain copies unless a test asks for overlays: many tests look into the folder of a
 closed workspace, and an overlay shows its files only while it is mounted. The tests that matter for
@@ -10,6 +10,9 @@ both run on both; ``WINK_WORKSPACE_MODE=overlay`` runs all others on overlays, t
 Commands use no sandbox unless a test names one: checking which one works here takes seconds.
 
 Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
+
+Of a corpus or suite with the mark ``share(n)``, ``make test`` runs *n* cases: in CI always the same,
+otherwise others each time. ``make soak`` runs the rest, and pytest without workers all.
 
 Coverage is measured in the processes that run tests. In the Python processes that these start it
 takes 0.1 s each, so it is measured there only in the directories ``MEASURED_PROCESSES``.
@@ -22,23 +25,17 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import loopback
 import pytest
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "suite",
-    deadline=None,
-    derandomize=bool(os.environ.get("CI")),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-settings.load_profile("suite")
-
+import random_cases
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 * 2**30
@@ -65,24 +62,64 @@ def has_room_in_memory() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose network and temporary files; handle Ctrl-C also in a background process."""
+    """Choose network, temporary files and random cases; handle Ctrl-C also in the background."""
     only_coordinates = bool(config.getoption("numprocesses", None))  # workers run the tests
     if os.geteuid() == 0 and not only_coordinates and not loopback.enter():
         raise pytest.UsageError("root cannot make a network namespace; run as an ordinary user")
     os.environ.setdefault("WINK_WORKSPACE_MODE", "copy")
     os.environ.setdefault("WINK_WORKSPACE_SANDBOX", "none")
-    if "soak" not in config.getoption("markexpr") and has_room_in_memory():
+    random_cases.in_soak = "soak" in asked_marks(config)
+    settings.register_profile(
+        "suite",
+        max_examples=random_cases.examples(100),
+        deadline=None,
+        derandomize=bool(os.environ.get("CI")),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    settings.load_profile("suite")
+    if not random_cases.in_soak and has_room_in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def asked_marks(config: pytest.Config) -> set[str]:
+    """Return the names in the option ``-m``."""
+    return set(re.findall(r"\w+", config.getoption("markexpr")))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that only ``make soak`` and ``make clients`` run, which name their mark."""
-    not_asked = {"soak", "clients"} - set(re.findall(r"\w+", config.getoption("markexpr")))
-    left_out = [item for item in items if any(map(item.get_closest_marker, not_asked))]
-    config.hook.pytest_deselected(items=left_out)
+    run = getattr(config, "workerinput", {}).get("testrunuid")
+    if run:
+        leave_rest_to_soak(items, seed="suite" if os.environ.get("CI") else run)
+    if random_cases.in_soak:
+        for item in items:
+            if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+                item.add_marker("soak")
+    not_asked = {"soak", "clients"} - asked_marks(config)
+    left_out = {item: None for item in items if any(map(item.get_closest_marker, not_asked))}
+    config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def leave_rest_to_soak(items: Sequence[pytest.Item], *, seed: str) -> None:
+    """Mark the cases that are not in the share of their function, class or module."""
+    shared: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        for node, mark in item.iter_markers_with_node("share"):
+            shared[node.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (name, n_cases), cases in shared.items():
+        chosen = random.Random(f"{seed} {name}").sample(cases, min(n_cases, len(cases)))
+        for item in set(cases).difference(chosen):
+            item.add_marker("soak")
+
+
+def pytest_collection_finish() -> None:
+    """Let later garbage collections skip modules and tests, which live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,6 +16,7 @@ from disk_disturbance import Disturbance, all_content
 from disk_fixtures import later, path_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import Dirty, DiskFilesystem, DiskTree, ScanTracker
@@ -136,7 +137,7 @@ seeds = st.integers(0, 2**32)
 
 @FORMS
 @given(seed=seeds, rounds=st.lists(st.integers(0, 8), min_size=1, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int], overlay: bool) -> None:
     with observed(seed, overlay=overlay) as both:
         for n_changes in rounds:
@@ -148,7 +149,7 @@ def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int], overla
 @FORMS
 @example(seed=5, rounds=[2, 7, 6, 8, 6, 2])  # a hard link takes the place of a directory
 @given(seed=seeds, rounds=st.lists(st.integers(1, 8), min_size=1, max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_no_change_is_missed_when_the_library_and_other_programs_alternate(
     seed: int, rounds: list[int], overlay: bool
 ) -> None:

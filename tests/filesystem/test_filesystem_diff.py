@@ -21,6 +21,7 @@ from patch_trees import (
     tree,
     tree_pairs,
 )
+from random_cases import examples
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.diff import ChangedLines, changed_lines, render_diff
@@ -32,7 +33,7 @@ from wink_workspace.filesystem.text import differing_parts
 Files = Mapping[str, FileState | bytes | str]
 
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -54,7 +55,7 @@ def test_git_apply_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree])
 
 @given(pair=tree_pairs())
 @example(pair=(tree({"a": "\n" * 4}), tree({"a": "\n" * 5})))
-@settings(BOUNDED, max_examples=100)
+@settings(BOUNDED, max_examples=examples(100))
 def test_our_own_planner_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree]) -> None:
     before, after = pair
     text = diff(before, after)
@@ -255,7 +256,7 @@ def test_text_that_is_not_a_quoted_name_is_not_unquoted(text: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_changed_lines_turn_one_text_into_the_other_with_equal_lines_between_them(
     data: st.DataObject,
 ) -> None:

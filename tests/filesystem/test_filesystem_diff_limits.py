@@ -20,6 +20,7 @@ from patch_trees import (
     tree_pairs,
     write_tree,
 )
+from random_cases import examples
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.diff import (
@@ -136,7 +137,7 @@ def test_a_patch_with_a_path_left_out_is_still_a_patch_of_the_others(tmp_path: P
 
 
 @given(pair=tree_pairs(), path_bytes=st.sampled_from([1, 20, 1_000]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_full_diff_leaves_nothing_out_with_the_smallest_limits(
     pair: tuple[Tree, Tree], path_bytes: int
 ) -> None:
@@ -149,7 +150,7 @@ def test_a_full_diff_leaves_nothing_out_with_the_smallest_limits(
 
 
 @given(data=st.data(), context_lines=st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_outside_the_differing_part_both_texts_are_equal(
     data: st.DataObject, context_lines: int
 ) -> None:

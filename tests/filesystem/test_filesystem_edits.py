@@ -7,6 +7,7 @@ import codecs
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace.errors import BinaryFileError, EditError
 from wink_workspace.filesystem.edits import replace_text
@@ -84,7 +85,7 @@ def test_an_edit_keeps_byte_order_mark_and_encoding(mark: bytes, encoding: str) 
     new=st.text("xy\n", max_size=4),
     data=st.data(),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_an_edit_of_whole_lines_leaves_the_lines_around_it_byte_for_byte(
     lines: list[tuple[str, str]], tail: str, new: str, data: st.DataObject
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
+from random_cases import examples
 from support import SmallWorkspace, contents, small_workspace
 from text_samples import SAMPLES, Sample
 
@@ -242,7 +243,7 @@ def test_content_that_is_not_text_is_not_taken_for_text_of_a_rare_encoding(data:
 
 
 @pytest.mark.behaviour(50)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=st.text(alphabet="aé\n\r\u3042äЖ\U0001f600表", max_size=30),
     codec=st.sampled_from(
@@ -266,7 +267,7 @@ def test_a_change_at_any_place_replaces_exactly_the_bytes_of_the_text(
     assert changed == encoding.mark + before + new.encode(encoding.codec) + after
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.binary(max_size=60), start=st.integers(0, 59), length=st.integers(1, 4))
 @example(data=b"caf\xe9 \xc3", start=0, length=3)
 @example(data=b"caf\xe9 \xc3", start=3, length=3)

@@ -9,7 +9,10 @@ from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 
 # The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
-pytestmark = pytest.mark.filterwarnings("ignore:Class-scoped fixture")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Class-scoped fixture"),
+    pytest.mark.share(40),
+]
 
 
 class OwnFixtures(abstract.AbstractFixtures):

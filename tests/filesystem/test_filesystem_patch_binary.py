@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patch_trees import changes_between, file, git_applied, git_diff, patched, plan, run, tree
+from random_cases import examples
 
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.diff import render_diff
@@ -48,7 +49,7 @@ def test_binary_changes_made_by_git_apply(old: bytes, new: bytes) -> None:
 
 
 @given(old=st.binary(max_size=200), new=st.binary(max_size=200))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_git_applies_and_reverses_our_binary_changes(old: bytes, new: bytes) -> None:
     before, after = tree({"f": b"\0" + old}), tree({"f": b"\0\0" + new})
     text = render_diff(changes_between(before, after))
@@ -166,7 +167,7 @@ def test_a_delta_gives_what_its_instructions_say_up_to_the_limit(
 
 
 @given(delta=st.binary(max_size=12))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_random_delta_is_refused_or_makes_the_stated_size(delta: bytes) -> None:
     assert outcome_of(delta) in (delta[:1], "it is damaged", "it makes too much")
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patch_trees import plan, texts
+from random_cases import examples
 
 from wink_workspace.errors import FilesystemError, InvalidPathError, PatchError
 from wink_workspace.filesystem.patch import touched_paths
@@ -203,7 +204,7 @@ def error_of(patch: str, data: bytes) -> FilesystemError | InvalidPathError | No
 
 
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=12), data=texts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_garbled_patch_gives_a_plan_or_an_error_with_a_hint(
     pieces: list[str], data: bytes
 ) -> None:

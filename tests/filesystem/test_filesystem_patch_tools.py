@@ -18,13 +18,14 @@ from patch_trees import (
     tree_pairs,
     write_tree,
 )
+from random_cases import examples
 
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import parse_path
 
 BOUNDED = settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -125,7 +126,7 @@ def theirs(command: list[str], text: str, data: bytes) -> bytes | None:
 
 
 @given(files=drifted_files())
-@settings(BOUNDED, max_examples=60)
+@settings(BOUNDED, max_examples=examples(60))
 def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:
@@ -138,7 +139,7 @@ def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
 
 
 @given(files=drifted_files(inset=3))
-@settings(BOUNDED, max_examples=60)
+@settings(BOUNDED, max_examples=examples(60))
 def test_a_patch_that_gnu_patch_applies_with_fuzz_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 import regex
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import (
@@ -360,7 +361,7 @@ SYNTAX = [
     st.lists(st.sampled_from(SYNTAX), min_size=1, max_size=6).map("".join),
     st.text(alphabet="abAB1 .-\u00e9\u00c9\n", max_size=24),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @example("a(?i)", "A")
 @example("ab{0}", "a")
 @example("a{e<=1}b", "b")
@@ -400,7 +401,7 @@ PATTERNS = st.sampled_from(
     st.sampled_from([1, 3, 1_000]),
     st.sampled_from(["here", "threads"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_files_on_the_disk_are_searched_as_files_in_memory(
     contents: dict[str, bytes], pattern: str, glob: str | None, most: int, by: str
 ) -> None:
@@ -484,7 +485,7 @@ EXPRESSIONS = st.one_of(
     ),
     EXPRESSIONS,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_search_finds_the_lines_that_git_grep_finds(contents: dict[str, str], pattern: str) -> None:
     files = {path: text for path, text in contents.items() if not is_directory_of(path, contents)}
     with TemporaryDirectory() as root, DiskFilesystem(root) as disk:

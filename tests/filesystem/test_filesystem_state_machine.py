@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from random_cases import examples
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -186,5 +187,7 @@ class FilesAndModel(RuleBasedStateMachine):
             assert contents(self.files) == self.model
 
 
-FilesAndModel.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+FilesAndModel.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=25, deadline=None
+)
 TestFilesAndModel = FilesAndModel.TestCase

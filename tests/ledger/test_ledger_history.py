@@ -29,6 +29,7 @@ from ledger_support import (
     stored,
     tree,
 )
+from random_cases import examples
 
 from wink_workspace.errors import (
     EntryMissingError,
@@ -357,7 +358,7 @@ def test_an_entry_is_appended_without_reading_others(ledger, monkeypatch) -> Non
     boundary=st.none() | st.integers(0, 120),
     fork_at=st.none() | st.integers(0, 120),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(n_old=20, runs=[20, 20], boundary=25, fork_at=None)
 @example(n_old=0, runs=[20, 20], boundary=30, fork_at=10)
 @example(n_old=0, runs=[20, 20], boundary=10, fork_at=30)
@@ -594,7 +595,7 @@ STEPS = st.sampled_from(
 
 
 @given(st.lists(STEPS, max_size=40), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(["call"] * 3 + ["undo"] * 3 + ["redo", "call", "redo", "undo", "undo", "undo"], 60)
 @example(["call"] * 4 + (["undo"] * 4 + ["redo"] * 4) * 2 + ["undo"] * 3, 60)
 @example(["call", "read"] * 5 + ["undo"] * 5 + ["redo"] * 2, 12)

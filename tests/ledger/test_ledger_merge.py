@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ledger_support import DIRECTORY, contents, link, new_ledger, script, tree
+from random_cases import examples
 
 from wink_workspace.filesystem.model import FileState
 from wink_workspace.ledger import LARGE_BYTES, Ledger, merge_trees
@@ -168,7 +169,7 @@ STATES = st.sampled_from([b"1\n", b"2\n", b"1\n2\n", script(b"1\n"), link("t"), 
 FILES = st.dictionaries(NAMES, STATES, max_size=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(FILES, FILES)
 def test_merging_with_an_unchanged_side_gives_the_other_side(ledger, base, other) -> None:
     base_tree, other_tree = tree(ledger.store, base), tree(ledger.store, other)
@@ -182,7 +183,7 @@ def test_merging_with_an_unchanged_side_gives_the_other_side(ledger, base, other
         )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(FILES, FILES, FILES)
 def test_a_merge_loses_nothing_that_only_one_side_has(ledger, base, ours, theirs) -> None:
     roots = [tree(ledger.store, files) for files in (base, ours, theirs)]

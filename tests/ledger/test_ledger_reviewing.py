@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_support import at, new_ledger, script, stored, tree
+from random_cases import examples
 
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.diff import ChangedLines, DiffLimits, spans_in_pieces
@@ -31,7 +32,7 @@ def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[Chang
 
 
 @given(data=st.data(), piece_lines=st.sampled_from([4, 10, 30, 10_000]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_the_spans_turn_one_text_into_the_other_for_any_split(
     data: st.DataObject, piece_lines: int
 ) -> None:

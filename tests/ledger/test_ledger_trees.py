@@ -25,6 +25,7 @@ from ledger_support import (
     stored,
     tree,
 )
+from random_cases import examples
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError, LimitExceededError, UsageError
 from wink_workspace.filesystem.diff import render_diff
@@ -236,7 +237,7 @@ def apply_change(
         files[path] = new
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(CHANGES, min_size=1, max_size=3))
 def test_changes_one_by_one_or_together_give_the_same_as_plain_dictionaries(ledger, steps) -> None:
     store = ledger.store

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace import serde
 from wink_workspace.errors import ParseError, SchemaError
@@ -149,7 +150,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=4))
 def test_any_schema_gives_a_type_or_is_refused(properties: dict[str, Any]) -> None:
     try:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_harness import Harness, exchange
+from random_cases import examples
 from raw_http import INITIALIZE
 
 pytestmark = pytest.mark.xdist_group("mcp hostile messages")  # the tests share a server
@@ -237,7 +238,7 @@ LINES = (
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

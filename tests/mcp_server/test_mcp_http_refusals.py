@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_harness import Harness, HttpServer, started
+from random_cases import examples
 from raw_http import INITIALIZE, RawClient, Response, received
 
 from wink_workspace.errors import LedgerBusyError
@@ -317,7 +318,7 @@ ODD_HEADERS = st.lists(st.sampled_from([*ODD_VALUES]), min_size=1, max_size=3, u
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from(["POST", "GET", "DELETE", "PUT", "HEAD"]),
     ODD_HEADERS,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace import serde
 from wink_workspace.errors import UsageError
@@ -261,7 +262,7 @@ def test_disabled_and_closed_subtrees_have_neither_text_nor_tools(tree: list[Sha
     assert [tool.name for tool in rendered.tools] == tools
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(TREES)
 def test_rendering_twice_gives_equal_prompts(tree: list[Shape]) -> None:
     ids = itertools.count()

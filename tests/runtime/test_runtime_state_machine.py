@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from random_cases import examples
 from support import Note, contents, small_workspace
 
 from wink_workspace.errors import DirectoryExpectedError, FileExpectedError
@@ -138,7 +139,7 @@ class Calls(RuleBasedStateMachine):
 
 TestCalls = Calls.TestCase
 TestCalls.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 
 from wink_workspace.errors import ParseError
 from wink_workspace.serde import dump, dump_json, parse, parse_json, without_defaulted_nulls
@@ -81,7 +82,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-LIGHT = settings(max_examples=25, deadline=None)
+LIGHT = settings(max_examples=examples(25), deadline=None)
 FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(Rich.__slots__, JSON))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import examples
 from test_workspace_apply import FILES, change_everything, files_of
 from workspace_support import created, git, tree_of
 
@@ -190,7 +191,7 @@ def change_of(store: ObjectStore, old: str, new: str) -> ChangeSet:
 TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "\n", "c\r\n", "\\ No newline\n"])).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(old=TEXTS, new=TEXTS, end=st.sampled_from(["", "x"]), data=st.data())
 def test_hunks_make_the_new_text_in_any_two_steps(
     store: ObjectStore, old: str, new: str, end: str, data: st.DataObject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,19 @@ def test_workspaces_are_listed_newest_first(tmp_path: Path) -> None:
     assert list(WorkspaceStorage(tmp_path).all()) == []
     older, newer = add(WorkspaceStorage(tmp_path), 1), add(WorkspaceStorage(tmp_path), 2)
     assert list(WorkspaceStorage(tmp_path).all()) == [newer, older]
+
+
+def test_a_format_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"a": "1"})
+    storage = WorkspaceStorage(tmp_path / "state")
+    with Workspace.create(source, storage=storage) as workspace:
+        info = workspace.info
+    about = storage.folder(info.id).path / "about.json"
+    text = json.dumps({**json.loads(about.read_text()), "version": 99})
+    about.write_text(text)
+    with pytest.raises(UsageError, match="format 99, and this program knows formats up to"):
+        Workspace.open(info.id, storage=storage)
+    assert about.read_text() == text
 
 
 def test_plan_events_dispatched_on_a_workspaces_session_change_its_plan(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real projects: `init`, `image build`, and their own tests pass as on this machine.
+"""Real projects, in `make soak`: `init`, `image build`, and their own tests pass as on this machine.
 
 The source distributions come from PyPI. Compilers, Node, Go and Rust come from the mirrors of
 Debian that apt is configured for. On this machine the tests run with loopback only, and Go and Rust
@@ -230,6 +230,7 @@ def passed_here(user: User, python: str, folder: Path, *more: str) -> set[tuple[
     return passed_in(report.read_text(), {str(copy): "PROJECT"})
 
 
+@pytest.mark.soak
 def test_a_source_distribution_passes_the_same_tests_as_on_this_machine(
     user: User, tmp_path: Path
 ) -> None:

@@ -70,10 +70,18 @@ def containers_below(directory: Path, service: PodmanService) -> list[str]:
             return left
 
 
-@pytest.mark.parametrize("n_moments", [1, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.share(1)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_run_leaves_no_container_and_resumes_to_the_same_end(
-    interrupted_run: InterruptedRun, n_moments: int
+    interrupted_run: InterruptedRun, number: int
 ) -> None:
     assert len({files for files, *_ in interrupted_run.states}) == 4
-    interrupted_run.interrupt_at_random(signal.SIGINT, n_moments)
-    interrupted_run.interrupt_at_random(signal.SIGKILL, n_moments)
+    interrupted_run.interrupt_at_random(number, 1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_run_interrupted_at_60_moments_leaves_no_container(
+    interrupted_run: InterruptedRun, number: int
+) -> None:
+    interrupted_run.interrupt_at_random(number, 60)

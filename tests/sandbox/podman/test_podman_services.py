@@ -173,6 +173,7 @@ def containers() -> set[str]:
 
 
 @pytest.mark.behaviour(95)
+@pytest.mark.share(1)
 @IN_BOTH_MODES
 def test_a_server_is_started_queried_opened_read_and_gone_at_the_end(workspace: Workspace) -> None:
     shell(workspace, "true")
@@ -525,7 +526,7 @@ def left(workspace: Workspace) -> tuple[int, int, int, list[str]]:
 
 
 @pytest.mark.behaviour(95)
-@pytest.mark.parametrize("number", [10, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("number", [6, pytest.param(200, marks=pytest.mark.soak)])
 def test_many_starts_and_stops_leave_nothing_behind(workspace: Workspace, number: int) -> None:
     def once() -> None:
         started(workspace, "web", "exec python3 echo.py 8004", ready="port 8004")
