@@ -12,6 +12,7 @@ from cli_user import FIX, READ, WIRES, CliUser
 from model_server import Call, Turn
 
 from wink_workspace.adapters import load_script
+from wink_workspace.errors import ScriptError
 from wink_workspace.workspace import RecordedRun
 
 SEPARATED = "one\u2028two\u2029three\x85four"
@@ -70,8 +71,8 @@ def test_a_run_whose_texts_have_line_separators_is_read_again(user: CliUser) -> 
     assert [turn.text for turn in newest.previous.turns()] == [SEPARATED, SEPARATED]
 
 
-def test_a_script_with_an_escaped_surrogate_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+def test_a_script_with_an_escaped_lone_surrogate_is_refused_with_its_line(tmp_path: Path) -> None:
     script = tmp_path / "turns.jsonl"
-    script.write_text('{"text": "a\\ud83d b \\ud83d\\ude00"}\n')
-    (turn,) = load_script(script)
-    assert turn.text == "a\ufffd b \U0001f600"
+    script.write_text('{"text": "\\ud83d\\ude00"}\n{"text": "a\\ud83d b"}\n')
+    with pytest.raises(ScriptError, match="line 2: text: must be valid Unicode"):
+        load_script(script)

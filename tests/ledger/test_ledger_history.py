@@ -692,7 +692,7 @@ def test_discarding_the_same_files_again_keeps_them_once_beside_other_files(ledg
 def test_a_discarded_ref_without_files_is_damage(ledger) -> None:
     ledger.store.sync()
     ledger._refs.move("refs/wink/discarded/x", expected=None, target=commit_without_files(ledger))
-    with pytest.raises(LedgerDamagedError, match="has no tree 'files'"):
+    with pytest.raises(LedgerDamagedError, match="refs/wink/discarded/x is not a discard"):
         ledger.discarded()
 
 

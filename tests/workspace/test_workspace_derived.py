@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -566,15 +565,6 @@ def test_change_through_a_hard_link_in_a_derived_path_is_found_at_the_next_openi
         assert call("act").result.success
     with reopened(tmp_path) as workspace:
         assert workspace.changeset().paths == ("src/app.py",)
-
-
-def test_workspace_with_rules_has_a_format_that_older_programs_refuse(tmp_path: Path) -> None:
-    made(tmp_path, PROJECT, mode="copy").close()
-    assert json.loads((folder(tmp_path).path / "about.json").read_bytes())["version"] == 2
-    everything = tmp_path / "everything"
-    everything.mkdir()
-    made(everything, PROJECT, mode="copy", config=config(propose_derived=False)).close()
-    assert json.loads((folder(everything).path / "about.json").read_bytes())["version"] == 1
 
 
 # Diff, apply, undo, sync and forks
