@@ -178,7 +178,7 @@ def printed(shell: Shell, workspace: str, *, width: int = 80, **options: int | N
     console = Console(file=text, force_terminal=True, color_system=None, width=width)
     console.soft_wrap = True
     with Workspace.open(workspace, storage=shell.storage) as opened:
-        preview.print_preview(console, opened.preview(), **options)
+        preview.print_preview(console, opened.source.preview(), **options)
     return text.getvalue()
 
 
@@ -189,7 +189,7 @@ def test_names_cannot_imitate_other_lines_or_control_the_terminal(shell: Shell) 
         for name in ("a\nD      -1 b.py", "\x1b[2J", "\u202egpj.exe"):
             (files / name).write_text("x\n")
         (files / "l").symlink_to("/etc/\x1b]0;x")
-        assert len(opened.preview().paths) == 4
+        assert len(opened.source.preview().paths) == 4
     text = printed(shell, workspace)
     assert "\x1b[2J" not in text
     assert "\u202e" not in text

@@ -62,7 +62,7 @@ def test_a_server_that_is_killed_in_an_action_loses_nothing(tmp_path: Path, n_ki
             assert n_new <= 1  # the move, or the record that it was interrupted
             is_done = n_new == 1 and workspace.head.kind.value == form["action"]
             assert (workspace.head.files == files) is not is_done
-            assert workspace.preview().paths  # no edit and no interrupted call is left
+            assert workspace.source.preview().paths  # no edit and no interrupted call is left
             n_done += n_new
         found = subprocess.run(
             ["git", "--git-dir", storage.folder(name).ledger, "fsck", "--strict", "--no-dangling"],

@@ -275,7 +275,7 @@ def work_fold(directory: Path, killer: Killer) -> None:
 def work_delete(directory: Path, killer: Killer) -> None:
     """Delete a fork."""
     with calling(killer), Workspace(folder(directory)) as workspace:
-        workspace.delete_fork("old")
+        workspace.branches.delete("old")
 
 
 def work_export(directory: Path, killer: Killer) -> None:

@@ -92,7 +92,7 @@ class Writer:
             if self._mode != "in_place":
                 workspace.fork(f"fork-{n}")
                 self.acknowledge("forked")
-                with workspace.open_branch(f"fork-{n}") as fork:
+                with workspace.branches.open(f"fork-{n}") as fork:
                     with fork.call("step") as call:
                         fork.files.write_bytes("a", content("a", 1000 + n))
                         call.result("ok")

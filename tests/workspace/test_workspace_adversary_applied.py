@@ -34,7 +34,7 @@ def test_source_keeps_the_changes_of_a_deleted_fork(tmp_path: Path) -> None:
         with Workspace.open(which, storage=state(tmp_path), branch="other") as other:
             write(other, **{"b.txt": "b\n"})
             other.apply()
-        workspace.delete_fork("other")
+        workspace.branches.delete("other")
         assert workspace.maintain().ran
         assert workspace.apply().paths == ()
         assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt"]
@@ -50,7 +50,7 @@ def test_fork_with_the_name_of_a_deleted_fork_keeps_the_changes_of_that_fork(
             with Workspace.open(which, storage=state(tmp_path), branch="other") as other:
                 write(other, **{text: "new\n"})
                 other.apply()
-            workspace.delete_fork("other")
+            workspace.branches.delete("other")
         assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt", "c.txt"]
 
 

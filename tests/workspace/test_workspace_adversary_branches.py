@@ -17,7 +17,7 @@ def test_name_that_is_not_a_fork_is_neither_deleted_nor_opened(tmp_path: Path, n
         workspace.fork("other")
         which, before = workspace.info.id, tree_of(tmp_path / "source")
         with pytest.raises(EntryMissingError, match="there is no fork") as caught:
-            workspace.delete_fork(name)
+            workspace.branches.delete(name)
         assert caught.value.hint == "The forks are: other."
         with pytest.raises(EntryMissingError, match="there is no fork"):
             Workspace.open(which, storage=state(tmp_path), branch=name)

@@ -51,7 +51,7 @@ def test_maintenance_with_an_unreadable_note_deletes_no_tree_of_an_interrupted_a
         note.unlink()
         note.mkdir()
     with Workspace.open(workspace.info.id, storage=state(tmp_path)) as again:
-        assert again.has_unfinished_apply
+        assert again.source.has_unfinished_apply
         with pytest.raises(LedgerError, match="records what was applied to the source"):
             again.maintain()
     if not is_damaged:
@@ -67,7 +67,7 @@ def test_running_apply_is_not_reported_as_interrupted(
     def look() -> bool:
         caplog.clear()
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
-            reported = fork.has_unfinished_apply
+            reported = fork.source.has_unfinished_apply
         assert reported is ("apply again" in caplog.text)
         return reported
 
@@ -105,7 +105,7 @@ def test_fork_that_is_deleted_during_an_apply_does_not_undo_what_the_apply_recor
 
     def delete(other: Workspace) -> None:
         deletes.here = True
-        other.delete_fork("try")
+        other.branches.delete("try")
 
     with ExitStack() as opened:
         workspace = opened.enter_context(created(tmp_path, {"a": "a"}))
@@ -134,5 +134,5 @@ def test_fork_that_is_deleted_during_an_apply_does_not_undo_what_the_apply_recor
             workspace.apply()
         has_ended.set()
         deletion[0].result()
-        assert not workspace.has_unfinished_apply
+        assert not workspace.source.has_unfinished_apply
         assert set(real(AppliedTrees(workspace._folder.applied)).branches) == {"main"}

@@ -155,7 +155,7 @@ def test_a_failure_at_any_step_reverts_the_earlier_steps(tmp_path: Path) -> None
                 workspace.apply()
             except FilesystemError:
                 assert tree_of(source) == before, f"trace left after step {n}"
-                assert not workspace.has_unfinished_apply
+                assert not workspace.source.has_unfinished_apply
                 continue
             assert n > 24, "three for each change"
             break

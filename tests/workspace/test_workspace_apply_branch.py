@@ -61,10 +61,10 @@ def test_a_branch_needs_only_a_name_and_may_have_a_message(tmp_path: Path) -> No
     workspace, files = opened(tmp_path)
     with workspace:
         (files / "a.txt").write_text("ours\n2\n3\n4\n5\n6\n7\n")
-        applied = workspace.apply_to_branch("one")
-        workspace.apply_to_branch("two", message="Change the first line")
+        applied = workspace.source.apply_to_branch("one")
+        workspace.source.apply_to_branch("two", message="Change the first line")
         with pytest.raises(UsageError):
-            workspace.apply_to_branch("one")
+            workspace.source.apply_to_branch("one")
     assert (applied.branch, applied.paths) == ("one", ("a.txt",))
     message = git(source, "log", "-1", "--format=%B", "one").strip()
     assert message.startswith(f"Changes of workspace {workspace.info.id}, entry ")

@@ -328,7 +328,7 @@ def test_what_was_deleted_from_the_source_after_an_apply_is_not_applied_again(
         workspace.apply()
         shutil.rmtree(source / "new")
         (source / "a.txt").unlink()
-        assert workspace.preview().paths == ()
+        assert workspace.source.preview().paths == ()
         call_edit(workspace, "b.txt", "18", "later")
         applied = workspace.apply()
         assert applied.paths == ("b.txt",)
@@ -356,7 +356,7 @@ def test_undo_of_an_apply_reverts_it_and_keeps_what_the_user_changed_since(tmp_p
         workspace.apply()
         workspace.apply()  # changes nothing, so it is not what is undone
         make_tree(source, {"a.txt": with_lines(l2="ours", l18="of a person"), "new/z.txt": "z\n"})
-        undone = workspace.undo_apply()
+        undone = workspace.source.undo_apply()
         assert undone.paths == ("a.txt", "gone/b.txt", "new/x.txt", "new/y.txt", "secret")
         make_tree(source, {"a.txt": with_lines(l18="of a person")})
         expected = {**imported, "a.txt": tree_of(source)["a.txt"]}
@@ -366,7 +366,7 @@ def test_undo_of_an_apply_reverts_it_and_keeps_what_the_user_changed_since(tmp_p
         assert [str(path.relative_to(source)) for path in source.glob("new/*")] == ["new/z.txt"]
         assert not workspace.files.exists("gone")
         with pytest.raises(UsageError, match="nothing that the branch 'main' applied"):
-            workspace.undo_apply()
+            workspace.source.undo_apply()
         assert workspace.maintain().ran
         assert workspace.apply().paths == undone.paths
 
@@ -383,12 +383,12 @@ def test_undo_of_an_apply_reports_edits_of_the_same_lines_and_changes_nothing(
         make_tree(source, {"a.txt": with_lines(l2="ours", l18="of a person")})
         edited = tree_of(source)
         with pytest.raises(ConflictError, match=r"a\.txt"):
-            workspace.undo_apply()
+            workspace.source.undo_apply()
         assert tree_of(source) == edited
         make_tree(source, {"a.txt": with_lines(l2="ours", l18="later")})
-        workspace.undo_apply()
+        workspace.source.undo_apply()
         assert (source / "a.txt").read_text() == with_lines(l2="ours")
-        workspace.undo_apply()
+        workspace.source.undo_apply()
         assert (source / "a.txt").read_text() == LINES
 
 
@@ -412,7 +412,7 @@ def test_union_attribute_keeps_the_lines_of_both_sides(tmp_path: Path) -> None:
         assert workspace.apply().paths == ()
         make_tree(source, {"a.md": "0\n1\nuser\nagent\n"})
         assert workspace.apply().paths == ()
-        workspace.undo_apply()
+        workspace.source.undo_apply()
         assert (source / "a.md").read_text() == "0\n1\nuser\n"
         for name in ("NOTES.md", "c.txt"):
             workspace.files.write_text(name, "1\nagent\n")

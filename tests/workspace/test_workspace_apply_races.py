@@ -115,7 +115,7 @@ def test_file_saved_at_any_step_of_an_apply_is_kept_and_reported(
                 break
             after = tree_of(source)
             assert (source / path).read_bytes() == MINE, f"lost at step {n}"
-            assert not workspace.has_unfinished_apply
+            assert not workspace.source.has_unfinished_apply
             for name in (expected.keys() | after.keys()) - {path, str(Path(path).parent)}:
                 assert after.get(name) == expected.get(name), f"{name} at step {n}"
             reset(source)

@@ -190,7 +190,7 @@ class Run:
                     own = {token for token in tokens if token.startswith(f"{name}-")}
                     missing = own - after.get(path, set())
                     assert not missing, f"{missing} of {name} not applied to {path}"
-        assert not branch.has_unfinished_apply
+        assert not branch.source.has_unfinished_apply
 
     def sync(self) -> None:
         name = self.chosen.choice(list(self.branches))

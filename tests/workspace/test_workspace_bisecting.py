@@ -161,7 +161,7 @@ KILLED = """
 import os, signal, sys
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 w = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))
-with w.temporary_fork() as fork:
+with w.branches.temporary() as fork:
     with fork.call("write"):
         fork.files.write_bytes("f", b"changed")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -176,7 +176,7 @@ def test_the_fork_of_a_killed_process_is_deleted_by_the_next_one(tmp_path: Path)
     assert done.returncode == -signal.SIGKILL
     with Workspace.open(workspace.info.id, storage=state(tmp_path)) as opened:
         assert len(opened.forks()) == 2
-        with opened.temporary_fork() as fork:
+        with opened.branches.temporary() as fork:
             assert fork.files.read_bytes("f") == b"0"
             assert len(opened.forks()) == 2
         assert opened.forks() == ("temporary-mine",)

@@ -77,7 +77,7 @@ def test_changes_diff_patch_branch_and_apply_have_the_same_paths(tmp_path: Path)
         changes = workspace.changeset()
         assert changes.paths == APPLIED
         assert tuple(str(change.path) for change in workspace.changes()) == APPLIED
-        assert workspace.preview().paths == APPLIED
+        assert workspace.source.preview().paths == APPLIED
         patch = workspace.apply("patch")
         branch = workspace.apply("branch", branch="agent")
         applied = workspace.apply()
@@ -285,11 +285,11 @@ def test_a_preview_after_an_apply_shows_what_the_next_one_does(tmp_path: Path) -
     with created(tmp_path, FILES) as workspace:
         write(workspace, one="1\n")
         workspace.apply()
-        assert workspace.preview().paths == ()
+        assert workspace.source.preview().paths == ()
         write(workspace, two="2\n")
-        assert workspace.preview().paths == ("two",)
+        assert workspace.source.preview().paths == ("two",)
         workspace.restore(1)
-        (change,) = workspace.preview().changes()
+        (change,) = workspace.source.preview().changes()
         assert (str(change.path), change.status) == ("one", "removed")
         assert workspace.apply().paths == ("one",)
 
@@ -297,12 +297,12 @@ def test_a_preview_after_an_apply_shows_what_the_next_one_does(tmp_path: Path) -
 def test_apply_fails_if_the_changes_differ_from_the_preview(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         write(workspace, one="1\n")
-        previewed = workspace.preview()
+        previewed = workspace.source.preview()
         (files_of(workspace, tmp_path) / "Makefile").write_text("all:\n")
         with pytest.raises(ConflictError, match="since its changes were shown"):
             workspace.apply(previewed=previewed)
         assert not (tmp_path / "source/one").exists()
-        assert workspace.apply(previewed=workspace.preview()).paths == ("Makefile", "one")
+        assert workspace.apply(previewed=workspace.source.preview()).paths == ("Makefile", "one")
 
 
 def test_removed_directory_stays_if_it_contains_a_repository(tmp_path: Path) -> None:

@@ -577,7 +577,7 @@ def test_diff_apply_and_undo_name_the_derived_paths_that_changed(tmp_path: Path)
             call.files.write_text("node_modules/new/index.js", "1")
             call.files.write_text("README.md", "# New\n")
         assert [str(path) for path in workspace.changeset().derived] == ["node_modules"]
-        preview = workspace.preview()
+        preview = workspace.source.preview()
         assert (preview.paths, list(map(str, preview.derived))) == (
             ("README.md",),
             ["node_modules"],
@@ -713,7 +713,7 @@ def test_interrupted_fork_does_not_exist_without_its_secrets(tmp_path: Path) -> 
             workspace.fork("try")
         assert workspace.forks() == ()
         workspace.fork("try")
-        workspace.delete_fork("try")
+        workspace.branches.delete("try")
         with pytest.raises(KeyboardInterrupt), calling(interrupt):
             workspace.fork("try")
         workspace.files.delete(".env")

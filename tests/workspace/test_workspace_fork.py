@@ -97,8 +97,8 @@ def test_the_name_of_a_deleted_fork_can_be_used_again(tmp_path: Path) -> None:
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             write(fork, old="old")
             with pytest.raises(LedgerBusyError):
-                workspace.delete_fork("try")
-        workspace.delete_fork("try")
+                workspace.branches.delete("try")
+        workspace.branches.delete("try")
         assert workspace.forks() == ()
         with pytest.raises(EntryMissingError):
             Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try")
@@ -118,7 +118,7 @@ def test_a_fork_that_is_deleted_while_the_branches_are_read_is_left_out(
         def then_deleted(repository: GitRepository, prefix: str = "refs/") -> dict[str, str]:
             found = names(repository, prefix)
             monkeypatch.setattr(GitRepository, "refs", names)
-            workspace.delete_fork("temporary")
+            workspace.branches.delete("temporary")
             return found
 
         with WorkspaceReader(state(tmp_path).folder(workspace.info.id)) as reader:
@@ -134,7 +134,7 @@ def test_the_main_branch_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
     folder = state(tmp_path).folder(workspace.info.id)
     with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
         with pytest.raises(UsageError, match="not a fork"):
-            fork.delete_fork("main")
+            fork.branches.delete("main")
         assert (folder.files / "a.txt").read_text() == "a\n"
 
 
@@ -159,11 +159,11 @@ def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
         with monkeypatch.context() as patched:
             patched.setattr("wink_workspace.workspace.branch.recorded_branch.delete_tree", dies)
             with pytest.raises(KeyboardInterrupt):
-                workspace.delete_fork("try")
+                workspace.branches.delete("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             assert tree_of(fork._folder.files) == expected
             assert [entry.id for entry in fork.log()] == entries
-        workspace.delete_fork("try")
+        workspace.branches.delete("try")
         assert list((fork._folder.path / "forks").iterdir()) == []
 
 

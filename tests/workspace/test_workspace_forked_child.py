@@ -40,7 +40,7 @@ with calls(workspace) as call:
         "restore": lambda: workspace.restore(1),
         "restore_discarded": lambda: workspace.restore_discarded(1),
         "fork": lambda: workspace.fork("child"),
-        "delete_fork": lambda: workspace.delete_fork("child"),
+        "delete_fork": lambda: workspace.branches.delete("child"),
         "apply": lambda: workspace.apply("patch"),
         "maintain": lambda: workspace.maintain(),
     }

@@ -88,7 +88,7 @@ def test_repository_that_a_download_leads_to_is_not_shown_and_gets_no_branch(
         assert not list((tmp_path / "state/git").glob("1-*")), "git in the sandbox has a history"
         workspace.files.write_text("a.txt", "changed")
         with pytest.raises(UsageError, match="leads to another directory") as refused:
-            workspace.apply_to_branch("theirs")
+            workspace.source.apply_to_branch("theirs")
     assert "wink-workspace trust" in refused.value.hint
     assert "leads to another directory" in caplog.text
     assert git(victim, "for-each-ref") == refs
@@ -104,7 +104,7 @@ def test_linked_working_tree_is_used_after_its_repository_was_named(tmp_path: Pa
     with Workspace.create(tree, storage=storage, config=config) as workspace:
         assert list((tmp_path / "state/git").glob("1-*"))
         workspace.files.write_text("a.txt", "changed")
-        workspace.apply_to_branch("result")
+        workspace.source.apply_to_branch("result")
     assert git(main, "show", "result:a.txt") == "changed"
 
 

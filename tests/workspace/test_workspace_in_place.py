@@ -168,7 +168,7 @@ def test_fork_is_a_copy_and_applies_only_its_own_changes(tmp_path: Path) -> None
         call("ls")
         kinds = [entry.kind for entry in workspace.log(limit=2)]
         assert kinds == [EntryKind.CALL, EntryKind.EXTERNAL]
-        workspace.delete_fork("try")
+        workspace.branches.delete("try")
     assert (source / "fork.txt").exists()
 
 

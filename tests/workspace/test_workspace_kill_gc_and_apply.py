@@ -189,7 +189,7 @@ def assert_applies(
         assert state_of(workspace, folder(directory).files) == stage.states[number]
         assert workspace.log(limit=1).__next__().number == number
         if part not in (before, after):
-            assert workspace.has_unfinished_apply
+            assert workspace.source.has_unfinished_apply
             assert "apply again" in caplog.text
         if chosen_to_finish(signal_number, part):
             workspace.apply()
@@ -198,7 +198,7 @@ def assert_applies(
             workspace.restore(1)
             workspace.apply()
             assert_same(before, shown(directory))
-        assert not workspace.has_unfinished_apply
+        assert not workspace.source.has_unfinished_apply
     assert_same(repository, picture(directory / "source/.git"))
     assert_fsck_clean(folder(directory).ledger)
     return signal_number

@@ -130,7 +130,7 @@ def test_merge_stays_after_the_deletion_of_the_merged_branch(tmp_path: Path) -> 
         with fork(workspace, tmp_path) as other:
             write(other, **{"b.txt": "b\n"})
         merged = workspace.merge("bold")
-        workspace.delete_fork("bold")
+        workspace.branches.delete("bold")
         assert workspace.maintain().ran
         assert workspace.undo().target == workspace.head.number - 1
         assert merged

@@ -56,7 +56,7 @@ def test_a_closed_workspace_says_that_it_is_closed(tmp_path: Path) -> None:
         workspace.undo,
         workspace.maintain,
         lambda: workspace.fork("new"),
-        lambda: workspace.delete_fork("bold"),
+        lambda: workspace.branches.delete("bold"),
         lambda: workspace.restore(1),
     ):
         with pytest.raises(UsageError, match="no longer open in this process"):

@@ -239,7 +239,7 @@ def test_a_fork_that_is_opened_and_deleted_leaves_nothing(tmp_path: Path) -> Non
             with branch(tmp_path, "try") as fork:
                 write(fork, {"d1/1.txt": "changed\n"})
                 fork.undo()
-            workspace.delete_fork("try")
+            workspace.branches.delete("try")
             return weakref.ref(fork)
 
         used()
@@ -273,7 +273,7 @@ def test_branches_do_not_see_the_changes_of_one_another(tmp_path: Path) -> None:
             write(two, {"d0/0.txt": "two\n"})
             found = [each.files.read_bytes("d0/0.txt") for each in (workspace, one, two)]
         assert found == [b"content\n", b"one\n", b"two\n"]
-        workspace.delete_fork("one")
+        workspace.branches.delete("one")
         with branch(tmp_path, "two") as two:
             assert two.files.read_bytes("d0/0.txt") == b"two\n"
 
@@ -287,7 +287,7 @@ def test_forks_that_were_opened_and_deleted_leave_nothing(tmp_path: Path, n_fork
             with branch(tmp_path, name) as fork:
                 fork.files.write_text("d1/1.txt", f"{name}\n")
                 write(fork, {"d1/2.txt": f"{name}\n"})
-            workspace.delete_fork(name)
+            workspace.branches.delete(name)
 
         use("first")
         before, program = held(tmp_path), Mounter.shared().pid
@@ -775,7 +775,7 @@ def assert_deletable(directory: Path, name: str) -> None:
             workspace.fork(name)
         with branch(directory, name) as fork:
             write(fork, {"again": "again\n"})
-        workspace.delete_fork(name)
+        workspace.branches.delete(name)
     left = list((directory / "state/workspaces").rglob(f"{name}*"))
     assert left == []
 

@@ -25,7 +25,7 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 with Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1])) as workspace:
     resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]), -1))
     print(workspace.changeset().review().write_to(len))
-    print(workspace.write_patch(len).left_out)
+    print(workspace.source.write_patch(len).left_out)
     changes = workspace.changeset()
     unlimited = DiffLimits(path_lines=10**9, total_lines=10**9, piece_lines=10**9)
     try:
@@ -76,7 +76,7 @@ def test_a_patch_includes_files_that_are_too_large_to_be_shown(tmp_path: Path) -
         big(files / "big.bin", 5 * MIB)
         wanted = tree_of(files)
         with (tmp_path / "p.patch").open("wb") as file:
-            applied = workspace.write_patch(file.write)
+            applied = workspace.source.write_patch(file.write)
         assert applied.paths == ("a.txt", "big.bin", "gone", "many")
         assert applied.left_out == ()
     git(tmp_path / "source", "apply", "--whitespace=nowarn", str(tmp_path / "p.patch"))

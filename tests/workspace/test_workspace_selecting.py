@@ -52,14 +52,14 @@ def five_hunks(tmp_path: Path) -> Workspace:
 def test_two_of_five_hunks_are_applied_and_the_rest_later(tmp_path: Path) -> None:
     source = tmp_path / "source"
     with five_hunks(tmp_path) as workspace:
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         assert len(hunks_of(shown, "a.txt").hunks) == 5
         applied = workspace.apply(previewed=shown, selected=choose(shown, "a.txt", 1, 3))
         assert applied.paths == ("a.txt",)
         assert (source / "a.txt").read_text() == with_changed(1, 3)
         assert (source / "b.txt").read_text() == "b\n"
 
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         assert shown.paths == ("a.txt", "b.txt")
         left = hunks_of(shown, "a.txt").hunks
         assert [b"".join(hunk.new).count(b"CHANGED") for hunk in left] == [1, 1, 1]
@@ -69,7 +69,7 @@ def test_two_of_five_hunks_are_applied_and_the_rest_later(tmp_path: Path) -> Non
         workspace.apply()
         assert (source / "a.txt").read_text() == with_changed(0, 1, 2, 3, 4)
         assert (source / "b.txt").read_text() == "B\n"
-        assert not workspace.preview().paths
+        assert not workspace.source.preview().paths
 
 
 @pytest.mark.behaviour(118)
@@ -77,12 +77,12 @@ def test_chosen_hunks_are_merged_with_edits_of_the_source(tmp_path: Path) -> Non
     source = tmp_path / "source"
     with five_hunks(tmp_path) as workspace:
         (source / "a.txt").write_text(with_changed(extra="mine\n").replace("line 5\n", "MY 5\n"))
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         workspace.apply(previewed=shown, selected=choose(shown, "a.txt", 0, 2))
         expected = with_changed(0, 2, extra="mine\n").replace("line 5\n", "MY 5\n")
         assert (source / "a.txt").read_text() == expected
         (source / "a.txt").write_text(expected.replace("line 10\n", "mine 10\n"))
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         with pytest.raises(ConflictError):
             workspace.apply(previewed=shown, selected=choose(shown, "a.txt", 0))
         workspace.apply(previewed=shown, selected=choose(shown, "a.txt", 1))
@@ -95,9 +95,9 @@ def test_source_that_lost_an_earlier_hunk_gets_only_the_chosen_ones(tmp_path: Pa
     """The source changes between the preview and the apply."""
     source = tmp_path / "source"
     with five_hunks(tmp_path) as workspace:
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         workspace.apply(previewed=shown, selected=choose(shown, "a.txt", 0))
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         chosen = choose(shown, "a.txt", 2)
         (source / "a.txt").write_text(with_changed())
         workspace.apply(previewed=shown, selected=chosen)
@@ -111,14 +111,14 @@ def test_chosen_hunks_become_a_patch_and_a_branch(tmp_path: Path) -> None:
         source = tmp_path / "source"
         for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "import")):
             git(source, *arguments)
-        shown = workspace.preview("patch")
+        shown = workspace.source.preview("patch")
         chosen = choose(shown, "a.txt", 4)
         patch = workspace.apply("patch", previewed=shown, selected=chosen).patch
         assert patch.count("@@ -") == 1
         assert "+CHANGED 4" in patch
         workspace.apply(previewed=shown, selected=chosen)
         git(source, "commit", "-qam", "the last hunk")
-        shown = workspace.preview("branch")
+        shown = workspace.source.preview("branch")
         workspace.apply("branch", branch="two", previewed=shown, selected=choose(shown, "a.txt", 1))
         assert git(source, "show", "two:a.txt") == with_changed(1, 4)
 
@@ -127,10 +127,10 @@ def test_every_kind_of_change_can_be_chosen_path_by_path(tmp_path: Path) -> None
     with created(tmp_path, FILES) as workspace:
         files = files_of(workspace, tmp_path)
         change_everything(files)
-        order = list(workspace.preview().reported)
+        order = list(workspace.source.preview().reported)
         random.Random(7).shuffle(order)
         for change in order:
-            shown = workspace.preview()
+            shown = workspace.source.preview()
             if str(change.path) in shown.paths:  # a file that replaced a directory took it along
                 chosen = Selection({change.path: None})
                 assert str(change.path) in workspace.apply(previewed=shown, selected=chosen).paths
@@ -139,17 +139,19 @@ def test_every_kind_of_change_can_be_chosen_path_by_path(tmp_path: Path) -> None
 
 def test_nothing_outside_of_the_preview_is_applied(tmp_path: Path) -> None:
     with five_hunks(tmp_path) as workspace:
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         chosen = choose(shown, "a.txt", 0)
         with pytest.raises(UsageError, match="without the changes"):
             workspace.apply(selected=chosen)
         workspace.files.write_text("c.txt", "c\n")
         with pytest.raises(ConflictError, match="changed since"):
             workspace.apply(previewed=shown, selected=chosen)
-        later = next(each for each in workspace.preview().reported if str(each.path) == "c.txt")
+        later = next(
+            each for each in workspace.source.preview().reported if str(each.path) == "c.txt"
+        )
         with workspace.call("delete") as call:
             call.files.delete("c.txt")
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         with pytest.raises(UsageError, match="not among the changes"):
             workspace.apply(previewed=shown, selected=Selection({later.path: None}))
         assert tree_of(tmp_path / "source")["a.txt"][-1] == with_changed().encode()
@@ -157,7 +159,7 @@ def test_nothing_outside_of_the_preview_is_applied(tmp_path: Path) -> None:
 
 def test_edited_hunk_replaces_the_same_lines(tmp_path: Path) -> None:
     with five_hunks(tmp_path) as workspace:
-        shown = workspace.preview()
+        shown = workspace.source.preview()
         found = hunks_of(shown, "a.txt")
         edited = found.hunks[2].edited(
             found.hunks[2].text.replace(b"CHANGED 2", b"mine\n+and more")

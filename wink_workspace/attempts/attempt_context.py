@@ -231,7 +231,7 @@ def _scored(workspace: Workspace, scorer: _Scorer, limit_s: float, plan: Attempt
 def _score_at(
     workspace: Workspace, scorer: _Scorer, limit_s: float, *, at: str | None = None
 ) -> Score:
-    with workspace.temporary_fork(at=at) as fork, _time_limit(limit_s):
+    with workspace.branches.temporary(at=at) as fork, _time_limit(limit_s):
         return _score_of(scorer(fork))
 
 

@@ -305,11 +305,13 @@ class Attempts:
 
     def changes_of(self, which: AttemptResult | int) -> ChangeSet:
         """What ``keep`` would merge, to choose parts of it; raises ``UsageError`` as that."""
-        return self._workspace.changes_to_merge(self._result_at(which).branch)
+        return self._workspace.branches.changes_to_merge(self._result_at(which).branch)
 
     def diff(self, one: AttemptResult | int, other: AttemptResult | int) -> ChangeSet:
         """The changes from one attempt to another; raises ``UsageError`` as ``keep``."""
-        return self._workspace.compare(self._result_at(one).branch, self._result_at(other).branch)
+        return self._workspace.branches.compare(
+            self._result_at(one).branch, self._result_at(other).branch
+        )
 
     def remove(self) -> None:
         """Delete the run with the branches of its attempts; what was merged stays.
@@ -318,7 +320,7 @@ class Attempts:
             LedgerBusyError: If a process has one of the branches open; the rest is deleted.
         """
         for name in self._own_branches():
-            self._workspace.delete_fork(name)
+            self._workspace.branches.delete(name)
         documents = self._workspace.documents(f"{RUNS_KIND}/{self.run_id}")
         names = documents.read_all()
         for name in sorted(names, key=lambda each: each == "run"):  # the run last: it can be found
@@ -367,7 +369,7 @@ class Attempts:
             self._engine.close()
             late = [self._handle(event) for event in self._engine.poll(0)]
             self._interrupt_rest()
-            self._workspace.delete_leftover_forks()  # of workers that died while they scored
+            self._workspace.branches.delete_leftover()  # of workers that died while they scored
         yield from (result for result in late if result is not None)
 
     resume = run
@@ -400,7 +402,7 @@ class Attempts:
                 hint="Use functions at the top level of a module, and arguments that pickle takes.",
             ) from error
         if not self._run.origin:
-            with self._workspace.temporary_fork() as fork:  # commits external edits
+            with self._workspace.branches.temporary() as fork:  # commits external edits
                 self._run = replace(self._run, origin=fork.head.id)
         return AttemptPlan(
             run_id=self.run_id,
@@ -489,7 +491,7 @@ class Attempts:
         branch = f"attempt-{self.run_id}-{number}-{epoch}"
         forks = self._workspace.forks()
         if branch in forks:  # a coordinator was killed before it gave the branch away
-            self._workspace.delete_fork(branch)
+            self._workspace.branches.delete(branch)
         previous = state.branch if state.branch in forks else ""
         parent, path = self._origin_of(number)
         if previous:
@@ -614,4 +616,4 @@ class Attempts:
     def _retire(self, branch: str, reason: str, *, since: str = "") -> None:
         """Delete a branch that is not of a result; keep what it has after *since* as a discard."""
         with suppress(EntryMissingError, LedgerBusyError):  # if it is open, the next run does it
-            self._workspace.discard_fork(branch, reason=reason, since=since)
+            self._workspace.branches.discard(branch, reason=reason, since=since)

@@ -71,7 +71,7 @@ class OpenWorkspaces:
     def delete(self, name: str) -> None:
         """Delete a workspace with its forks, or only a fork; what runs in it is cancelled.
 
-        Raises as ``Workspace.delete``, or for a fork as ``Workspace.delete_fork``.
+        Raises as ``Workspace.delete``, or for a fork as ``Branches.delete``.
         """
         which, _, branch = name.partition("/")
         with self._lock:
@@ -83,7 +83,7 @@ class OpenWorkspaces:
                     finally:
                         environment.workspace.close()
         if branch:
-            self.get(which).workspace.delete_fork(branch)
+            self.get(which).workspace.branches.delete(branch)
         else:
             Workspace.delete(which, storage=self._storage)
 

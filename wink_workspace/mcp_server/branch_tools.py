@@ -87,7 +87,7 @@ def _switch(workspace: Workspace, params: BranchParams) -> ToolResult[Any]:
 
 def _compare(workspace: Workspace, params: CompareParams) -> ToolResult[Any]:
     workspace.commit_edits()
-    diff = workspace.compare(params.base or workspace.branch_name, params.branch).review()
+    diff = workspace.branches.compare(params.base or workspace.branch_name, params.branch).review()
     text, n_more = diff.head(MOST_DIFF_CHARS)
     return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more))
 

@@ -270,7 +270,7 @@ class _OpenWorkspace:
         with ExitStack() as opened:
             workspace = self._home
             if branch != self._home.branch_name:
-                workspace = opened.enter_context(self._home.open_branch(branch))
+                workspace = opened.enter_context(self._home.branches.open(branch))
             executor = opened.enter_context(self._executor_for(workspace))
             try:
                 self._branch.close()

@@ -231,7 +231,7 @@ def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
 
 def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
     to: ApplyTarget = "worktree" if params.branch is None else "branch"
-    previewed = workspace.preview(to, include_ignored=params.include_ignored)
+    previewed = workspace.source.preview(to, include_ignored=params.include_ignored)
     applied = workspace.apply(
         to, branch=params.branch or "", include_ignored=params.include_ignored, previewed=previewed
     )

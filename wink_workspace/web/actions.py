@@ -300,7 +300,7 @@ class Actions:
         """
         branch, target = _field(form, "branch"), _target(form)
         with self._one_at_a_time, self._open(f"{workspace}/{branch}") as opened:
-            changes = opened.preview(target)
+            changes = opened.source.preview(target)
             reported = self._pages.reported(opened)
             paths = changes.changes()
             if len(paths) > _MAX_FILES:
@@ -345,7 +345,7 @@ class Actions:
         """
         target = _target(form)
         with self._one_at_a_time, self._open(f"{workspace}/{_field(form, 'branch')}") as opened:
-            changes = opened.preview(target)
+            changes = opened.source.preview(target)
             if (changes.base, changes.wanted) != (_field(form, "base"), _field(form, "wanted")):
                 raise _changed(workspace)
             selected = _selected(changes, form)
@@ -387,7 +387,7 @@ def _move(
             return partial(workspace.preview_restore, entry), partial(workspace.restore, entry)
         case "merge":
             other = _field(form, "other")
-            return partial(workspace.preview_merge, other), partial(workspace.merge, other)
+            return partial(workspace.branches.preview_merge, other), partial(workspace.merge, other)
         case other:
             raise UsageError(f"{other!r} is not an action", hint="Go back to the page.")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .create.importing import Imported
     from .history.blame import BlamedLine
     from .history.workspace_reader import ReadableHistory, TimelineRow, WorkspaceReader
+    from .moves.branch_moves import Branches
+    from .moves.branch_source import BranchSource
     from .moves.moves import MovePreview
     from .place.path_rules import ImportConfig
     from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
@@ -33,6 +35,8 @@ __all__ = [
     "ApplyTarget",
     "Bisection",
     "BlamedLine",
+    "BranchSource",
+    "Branches",
     "ChangeSet",
     "FileHunks",
     "Hunk",

@@ -72,7 +72,7 @@ def bisect(
     def verdict_of(entry: LogEntry | None) -> tuple[LogEntry, Verdict]:
         nonlocal n_tests
         n_tests += 1
-        with workspace.temporary_fork(at=None if entry is None else entry.number) as fork:
+        with workspace.branches.temporary(at=None if entry is None else entry.number) as fork:
             tested, verdict = fork.head, test(fork)
         if on_verdict is not None:
             on_verdict(tested, verdict)

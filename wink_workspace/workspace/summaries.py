@@ -215,7 +215,7 @@ def _is_finished(storage: WorkspaceStorage, info: WorkspaceInfo, *, keeps_edits:
         ) as opened:
             left = [opened.unapplied()]
             if branch == MAIN_BRANCH:
-                left.append(opened.preview())  # it compares with the source, too
+                left.append(opened.source.preview())  # it compares with the source, too
             reasons = {each.reason for changes in left for each in changes.left_out}
             if any(changes.paths for changes in left) or reasons - {LeftOutReason.OWN_OUTPUT}:
                 return False

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -70,7 +70,6 @@ from .place.storage import (
     WorkspaceFolder,
     WorkspaceMode,
     WorkspaceStorage,
-    new_temporary_name,
 )
 from .place.workspace_config import WorkspaceConfig
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
@@ -183,7 +182,7 @@ class Workspace(ReadableHistory):
             self._discards.advance()
             self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
-            if self.has_unfinished_apply:
+            if AppliedTrees(folder.applied).was_interrupted:
                 _log.warning("An apply to %s was interrupted; apply again.", self.info.source)
             self._close = opened.pop_all().close
 
@@ -211,11 +210,21 @@ class Workspace(ReadableHistory):
             derived=self._opened.derived,
             sandbox=self._sandbox,
             clock=self._clock,
+            open_branch=self._open_branch,
         )
 
+    def _open_branch(self, name: str) -> Workspace:
+        return Workspace(self._folder, config=self.config, branch=name, clock=self._clock)
+
+    @property
+    def branches(self) -> Branches[Workspace]:
+        """The other branches: opens, compares and deletes them; ``UsageError`` if it is closed."""
+        self._check_open()
+        return self._branches
+
     @cached_property
-    def _source(self) -> BranchSource:
-        """What previews and applies changes."""
+    def source(self) -> BranchSource:
+        """The directory that it was made of: previews, applies and takes back changes there."""
         from .moves.branch_source import BranchSource  # on use: with diffs it takes 25 ms to load
 
         return BranchSource(self._recorded, self._moves, self._clock, self.config.imported)
@@ -671,8 +680,7 @@ class Workspace(ReadableHistory):
 
     def derived_changes(self) -> tuple[WorkspacePath, ...]:
         """As in ``ReadableHistory``."""
-        self._check_open()
-        return () if self._opened.derived is None else self._opened.derived.changed()
+        return self._moves.derived_changes()
 
     def checkpoint(self) -> tuple[WorkspacePath, ...]:
         """Keep the present derived paths, so that later rollbacks restore them; their tops.
@@ -831,34 +839,6 @@ class Workspace(ReadableHistory):
         """
         return self._branches.fork(name, at=at, of=of, with_runs=with_runs)
 
-    def delete_leftover_forks(self) -> None:
-        """Delete the temporary forks of processes that were killed."""
-        self._check_open()
-        self._branches.delete_leftover()
-
-    def open_branch(self, name: str) -> Workspace:
-        """Another branch of this workspace, with the same settings; raises as ``open``."""
-        return Workspace(self._folder, config=self.config, branch=name, clock=self._clock)
-
-    @contextmanager
-    def temporary_fork(self, *, at: int | str | None = None) -> Generator[Workspace]:
-        """Open a fork that is deleted at the end of the block, with everything in it.
-
-        It is for trying something without a trace. One whose process was killed is deleted by the
-        next one. Raises as ``fork``.
-
-        Args:
-            at: The entry at which it begins, by default the newest.
-        """
-        self.delete_leftover_forks()
-        name = new_temporary_name(self.forks())
-        self.fork(name, at=at)
-        try:
-            with self.open_branch(name) as opened:
-                yield opened
-        finally:
-            self.delete_fork(name)
-
     def merge(
         self,
         branch: str,
@@ -878,9 +858,9 @@ class Workspace(ReadableHistory):
         Args:
             branch: The main branch, or the name of a fork.
             paths: Only these, each with everything below it; the others can be merged later.
-            previewed: The result of ``preview_merge``; nothing else is done.
+            previewed: The result of ``branches.preview_merge``; nothing else is done.
             selected: The chosen parts of *shown*; the others can be merged later.
-            shown: The result of ``changes_to_merge``.
+            shown: The result of ``branches.changes_to_merge``.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -889,32 +869,8 @@ class Workspace(ReadableHistory):
                 the preview; nothing was changed.
             UsageError: If it is this branch itself, or the workspace is in place.
         """
-        plan = partial(self._branches.merge, branch, paths, selected, shown)
+        plan = partial(self._branches.merge_draft, branch, paths, selected, shown)
         return self._moves.make(plan, previewed)
-
-    def preview_merge(
-        self, branch: str, *, paths: Sequence[str] | None = None
-    ) -> MovePreview | None:
-        """What ``merge`` of *branch* and *paths* would change; ``None`` if all is merged already.
-
-        Raises as ``merge``. Read it before the workspace is closed.
-        """
-        return self._moves.preview(partial(self._branches.merge, branch, paths))
-
-    def changes_to_merge(self, branch: str) -> ChangeSet:
-        """The changes of another branch of which ``merge`` can merge parts; raises as that.
-
-        It shows the branch's own changes, whether or not they conflict with those made here.
-        """
-        return self._branches.changes_to_merge(branch)
-
-    def compare(self, one: str, other: str) -> ChangeSet:
-        """The changes from the newest entry of the branch *one* to that of *other*.
-
-        Raises:
-            EntryMissingError: If there is no such fork.
-        """
-        return self._branches.compare(one, other)
 
     def documents(self, kind: str) -> Documents:
         """As in ``ReadableHistory``; they can be written here."""
@@ -925,21 +881,6 @@ class Workspace(ReadableHistory):
     def folder(self) -> WorkspaceFolder:
         """Where it is stored; another process opens a branch of it with ``Workspace(folder)``."""
         return self._folder.of_branch(MAIN_BRANCH)
-
-    def discard_fork(self, name: str, *, reason: str, since: str = "") -> None:
-        """Delete a fork; keep what it changed as a discard, which can be restored.
-
-        Args:
-            name: The fork.
-            reason: Why, in a few words.
-            since: The id of the entry from which changes count, by default where it began.
-
-        Raises:
-            EntryMissingError: If there is no such fork.
-            LedgerBusyError: If another process has it open.
-        """
-        self._check_open()
-        self._branches.discard(name, reason=reason, since=since)
 
     def sync(self) -> LogEntry | None:
         """Merge later changes of the source into this branch, as one entry.
@@ -956,27 +897,7 @@ class Workspace(ReadableHistory):
         """
         hint = "External edits are committed before each call."
         self._recorded.refuse_in_place("synced with", hint)
-        return self._moves.make(self._source.sync)
-
-    def delete_fork(self, name: str) -> None:
-        """Delete a fork and its files.
-
-        Raises:
-            EntryMissingError: If there is no such fork.
-            LedgerBusyError: If another process has it open.
-            UsageError: If it is the main branch.
-        """
-        self._check_open()
-        self._branches.delete(name)
-
-    def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
-        """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
-
-        For the working tree, that is the difference from what this branch applied before and the
-        source still has. A path that was undone here since then appears as a removal.
-        """
-        found = self._source.preview(to, include_ignored=include_ignored)
-        return replace(found, derived=self.derived_changes())
+        return self._moves.make(self.source.sync_draft)
 
     def apply(
         self,
@@ -999,14 +920,14 @@ class Workspace(ReadableHistory):
 
         Args:
             to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and returns the patch,
-                whole and in memory (see ``write_patch``);
-                ``"branch"`` is ``apply_to_branch(branch)``.
+                whole and in memory (see ``source.write_patch``);
+                ``"branch"`` is ``source.apply_to_branch(branch)``.
             branch: The new branch's name.
             merge: In the working tree, write what can be merged, and conflict markers where a
                 text cannot, with its version before in a file beside it (``NAME.orig``).
                 ``Applied.conflicts`` names what was not merged.
             include_ignored: Include created files that the source's rules ignore.
-            previewed: The result of ``preview``; nothing else is applied.
+            previewed: The result of ``source.preview``; nothing else is applied.
             selected: The chosen parts of *previewed*, which is needed then. The others can be
                 applied later.
 
@@ -1019,7 +940,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another branch is being applied; the message names the process.
             FilesystemError: If a file cannot be written; all changes were undone.
         """
-        return self._source.apply(
+        return self.source.apply(
             to,
             branch=branch,
             merge=merge,
@@ -1027,85 +948,6 @@ class Workspace(ReadableHistory):
             previewed=previewed,
             selected=selected,
         )
-
-    def undo_apply(self, *, merge: bool = False) -> Applied:
-        """Take back the newest ``apply`` of this branch that changed the source; its files stay.
-
-        It is a three-way merge: what was changed in the source since the apply stays. The next
-        ``apply`` applies the changes again. Repeat it for the apply before; the last four are kept.
-
-        Args:
-            merge: As for ``apply``.
-
-        Raises:
-            UsageError: If no such apply is recorded, if the source is missing, or if the workspace
-                is in place.
-            ConflictError: If the source has other changes in the same lines since, or if another
-                program saved a file meanwhile. The source is as it was, with what was saved.
-            LedgerBusyError: As ``apply``.
-            FilesystemError: As ``apply``.
-        """
-        return self._source.undo_apply(merge=merge)
-
-    def apply_to_branch(
-        self,
-        name: str,
-        *,
-        message: str = "",
-        include_ignored: bool = False,
-        previewed: ChangeSet | None = None,
-        selected: Selection | None = None,
-    ) -> Applied:
-        """Merge what this branch changed into a new branch of the source, as one commit on HEAD.
-
-        The source's working tree and index stay as they are.
-
-        Args:
-            name: The new branch's name.
-            message: The message of the commit; by default it names the workspace and the entry.
-            include_ignored: As for ``apply``.
-            previewed: As for ``apply``.
-            selected: As for ``apply``.
-
-        Raises:
-            ConflictError: If HEAD has other changes in the same lines, or if the workspace changed
-                since the preview; no branch was created.
-            UsageError: If the source is not a git repository with a commit, or if *name* is taken
-                or is not a valid branch name.
-        """
-        return self._source.apply_to_branch(
-            name,
-            message=message,
-            include_ignored=include_ignored,
-            previewed=previewed,
-            selected=selected,
-        )
-
-    def write_patch(
-        self,
-        write: Callable[[bytes], object],
-        *,
-        include_ignored: bool = False,
-        previewed: ChangeSet | None = None,
-        selected: Selection | None = None,
-    ) -> Applied:
-        """As ``apply("patch")``, with the patch given to *write* in pieces and not returned.
-
-        Raises:
-            ConflictError: If the workspace changed since the preview; nothing was written then.
-            UsageError: If the workspace is closed.
-        """
-        return self._source.write_patch(
-            write, include_ignored=include_ignored, previewed=previewed, selected=selected
-        )
-
-    @property
-    def has_unfinished_apply(self) -> bool:
-        """Whether the source holds a part of an ``apply`` that a crash interrupted.
-
-        The next ``apply`` completes it, or undoes it if it was undone here meanwhile.
-        """
-        return AppliedTrees(self._folder.applied).was_interrupted
 
     # Maintenance
 

@@ -180,7 +180,7 @@ def test_nothing_of_git_is_in_the_tree_the_diff_the_history_or_an_apply(
         assert [str(each.path) for each in workspace.changes()] == ["kept"]
         assert ".git" not in workspace.diff().replace(".gitignore", "")
         assert ".git" not in {str(path) for path in workspace.derived_paths()}
-        assert [str(each.path) for each in workspace.preview().trees] == ["kept"]
+        assert [str(each.path) for each in workspace.source.preview().trees] == ["kept"]
         listed = made.call("ls").text
         assert "kept" in listed
         assert ".git\n" not in f"{listed}\n".replace(" ", "\n")

@@ -425,7 +425,7 @@ def _remove_one(context: CommandContext, workspace: str, *, force: bool) -> str:
     removed = storage.folder(name).info().id
     if branch != MAIN_BRANCH:
         with closing(Workspace.open(name, storage=storage)) as opened:
-            opened.delete_fork(branch)
+            opened.branches.delete(branch)
         return f"{removed}/{branch}"
     if force:
         storage.remove(storage.folder(name))
@@ -516,7 +516,7 @@ def apply(context: CommandContext, options: ApplyOptions) -> None:
     options.check(can_ask=context.can_ask)
     with context.open(options.workspace) as workspace:
         if options.undo:
-            undone = workspace.undo_apply(merge=options.merge)
+            undone = workspace.source.undo_apply(merge=options.merge)
             _print_conflicts(context, undone)
             if options.json:
                 print_json({"paths": undone.paths, "to": workspace.info.source})
@@ -524,7 +524,7 @@ def apply(context: CommandContext, options: ApplyOptions) -> None:
                 what = f"{counted(len(undone.paths), 'path')} reverted in {workspace.info.source}"
                 context.out.print(printable(what), markup=False)
             return
-        preview = workspace.preview(options.target, include_ignored=options.include_ignored)
+        preview = workspace.source.preview(options.target, include_ignored=options.include_ignored)
         fields: Mapping[str, object] = preview_fields(preview) if options.json else {}
         if not options.json:
             print_preview(context.out if options.dry_run else context.err, preview)
@@ -559,7 +559,7 @@ def _apply(
     """Apply the changes; the result, and where they are now."""
     if options.patch is not None:
         write_to = partial(
-            workspace.write_patch,
+            workspace.source.write_patch,
             include_ignored=options.include_ignored,
             previewed=preview,
             selected=selected,
@@ -647,7 +647,7 @@ def recover(
     with context.open(workspace) as opened:
         recovered = [entry for entry in opened.log(limit=2) if entry.number > last]
         records = [opened.record(entry).data for entry in recovered]
-        is_unfinished = opened.has_unfinished_apply
+        is_unfinished = opened.source.has_unfinished_apply
     if json:
         print_json([entry_fields(entry) for entry in recovered])
         return

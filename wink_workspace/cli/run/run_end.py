@@ -144,7 +144,7 @@ def apply_changes(
     """
     err, branch = context.err, options.branch
     target: ApplyTarget = "worktree" if branch is None else "branch"
-    preview = workspace.preview(target, include_ignored=options.include_ignored)
+    preview = workspace.source.preview(target, include_ignored=options.include_ignored)
     print_preview(err, preview)
     later = f"to apply: wink-workspace apply {name}"
     try:
@@ -172,7 +172,7 @@ def apply_changes(
         where = f"on branch {branch}, commit {applied.commit[:12]}"
     err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
     print_not_kept(err, applied.left_out, preview)
-    if step.selected is not None and workspace.preview(target).paths:
+    if step.selected is not None and workspace.source.preview(target).paths:
         err.print(f"the rest can be applied later: wink-workspace apply -p {name}", markup=False)
     return ""
 

@@ -129,7 +129,10 @@ def _workspace(context: CommandContext, options: StartOptions, opened: ExitStack
 def _try_scorer(context: CommandContext, workspace: Workspace, scorer: RedactedScore) -> None:
     """Score the files as they are. A scorer that cannot run is an error before tokens are spent."""
     try:
-        with context.spinner("scoring the files as they are"), workspace.temporary_fork() as fork:
+        with (
+            context.spinner("scoring the files as they are"),
+            workspace.branches.temporary() as fork,
+        ):
             score = scorer(fork)
     except ScorerError as error:
         if error.kind != "no tests":  # an attempt may write them

@@ -301,7 +301,7 @@ class AcpSession:
 
     def _offer_changes(self, cancellation: Cancellation) -> None:
         """Ask whether to apply what the branch changed to the directory of the client."""
-        changes = self.workspace.preview()
+        changes = self.workspace.source.preview()
         if not changes.paths or cancellation.cancelled:
             return
         source = self.workspace.info.source

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -39,10 +40,14 @@ from wink_workspace.workspace.files.checkout import copy_runs
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from wink_workspace.workspace.place.shared_folders import delete_tree
-from wink_workspace.workspace.place.storage import WorkspaceFolder, leftover_forks
+from wink_workspace.workspace.place.storage import (
+    WorkspaceFolder,
+    leftover_forks,
+    new_temporary_name,
+)
 from wink_workspace.workspace.sandboxing import SandboxSlot
 
-from .moves import Moves, merge_conflict
+from .moves import MovePreview, Moves, merge_conflict
 
 if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
@@ -50,8 +55,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Branches"]
 
+W = TypeVar("W", bound=AbstractContextManager[Any])
 
-class Branches:
+
+class Branches(Generic[W]):
     """The branches beside an open one.
 
     Args:
@@ -62,6 +69,7 @@ class Branches:
         derived: Its derived paths.
         sandbox: Its sandbox.
         clock: The time.
+        open_branch: Opens a branch.
     """
 
     def __init__(
@@ -74,6 +82,7 @@ class Branches:
         derived: DerivedPaths | None,
         sandbox: SandboxSlot,
         clock: Clock,
+        open_branch: Callable[[str], W],
     ) -> None:
         self._recorded = recorded
         self._ledger = recorded.ledger
@@ -83,9 +92,10 @@ class Branches:
         self._derived = derived
         self._sandbox = sandbox
         self._clock = clock
+        self._open_branch = open_branch
 
     def fork(
-        self, name: str, *, at: int | str | None, of: str, with_runs: bool
+        self, name: str, *, at: int | str | None = None, of: str = "", with_runs: bool = False
     ) -> tuple[WorkspacePath, ...]:
         """See ``Workspace.fork``."""
         with self._moves.block():
@@ -113,21 +123,61 @@ class Branches:
             self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
         return left
 
+    def open(self, name: str) -> W:
+        """The branch *name*, opened with the same settings; raises as ``Workspace.open``."""
+        return self._open_branch(name)
+
+    @contextmanager
+    def temporary(self, *, at: int | str | None = None) -> Generator[W]:
+        """Open a fork that is deleted at the end of the block, with everything in it.
+
+        It is for trying something without a trace. One whose process was killed is deleted by the
+        next one. Raises as ``Workspace.fork``.
+
+        Args:
+            at: The entry at which it begins, by default the newest.
+        """
+        self.delete_leftover()
+        name = new_temporary_name(forks_of(self._ledger))
+        self.fork(name, at=at)
+        try:
+            opened = self.open(name)
+            with opened:
+                yield opened
+        finally:
+            self.delete(name)
+
     def delete(self, name: str) -> None:
-        """See ``Workspace.delete_fork``."""
+        """Delete a fork and its files.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If another process has it open.
+            UsageError: If it is the main branch.
+        """
         if name == MAIN_BRANCH:
             raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
         require_branch(self._ledger, name)
         delete_fork(self._folder, self._ledger, name)
 
     def delete_leftover(self) -> None:
-        """See ``Workspace.delete_leftover_forks``."""
+        """Delete the temporary forks of processes that were killed."""
         for leftover in leftover_forks(forks_of(self._ledger)):
             with suppress(LedgerBusyError, EntryMissingError):  # another process deletes it
                 self.delete(leftover)
 
-    def discard(self, name: str, *, reason: str, since: str) -> None:
-        """See ``Workspace.discard_fork``."""
+    def discard(self, name: str, *, reason: str, since: str = "") -> None:
+        """Delete a fork; keep what it changed as a discard, which can be restored.
+
+        Args:
+            name: The fork.
+            reason: Why, in a few words.
+            since: The id of the entry from which changes count, by default where it began.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If another process has it open.
+        """
         require_branch(self._ledger, name)
         branch = self._ledger.branch(name)
         kept = (
@@ -151,7 +201,11 @@ class Branches:
         delete_fork(self._folder, self._ledger, name, first=keep)
 
     def compare(self, one: str, other: str) -> ChangeSet:
-        """See ``Workspace.compare``."""
+        """The changes from the newest entry of the branch *one* to that of *other*.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+        """
         heads: list[LogEntry] = []
         for branch in (one, other):
             require_branch(self._ledger, branch)
@@ -160,14 +214,26 @@ class Branches:
         return self._recorded.changeset(heads[0].files, heads[1].files, include_ignored=True)
 
     def changes_to_merge(self, branch: str) -> ChangeSet:
-        """See ``Workspace.changes_to_merge``."""
+        """The changes of another branch of which ``merge`` can merge parts; raises as that.
+
+        It shows the branch's own changes, whether or not they conflict with those made here.
+        """
         sides = self._sides(branch)
         base, theirs = (
             (self._recorded.head.files,) * 2 if sides is None else (sides[0].files, sides[2])
         )
         return self._recorded.changeset(base, theirs, include_ignored=True)
 
-    def merge(
+    def preview_merge(
+        self, branch: str, *, paths: Sequence[str] | None = None
+    ) -> MovePreview | None:
+        """What ``Workspace.merge`` of *branch* and *paths* would change; raises as it does.
+
+        ``None`` if all is merged already. Read it before the workspace is closed.
+        """
+        return self._moves.preview(partial(self.merge_draft, branch, paths))
+
+    def merge_draft(
         self,
         branch: str,
         paths: Sequence[str] | None,

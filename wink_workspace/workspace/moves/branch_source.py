@@ -17,6 +17,7 @@ from wink_workspace.errors import ConflictError, UsageError
 from wink_workspace.ledger import Draft, EntryKind, merge_trees
 from wink_workspace.workspace.apply.applying import Applied, ApplyTarget, SourceUpdate
 from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
+from wink_workspace.workspace.changes.applied_trees import AppliedTrees
 from wink_workspace.workspace.changes.changeset import ChangeSet
 from wink_workspace.workspace.changes.selection import Selection, selected_changes
 from wink_workspace.workspace.place.path_rules import ImportConfig
@@ -46,8 +47,20 @@ class BranchSource:
         self._clock = clock
         self._config = config
 
-    def preview(self, to: ApplyTarget, *, include_ignored: bool) -> ChangeSet:
-        """See ``Workspace.preview``; the derived paths are not included."""
+    @property
+    def has_unfinished_apply(self) -> bool:
+        """Whether the source holds a part of an ``apply`` that a crash interrupted.
+
+        The next ``apply`` completes it, or undoes it if it was undone here meanwhile.
+        """
+        return AppliedTrees(self._recorded.applied).was_interrupted
+
+    def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
+        """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
+
+        For the working tree, that is the difference from what this branch applied before and the
+        source still has. A path that was undone here since then appears as a removal.
+        """
         self._check_target(to)
         base = self._recorded.base_files()
         if to == "worktree":
@@ -55,7 +68,8 @@ class BranchSource:
                 update = self._update(include_ignored=include_ignored)
                 base = update.base_for_source(self._recorded.applied, branch=self._recorded.name)
         head = self._moves.present_root()
-        return self._recorded.changeset(base, head, include_ignored=include_ignored)
+        found = self._recorded.changeset(base, head, include_ignored=include_ignored)
+        return replace(found, derived=self._moves.derived_changes())
 
     def apply(
         self,
@@ -72,7 +86,6 @@ class BranchSource:
         if to == "branch":
             return self.apply_to_branch(
                 branch,
-                message="",
                 include_ignored=include_ignored,
                 previewed=previewed,
                 selected=selected,
@@ -88,8 +101,23 @@ class BranchSource:
                 markers=merge,
             )
 
-    def undo_apply(self, *, merge: bool) -> Applied:
-        """See ``Workspace.undo_apply``."""
+    def undo_apply(self, *, merge: bool = False) -> Applied:
+        """Take back the newest ``apply`` of this branch that changed the source; its files stay.
+
+        It is a three-way merge: what was changed in the source since the apply stays. The next
+        ``apply`` applies the changes again. Repeat it for the apply before; the last four are kept.
+
+        Args:
+            merge: As for ``Workspace.apply``.
+
+        Raises:
+            UsageError: If no such apply is recorded, if the source is missing, or if the workspace
+                is in place.
+            ConflictError: If the source has other changes in the same lines since, or if another
+                program saved a file meanwhile. The source is as it was, with what was saved.
+            LedgerBusyError: As ``Workspace.apply``.
+            FilesystemError: As ``Workspace.apply``.
+        """
         self._check_target("worktree", merge=merge)
         with self._moves.block():
             return self._update().to_directory(
@@ -104,12 +132,28 @@ class BranchSource:
         self,
         name: str,
         *,
-        message: str,
-        include_ignored: bool,
-        previewed: ChangeSet | None,
-        selected: Selection | None,
+        message: str = "",
+        include_ignored: bool = False,
+        previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
     ) -> Applied:
-        """See ``Workspace.apply_to_branch``."""
+        """Merge what this branch changed into a new branch of the source, as one commit on HEAD.
+
+        The source's working tree and index stay as they are.
+
+        Args:
+            name: The new branch's name.
+            message: The message of the commit; by default it names the workspace and the entry.
+            include_ignored: As for ``Workspace.apply``.
+            previewed: As for ``Workspace.apply``.
+            selected: As for ``Workspace.apply``.
+
+        Raises:
+            ConflictError: If HEAD has other changes in the same lines, or if the workspace changed
+                since the preview; no branch was created.
+            UsageError: If the source is not a git repository with a commit, or if *name* is taken
+                or is not a valid branch name.
+        """
         with self._moves.block():
             update = self._update(previewed, selected, include_ignored=include_ignored)
             number = self._recorded.head.number
@@ -128,16 +172,21 @@ class BranchSource:
         self,
         write: Callable[[bytes], object],
         *,
-        include_ignored: bool,
-        previewed: ChangeSet | None,
-        selected: Selection | None,
+        include_ignored: bool = False,
+        previewed: ChangeSet | None = None,
+        selected: Selection | None = None,
     ) -> Applied:
-        """See ``Workspace.write_patch``."""
+        """As ``Workspace.apply("patch")``, with the patch given to *write* in pieces.
+
+        Raises:
+            ConflictError: If the workspace changed since the preview; nothing was written then.
+            UsageError: If the workspace is closed.
+        """
         with self._moves.block(needs_room=False):
             update = self._update(previewed, selected, include_ignored=include_ignored)
             return update.write_patch(write)
 
-    def sync(self) -> Draft | None:
+    def sync_draft(self) -> Draft | None:
         """The entry that merges later changes of the source; ``None`` if there are none.
 
         It runs in the block of its move. See ``Workspace.sync``.

@@ -23,7 +23,7 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.filesystem import Filesystem
+from wink_workspace.filesystem import Filesystem, WorkspacePath
 from wink_workspace.ledger import (
     Draft,
     EntryKind,
@@ -317,6 +317,11 @@ class Moves:
         except (LedgerError, FilesystemError) as error:
             self._ignore_edits_on_full_disk(error)
             return committed
+
+    def derived_changes(self) -> tuple[WorkspacePath, ...]:
+        """The derived paths that changed since the import; see ``ReadableHistory``."""
+        self._check_open()
+        return () if self._opened.derived is None else self._opened.derived.changed()
 
     def _ignore_edits_on_full_disk(self, error: WinkError) -> None:
         """Continue with the newest entry if *error* says that the disk is full."""
