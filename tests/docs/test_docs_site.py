@@ -113,7 +113,7 @@ def test_pages_are_readable_in_a_browser_and_search_works_in_a_folder(
             overflow = "document => document.scrollWidth - document.clientWidth"
             assert page.locator("html").evaluate(overflow) <= 0, (name, width)
         assert serious_findings(page) == [], name
-    page.locator("input.md-search__input").first.fill("temporary_fork")
-    expect(page.locator(".md-search-result__item").first).to_contain_text("temporary_fork")
+    page.locator("input.md-search__input").first.fill("preview_merge")
+    expect(page.locator(".md-search-result__item").first).to_contain_text("preview_merge")
     assert problems == []
     assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []

@@ -31,7 +31,6 @@ from acp.stdio import spawn_agent_process
 from cli_user import RUNNER
 
 from wink_workspace.adapters import ModelTurn, ProviderAdapter, ScriptedAdapter
-from wink_workspace.cli.run.run_evaluation import run_prompt
 from wink_workspace.integrations.acp import AcpAgent, AcpHost
 from wink_workspace.ledger import EntryKind
 from wink_workspace.prompt import (
@@ -45,6 +44,7 @@ from wink_workspace.prompt import (
 from wink_workspace.runtime import ToolCall
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.runs.task_run import run_prompt
 
 SERVER = Path(__file__).parents[1] / "mcp_client" / "foreign_server.py"
 READ = ToolCall("read_file", file_path="app.py")

@@ -27,7 +27,7 @@ def test_base_has_no_derived_path_and_a_fork_begins_with_the_small_ones(tmp_path
     with made(tmp_path, large, mode="overlay") as workspace:
         for name, content in PROJECT.items():
             assert workspace.files.read_bytes(name) == content
-        assert [str(path) for path in workspace.fork("try")] == ["node_modules"]
+        assert [str(path) for path in workspace.fork("try").left_out] == ["node_modules"]
     with reopened(tmp_path, branch="try") as fork:
         assert fork.files.read_bytes(".env") == SECRET
         assert fork.diff() == ""

@@ -40,8 +40,8 @@ from wink_workspace.sections.command_results import CommandOutput
 from wink_workspace.session import Session, ToolInvoked
 from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.runs.live_runs import CallEnded
+from wink_workspace.workspace.runs.task_run import Run, RunReport
 
-from .run.run_evaluation import Run, RunReport
 from .screen.console import check_output_file, write_patch
 from .screen.display import printable
 from .screen.live_area import print_call

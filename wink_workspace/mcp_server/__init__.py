@@ -17,11 +17,18 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .catalog import Catalog
-    from .hosting import HostedWorkspace
+    from .hosting import HostedWorkspace, WorkspaceProvider
     from .http import HttpOptions, serve_http
     from .stdio import serve_stdio
 
-__all__ = ["Catalog", "HostedWorkspace", "HttpOptions", "serve_http", "serve_stdio"]
+__all__ = [
+    "Catalog",
+    "HostedWorkspace",
+    "HttpOptions",
+    "WorkspaceProvider",
+    "serve_http",
+    "serve_stdio",
+]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

@@ -62,6 +62,13 @@ class WorkspaceProvider:
     traces_content: bool = False
     redact: Callable[[str], str] = str
 
+    @classmethod
+    def of(cls, served: Workspace | WorkspaceProvider) -> WorkspaceProvider:
+        """What serves an open workspace, and leaves it open."""
+        if isinstance(served, WorkspaceProvider):
+            return served
+        return cls(lambda _: served, release=lambda _: None)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -21,7 +21,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -35,6 +35,9 @@ from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
 from .request_guard import PATH, RequestGuard, RequestRules
 from .request_handlers import RequestIds, Workspaces, make_server
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace import Workspace
 
 __all__ = ["HttpOptions", "serve_http"]
 
@@ -135,24 +138,25 @@ def _host_for_header(host: str) -> str:
 
 
 def serve_http(
-    provider: WorkspaceProvider,
-    catalog: Catalog,
-    options: HttpOptions,
+    served: Workspace | WorkspaceProvider,
+    catalog: Catalog | None = None,
+    options: HttpOptions | None = None,
     *,
     on_ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C arrives.
 
     Args:
-        provider: Opens and releases the workspace of each session.
-        catalog: The tools that clients may call.
-        options: The address and the limits.
+        served: The workspace of all sessions, which stays open, or what opens one for each.
+        catalog: The tools that clients may call; as for ``serve_stdio``.
+        options: The address and the limits; by default any free port of loopback.
         on_ready: Called with the URL once the server accepts requests.
 
     Raises:
         UsageError: If the server cannot listen on the address.
     """
-    anyio.run(_serve, provider, catalog, options, on_ready)
+    provider, catalog = WorkspaceProvider.of(served), catalog or Catalog(operations=True)
+    anyio.run(_serve, provider, catalog, options or HttpOptions(), on_ready)
 
 
 async def _serve(

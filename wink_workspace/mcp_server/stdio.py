@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from anyio.abc import ObjectSendStream
@@ -44,6 +44,9 @@ from .request_handlers import (
     unparsed_text,
 )
 
+if TYPE_CHECKING:
+    from wink_workspace.workspace import Workspace
+
 __all__ = ["serve_stdio"]
 
 _Received = SessionMessage | Exception
@@ -52,14 +55,19 @@ _MAX_LINE_BYTES: Final = 2**25
 _TOO_LONG: Final = "a line of more than 32 MiB"
 
 
-def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
-    """Serve until the client disconnects, or SIGTERM or Ctrl-C arrives.
+def serve_stdio(served: Workspace | WorkspaceProvider, catalog: Catalog | None = None) -> None:
+    """Serve a workspace until the client disconnects, or SIGTERM or Ctrl-C arrives.
+
+    Args:
+        served: The workspace, which stays open, or what opens one.
+        catalog: The tools that the client may call; by default those for files, a plan and the
+            history.
 
     The tools are listed before the workspace is opened, because an import may take longer than the
     client waits for a server to start. It begins once the list is sent, or with the first call. A
     call waits for it, and gets the error if it fails.
     """
-    anyio.run(_serve, provider, catalog)
+    anyio.run(_serve, WorkspaceProvider.of(served), catalog or Catalog(operations=True))
 
 
 async def _serve(provider: WorkspaceProvider, catalog: Catalog) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .configs import mcp_sections, network_rules, sandbox_config, workspace_config
     from .detecting import Detected, detect
     from .host_packages import unusable_packages
-    from .notes import notes_section, project_notes
     from .resolving import (
         Confirmations,
         ProjectSettings,
@@ -57,11 +56,9 @@ __all__ = [
     "load_settings",
     "mcp_sections",
     "network_rules",
-    "notes_section",
     "own_settings",
     "parse_seconds",
     "parse_size",
-    "project_notes",
     "sandbox_config",
     "unusable_packages",
     "workspace_config",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         MovedPath,
         WrittenFile,
     )
+    from .notes import ProjectNotes, notes_section, project_notes
     from .plan_tools import PlanningStrategy, PlanningToolsSection
     from .plans import (
         AddStep,
@@ -104,6 +105,7 @@ __all__ = [
     "PlanningStrategy",
     "PlanningToolsSection",
     "PodmanSandboxSection",
+    "ProjectNotes",
     "ReadFileParams",
     "ReadPlan",
     "RemoveParams",
@@ -122,6 +124,8 @@ __all__ = [
     "WrittenFile",
     "command_tools",
     "file_tools",
+    "notes_section",
+    "project_notes",
     "register_plans",
     "service_tools",
 ]

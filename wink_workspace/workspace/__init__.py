@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .create.importing import Imported
     from .history.blame import BlamedLine
     from .history.workspace_reader import ReadableHistory, TimelineRow, WorkspaceReader
-    from .moves.branch_moves import Branches
+    from .moves.branch_moves import Branches, Fork
     from .moves.branch_source import BranchSource
     from .moves.moves import MovePreview
     from .place.path_rules import ImportConfig
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .program_calls import WorkspaceCall
     from .repairing import Repaired, repair_workspace
     from .runs.recorded_runs import RecordedRun, RunAbout
+    from .runs.task_run import RunReport
     from .transfer.bundle_files import export_workspace, import_workspace
     from .workspace import Workspace
 
@@ -39,6 +40,7 @@ __all__ = [
     "Branches",
     "ChangeSet",
     "FileHunks",
+    "Fork",
     "Hunk",
     "ImportConfig",
     "Imported",
@@ -49,6 +51,7 @@ __all__ = [
     "RecordedRun",
     "Repaired",
     "RunAbout",
+    "RunReport",
     "Selection",
     "TimelineRow",
     "Verdict",

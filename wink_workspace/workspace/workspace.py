@@ -46,7 +46,7 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
 from wink_workspace.runtime import transactions_of
-from wink_workspace.sandbox import Sandbox, SandboxConfig
+from wink_workspace.sandbox import NO_SANDBOX, Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session
 
@@ -59,7 +59,7 @@ from .files.discard_records import Discards
 from .files.histories import CopyHistory
 from .files.seen_statuses import save_last_seen
 from .history.workspace_reader import ReadableHistory
-from .moves.branch_moves import Branches
+from .moves.branch_moves import Branches, Fork
 from .moves.ledger_journal import LedgerJournal, recover
 from .moves.moves import MovePreview, Moves
 from .moves.reverting import Reverts
@@ -76,14 +76,17 @@ from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, re
 from .sandboxing import SandboxSlot, end_interrupted
 
 if TYPE_CHECKING:
+    from wink_workspace.adapters import ProviderAdapter
+    from wink_workspace.clock import Budget, Deadline
     from wink_workspace.filesystem.overlay.mounting import OverlayMount
-    from wink_workspace.prompt import Prompt, ToolPolicy
+    from wink_workspace.prompt import Prompt, Tool, ToolPolicy
     from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
 
     from .apply.applying import Applied, ApplyTarget
     from .changes.changeset import ChangeSet
     from .changes.selection import Selection
     from .moves.branch_source import BranchSource
+    from .runs.task_run import RunReport
 
 __all__ = ["Workspace"]
 
@@ -668,6 +671,50 @@ class Workspace(ReadableHistory):
         with self.executor(prompt) as executor:
             return executor.execute(call, cancellation=cancellation)
 
+    def work(
+        self,
+        task: str,
+        *,
+        model: str | ProviderAdapter[None],
+        tools: Sequence[Tool[Any, Any]] = (),
+        sandbox: str | SandboxConfig = NO_SANDBOX,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+    ) -> RunReport:
+        """Let a model work on *task* until it answers; every call that it makes is one entry.
+
+        It has the tools for files and a plan, those of *sandbox*, and *tools*. For other sections,
+        make a ``Prompt`` with ``resources`` and evaluate it with ``session``.
+
+        Args:
+            task: What to do.
+            model: Its name, such as ``anthropic:NAME``, or an adapter, which is not closed.
+            tools: More tools.
+            sandbox: The name of a sandbox, ``"auto"`` for the best that works here, or a
+                configuration. By default the model runs no code. In place there is none.
+            deadline: The end of the work.
+            budget: The most tokens.
+
+        Returns:
+            The answer, the calls, what differs from the base, and the tokens used.
+
+        Raises:
+            PromptEvaluationError: If the provider fails, or a limit is reached.
+            UsageError: If the workspace is closed, or there is no such provider or sandbox.
+        """
+        self._check_open()
+        from .runs.task_run import work  # on use: with sections and adapters
+
+        return work(
+            self,
+            task,
+            model=model,
+            tools=tools,
+            sandbox=sandbox,
+            deadline=deadline,
+            budget=budget,
+        )
+
     # Differences
 
     def _present_root(self) -> str:
@@ -817,13 +864,13 @@ class Workspace(ReadableHistory):
 
     def fork(
         self, name: str, *, at: int | str | None = None, of: str = "", with_runs: bool = False
-    ) -> tuple[WorkspacePath, ...]:
-        """Begin another branch; ``open`` it by its name.
+    ) -> Fork[Workspace]:
+        """Begin another branch, which ``open`` of the result opens.
 
         Services that run here are started for the fork, too, with its first command.
 
-        Returns the derived paths that the fork begins without: those that are not cheap to copy,
-        such as a large ``node_modules``. Excluded paths are not copied, either.
+        The derived paths that are not cheap to copy, such as a large ``node_modules``, are left
+        out, and excluded paths are, too.
 
         Args:
             name: The name of the branch.

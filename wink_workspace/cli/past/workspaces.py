@@ -329,7 +329,7 @@ def fork(
     without: Sequence[WorkspacePath] = ()
     try:
         with context.open(workspace) as opened:
-            without = opened.fork(name, at=at)
+            without = opened.fork(name, at=at).left_out
             forked = opened.info.id
     except LedgerBusyError:  # the newest entry can be forked; this is the advice of that error
         with context.read(workspace) as reader:

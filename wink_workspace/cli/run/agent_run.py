@@ -23,10 +23,10 @@ from wink_workspace.project import Secret, Settings
 from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxConfig
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
+from wink_workspace.workspace.runs.task_run import RunReport
 
 from .run_display import RunDisplay, RunFeed, diff_of, print_place, published
 from .run_end import finish
-from .run_evaluation import RunReport
 from .run_limits import RunLimits, RunMeter
 from .run_options import (
     SANDBOX_NEEDS_COPY,

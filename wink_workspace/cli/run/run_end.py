@@ -20,8 +20,8 @@ from wink_workspace.cli.screen.preview import (
 )
 from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError, WinkError
+from wink_workspace.workspace.runs.task_run import RunReport
 
-from .run_evaluation import RunReport
 from .run_options import RunOptions, RunPlace, WorkOptions
 
 if TYPE_CHECKING:

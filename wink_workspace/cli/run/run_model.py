@@ -8,10 +8,10 @@ from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.cli.screen.live_area import elapsed
 from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.workspace.runs.task_run import RunReport
 
 from .run_display import RunDisplay, RunFeed, diff_of, print_place, published
 from .run_end import finish
-from .run_evaluation import RunReport
 from .run_limits import RunMeter
 from .run_options import RunOptions
 from .run_preparation import PreparedRun, continued, prepare, recorded

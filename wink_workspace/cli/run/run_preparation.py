@@ -13,8 +13,8 @@ from wink_workspace.cli.sandbox.sandbox_options import chosen_sandbox, configure
 from wink_workspace.cli.screen.command_context import MODEL_VARIABLE, CommandContext
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import NO_SANDBOX
+from wink_workspace.workspace.runs.task_run import Run
 
-from .run_evaluation import Run
 from .run_limits import RunLimits, RunMeter, price_of
 from .run_options import (
     NOTHING_TO_APPLY,

@@ -15,7 +15,6 @@ from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SA
 
 if TYPE_CHECKING:
     from wink_workspace.agents import AgentProgram
-    from wink_workspace.prompt import Section
     from wink_workspace.sandbox import ImageRecipe, SandboxConfig, SandboxImages
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "configured",
     "note_unusable_packages",
     "running_config",
-    "sandbox_sections",
 ]
 
 SANDBOX_HELP: Final = (
@@ -78,14 +76,6 @@ def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | No
     style = "yellow" if choice.reasons else None
     context.err.print(printable(choice.summary()), markup=False, style=style)
     return choice.name
-
-
-def sandbox_sections(name: str, config: SandboxConfig | None = None) -> list[Section[None]]:
-    """The section of a sandbox, by default with its default configuration; none for ``none``."""
-    if name == NO_SANDBOX:
-        return []
-    backend = SANDBOXES.get(name)
-    return [backend.section(config or backend.config())]
 
 
 def configured(

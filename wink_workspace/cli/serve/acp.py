@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wink_workspace.cli.run.run_evaluation import run_prompt
 from wink_workspace.cli.run.run_limits import RunLimits, RunMeter, price_of
 from wink_workspace.cli.run.run_preparation import known_model, turns_of, work_adapter
 from wink_workspace.cli.sandbox.sandbox_options import (
@@ -18,9 +17,9 @@ from wink_workspace.cli.sandbox.sandbox_options import (
     ImageOption,
     chosen_sandbox,
     configured,
-    sandbox_sections,
 )
 from wink_workspace.cli.screen.command_context import MODEL_VARIABLE, CommandContext
+from wink_workspace.workspace.runs.task_run import run_prompt, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import ModelTurn, ProviderAdapter

@@ -17,7 +17,6 @@ from wink_workspace.cli.sandbox.sandbox_options import (
     ImageOption,
     chosen_sandbox,
     configured,
-    sandbox_sections,
 )
 from wink_workspace.cli.screen.command_context import TOKEN_VARIABLE, CommandContext, split_name
 from wink_workspace.errors import MissingExtraError, UsageError
@@ -160,6 +159,8 @@ def served_sections(
 
     if in_place and sandbox != NO_SANDBOX:
         raise UsageError("in place only files can be changed", hint="Leave out --sandbox.")
+    from wink_workspace.workspace.runs.task_run import sandbox_sections
+
     return [VfsToolsSection(), *sandbox_sections(sandbox, config), PlanningToolsSection()]
 
 

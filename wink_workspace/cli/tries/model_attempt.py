@@ -19,7 +19,6 @@ from wink_workspace.adapters import (
     ScriptRecorder,
 )
 from wink_workspace.attempts import AttemptContext, CommandScore, Score
-from wink_workspace.cli.run.run_evaluation import Run
 from wink_workspace.cli.run.run_limits import RunLimits, price_of
 from wink_workspace.cli.run.run_preparation import work_adapter
 from wink_workspace.cli.screen.command_context import CommandContext
@@ -27,6 +26,7 @@ from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import WinkError
 from wink_workspace.sandbox import SandboxConfig
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
+from wink_workspace.workspace.runs.task_run import Run
 
 if TYPE_CHECKING:
     from wink_workspace.attempts import TurnBudget

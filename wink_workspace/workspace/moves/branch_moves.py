@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -53,9 +53,25 @@ if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
     from wink_workspace.workspace.changes.selection import Selection
 
-__all__ = ["Branches"]
+__all__ = ["Branches", "Fork"]
 
 W = TypeVar("W", bound=AbstractContextManager[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Fork(Generic[W]):
+    """A new branch: ``with workspace.fork("try").open() as other``.
+
+    Attributes:
+        name: Its name.
+        left_out: The derived paths of the workspace that it begins without, because they are not
+            cheap to copy.
+        open: Opens it with the settings of the workspace; raises as ``Workspace.open``.
+    """
+
+    name: str
+    left_out: tuple[WorkspacePath, ...]
+    open: Callable[[], W]
 
 
 class Branches(Generic[W]):
@@ -96,7 +112,7 @@ class Branches(Generic[W]):
 
     def fork(
         self, name: str, *, at: int | str | None = None, of: str = "", with_runs: bool = False
-    ) -> tuple[WorkspacePath, ...]:
+    ) -> Fork[W]:
         """See ``Workspace.fork``."""
         with self._moves.block():
             self._ledger.check_new_fork(name)
@@ -121,7 +137,7 @@ class Branches(Generic[W]):
                     delete_tree(fork.branch_dir)
 
             self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
-        return left
+        return Fork(name, left, partial(self.open, name))
 
     def open(self, name: str) -> W:
         """The branch *name*, opened with the same settings; raises as ``Workspace.open``."""
@@ -139,10 +155,9 @@ class Branches(Generic[W]):
         """
         self.delete_leftover()
         name = new_temporary_name(forks_of(self._ledger))
-        self.fork(name, at=at)
+        fork = self.fork(name, at=at)
         try:
-            opened = self.open(name)
-            with opened:
+            with fork.open() as opened:
                 yield opened
         finally:
             self.delete(name)

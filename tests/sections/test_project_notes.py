@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from wink_workspace.filesystem import MemoryFilesystem
-from wink_workspace.project import notes_section, project_notes
 from wink_workspace.prompt import Prompt
+from wink_workspace.sections import notes_section, project_notes
 
 
 def rendered(files: MemoryFilesystem) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from wink_workspace.cli.sandbox.sandbox_options import sandbox_sections
-from wink_workspace.clock import BudgetTracker, Deadline, TokenUsage
-from wink_workspace.sandbox import NO_SANDBOX, SandboxConfig
+from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX, SANDBOXES, SandboxConfig
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
-    from wink_workspace.prompt import Prompt, Section
-    from wink_workspace.session import ToolInvoked
-    from wink_workspace.workspace import ChangeSet, Workspace
+    from wink_workspace.filesystem import Filesystem
+    from wink_workspace.prompt import Prompt, Section, Tool
+    from wink_workspace.session import Session, ToolInvoked
+    from wink_workspace.workspace.changes.changeset import ChangeSet
+    from wink_workspace.workspace.place.storage import WorkspaceInfo
 
-__all__ = ["Run", "RunReport", "TaskText", "run_prompt"]
+__all__ = ["Run", "RunReport", "TaskText", "run_prompt", "sandbox_sections", "work"]
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."
@@ -30,6 +33,8 @@ _WAY_OF_WORKING: Final = """
     sentences what you changed and what you could not check.
 """
 
+_OWN_TOOLS: Final = "These tools are for this task."
+
 
 @dataclass(frozen=True, slots=True)
 class TaskText:
@@ -40,12 +45,40 @@ class TaskText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The result of a run; the diff of ``changes`` can be read while the files are open."""
+    """The result of a run.
+
+    Attributes:
+        answer: The model's last text.
+        calls: Its calls, in their order.
+        changes: What differs from the base; its diff can be read while the workspace is open.
+        usage: The tokens of all requests.
+    """
 
     answer: str
     calls: tuple[ToolInvoked, ...]
     changes: ChangeSet
     usage: TokenUsage
+
+
+class TaskWorkspace(Protocol):
+    """What a run needs of a ``Workspace``."""
+
+    info: WorkspaceInfo
+    session: Session
+
+    @property
+    def files(self) -> Filesystem:
+        """Its files."""
+        ...
+
+    @property
+    def resources(self) -> dict[type[Any], object]:
+        """What its prompts are bound to."""
+        ...
+
+    def changeset(self) -> ChangeSet:
+        """What changed since the base."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +91,14 @@ class Run:
         changes: The changes to report.
     """
 
-    workspace: Workspace
+    workspace: TaskWorkspace
     prompt: Prompt[None]
     changes: Callable[[], ChangeSet]
 
     @classmethod
     def in_workspace(
         cls,
-        workspace: Workspace,
+        workspace: TaskWorkspace,
         *,
         task: str = "",
         sandbox: str = NO_SANDBOX,
@@ -112,15 +145,19 @@ class Run:
 
 
 def run_prompt(
-    workspace: Workspace,
+    workspace: TaskWorkspace,
     task: str,
     sandbox: Sequence[Section[None]],
     more_sections: Sequence[Section[None]] = (),
 ) -> Prompt[None]:
     """The prompt of a run in *workspace*."""
-    from wink_workspace.project import notes_section, project_notes
     from wink_workspace.prompt import MarkdownSection, Prompt
-    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+    from wink_workspace.sections import (
+        PlanningToolsSection,
+        VfsToolsSection,
+        notes_section,
+        project_notes,
+    )
 
     notes = project_notes(workspace.files, Path(workspace.info.source)) if task else None
     sections: list[Section[Any]] = [
@@ -135,3 +172,51 @@ def run_prompt(
     prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
     params = (TaskText(task or _DEFAULT_TASK), *([notes] if notes else []))
     return prompt.bind(*params, resources=workspace.resources)
+
+
+def sandbox_sections(name: str, config: SandboxConfig | None = None) -> list[Section[None]]:
+    """The section of a sandbox, by default with its default configuration; none for ``none``."""
+    if name == NO_SANDBOX:
+        return []
+    backend = SANDBOXES.get(name)
+    return [backend.section(config or backend.config())]
+
+
+def work(
+    workspace: TaskWorkspace,
+    task: str,
+    *,
+    model: str | ProviderAdapter[None],
+    tools: Sequence[Tool[Any, Any]],
+    sandbox: str | SandboxConfig,
+    deadline: Deadline | None,
+    budget: Budget | None,
+) -> RunReport:
+    """See ``Workspace.work``."""
+    from wink_workspace.prompt import MarkdownSection
+
+    config = None if isinstance(sandbox, str) else sandbox
+    name = sandbox if isinstance(sandbox, str) else sandbox.backend
+    if name == AUTO_SANDBOX:
+        name = _automatic(workspace)
+    own = MarkdownSection[None](title="Tools of the task", template=_OWN_TOOLS, tools=tools)
+    run = Run.in_workspace(
+        workspace, task=task, sandbox=name, config=config, more_sections=[own] if tools else []
+    )
+    with ExitStack() as opened:
+        if isinstance(model, str):
+            from wink_workspace.adapters.model import ModelAdapter
+
+            model = opened.enter_context(ModelAdapter[None](model))
+        return run.evaluate(
+            model, deadline=deadline, budget_tracker=BudgetTracker(budget or Budget())
+        )
+
+
+def _automatic(workspace: TaskWorkspace) -> str:
+    """The best sandbox that works here; in place there is none."""
+    if workspace.info.mode == "in_place":
+        return NO_SANDBOX
+    from wink_workspace.sandbox import choose_sandbox
+
+    return choose_sandbox(Environment.from_os()).name
