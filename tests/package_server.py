@@ -9,23 +9,24 @@ import json
 import tarfile
 import threading
 import zipfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class PackageServer:
-    """Serves what is added to it; ``asked`` are the requests, and ``answers`` the bodies by path."""
+    """Serves what is added to it; ``asked`` are the requests, and ``find`` the bodies, by default in ``answers``."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.answers: dict[str, bytes] = {}
+        self.find: Callable[[str], bytes | None] = lambda path: self.answers.get(path)
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked.append(f"{self.command} {self.path}")
-                body = outer.answers.get(self.path.replace("%2f", "/"))
+                body = outer.find(self.path.replace("%2f", "/"))
                 self.send_response(404 if body is None else 200)
                 kind = "text/html" if self.path.startswith("/simple/") else "application/json"
                 self.send_header("Content-Type", kind)

@@ -40,7 +40,7 @@ def detected(
         (
             ["pom.xml"],
             ["maven", "default-jdk-headless"],
-            "mvn --batch-mode --quiet dependency:go-offline",
+            "mvn --batch-mode --quiet -Dmaven.test.failure.ignore package",
             "MAVEN_OPTS",
         ),
     ],

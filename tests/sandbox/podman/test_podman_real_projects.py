@@ -1,7 +1,7 @@
 """Real projects, in `make soak`: `init`, `image build`, and their own tests pass as on this machine.
 
-The source distributions come from PyPI. Compilers, Node, Go and Rust come from the mirrors of
-Debian that apt is configured for. On this machine the tests run with loopback only, and Go and Rust
+The source distributions come from PyPI. Compilers, Node, Go, Rust and Java come from the mirrors
+of Debian that apt is configured for. On this machine the tests run with loopback only, and Go and Rust
 with the same Debian packages, unpacked into a temporary folder.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from loopback import package_registries
 from package_server import package_server
-from registry_servers import crate_files, go_files
+from registry_servers import crate_files, go_files, maven_files
 from shell_pages import ROOT
 
 from wink_workspace.cli import main
@@ -402,6 +402,89 @@ def test_a_project_with_a_dependency_is_built_after_init_and_image_build(
         user.types("image", "build")
     printed = user.types("exec", ".", "--", "sh", "-c", f"{shlex.join(command)} 2>&1")
     assert printed.endswith("hello" + "\n" * (language == "rust"))
+
+
+JAVA_PROJECT = {
+    "src/main/java/Sums.java": "class Sums { static int total(int a, int b) { return a + b; } }\n",
+    "src/test/java/SumsTest.java": """\
+import static org.junit.Assert.assertEquals;
+
+public class SumsTest {
+    @org.junit.Test public void adds() { assertEquals(42, Sums.total(40, 2)); }
+    @org.junit.Test public void subtracts() { assertEquals(WRONG, Sums.total(40, -2)); }
+}
+""",
+}
+POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>test</groupId>
+  <artifactId>sums</artifactId>
+  <version>1</version>
+  <properties>
+    <maven.compiler.release>11</maven.compiler.release>
+    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
+  </properties>
+  <dependencies>
+    <dependency>
+      <groupId>junit</groupId>
+      <artifactId>junit</artifactId>
+      <version>4.13.2</version>
+      <scope>test</scope>
+    </dependency>
+  </dependencies>
+</project>
+"""
+GRADLE = """\
+apply plugin: "java"
+repositories { mavenCentral() }
+dependencies { testCompile "junit:junit:4.13.2" }
+test.testLogging.events = ["passed", "failed"]
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("file", "text", "command", "passed", "failed"),
+    [
+        ("pom.xml", POM, "mvn -B test", "Tests run: 2, Failures: 0", "Tests run: 2, Failures: 1"),
+        ("build.gradle", GRADLE, "gradle test", "adds PASSED", "subtracts FAILED"),
+    ],
+)
+def test_a_java_project_runs_its_tests_after_init_and_image_build(
+    user: User,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    text: str,
+    command: str,
+    passed: str,
+    failed: str,
+) -> None:
+    """A test that fails does not keep the image from being built."""
+    tests = "src/test/java/SumsTest.java"
+    write(user.source, {**JAVA_PROJECT, file: text})
+    write(user.source, {tests: JAVA_PROJECT[tests].replace("WRONG", "39")})
+    unpacked(tmp_path / "debian", "maven-debian-helper", "junit4")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with package_registries(), package_server() as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        roots = (tmp_path / "debian/usr/share/maven-repo", Path("/usr/share/maven-repo"))
+        found = [maven_files(each) for each in roots]
+        server.find = lambda path: next(filter(None, (each(path[1:]) for each in found)), None)
+        mirror = f"<mirrorOf>*</mirrorOf><url>{address}/maven2/</url>"
+        write(
+            tmp_path / "home",
+            {
+                ".m2/settings.xml": f"<settings><mirrors><mirror>{mirror}</mirror></mirrors></settings>"
+            },
+        )
+        user.types("init")
+        user.types("image", "build")
+        printed = user.types("exec", ".", "--", *command.split(), code=1)
+        assert failed in printed
+        write(user.source, {tests: JAVA_PROJECT[tests].replace("WRONG", "38")})
+        assert passed in user.types("exec", ".", "--", *command.split())
 
 
 IS_ODD = """\
