@@ -1,4 +1,4 @@
-"""Which programs a command and its children start, and in which directory; observed by strace."""
+"""Which programs a command and its children start, where and with which input; observed by strace."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from pathlib import Path
 import pytest
 
 _FORKS = ("clone", "clone3", "fork", "vfork")
-_CALLS = ",".join((*_FORKS, "execve", "execveat", "chdir", "fchdir"))
+_STARTS = ("execve", "execveat")
+_CALLS = ",".join((*_FORKS, *_STARTS, "chdir", "fchdir", "dup2", "dup3"))
 _UNFINISHED = " <unfinished ...>"
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)(?: /\* (\d+) in strace)?")
 
 
 @dataclass(frozen=True)
 class Started:
-    """An attempt to start a program: its path, the call as strace shows it, and the directory."""
+    """An attempt to start a program: its path, the call as strace shows it, and the directory.
+
+    ``input`` is the file that was made its standard input, if that was done for this process.
+    """
 
     path: str
     call: str
     directory: str
+    input: str | None
 
 
 def programs_of(
@@ -67,10 +72,12 @@ def _started(lines: Sequence[str], cwd: str) -> Iterator[Started]:
             pid = parents[pid]
 
     for line, pid, name, arguments, _ in calls:
-        if name == "execve" and latest(pid, line, "execve execveat", '"init"]') is None:
+        if name in _STARTS and latest(pid, line, " ".join(_STARTS), '"init"]') is None:
             changed = latest(pid, line, "chdir fchdir", "")
             directory = cwd if changed is None else re.sub(r'^\d+<|[>"]', "", changed)
-            yield Started(arguments.split('"')[1], arguments, directory)
+            given = latest(pid, line, "dup2 dup3", ">, 0")
+            path = arguments.split('"')[1] or arguments.partition("<")[2].partition(">")[0]
+            yield Started(path, arguments, directory, given)
 
 
 def _calls(lines: Sequence[str]) -> Iterator[tuple[int, int, str, str, int]]:

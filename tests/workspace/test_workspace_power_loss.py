@@ -132,8 +132,8 @@ def assert_no_loss_opens_wrong(
     wrong: list[str] = []
     with program("power_loss_checker.py", folder / "disk", private=True) as checker:
         for copy, acknowledged in losses(folder, mode, durability, first=first, every=every):
-            request = {"image": str(copy), "acknowledged": acknowledged}
-            request["durable"] = durability == "durable"
+            is_durable = durability == "durable"
+            request = {"image": str(copy), "acknowledged": acknowledged, "durable": is_durable}
             checker.stdin.write(json.dumps(request) + "\n")
             checker.stdin.flush()
             if problem := json.loads(checker.stdout.readline()):
@@ -144,8 +144,10 @@ def assert_no_loss_opens_wrong(
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a loop device")
-FORMS = [("copy", "default"), ("overlay", "durable"), ("overlay", "default")]
-FORMS += [("in_place", "default"), ("copy", "durable"), ("in_place", "durable")]
+FORMS = [
+    *(("copy", "default"), ("overlay", "durable"), ("overlay", "default")),
+    *(("in_place", "default"), ("copy", "durable"), ("in_place", "durable")),
+]
 
 
 @needs_root

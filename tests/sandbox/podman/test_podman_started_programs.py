@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,24 @@ pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(
 PROGRAMS = (
     *("podman", "git", "pip", "npm", "node", "uv", "apt-get", "apt-config", "cp", "nsenter"),
     *("runc", "crun", "conmon", "catatonit", "newuidmap", "python3", "sh", "less", "ldconfig"),
+    *("mount", "umount", "unshare", "fusermount3", "mkfs.ext4", "cargo", "go", "mvn", "gradle"),
 )
+"""Names that a project has programs of, beside those of this machine."""
+CLIENTS = {
+    "git",
+    "pip",
+    "npm",
+    "node",
+    "uv",
+    "pnpm",
+    "yarn",
+    "cargo",
+    "go",
+    "mvn",
+    "gradle",
+    "java",
+}
+"""What reads a project's files runs in containers only."""
 TURNS = [
     {"tool_calls": [{"name": "shell_execute", "arguments": {"command": "git status; cat n.txt"}}]},
     {"text": "Done."},
@@ -33,10 +52,18 @@ def test_no_program_of_this_machine_gets_a_file_of_the_project_or_is_found_in_it
     """All run in ``/``; only the engine and its own programs run elsewhere, and in containers."""
     project, log, turns = tmp_path / "project", tmp_path / "log", tmp_path / "turns.jsonl"
     (project / "bin").mkdir(parents=True)
-    for name in PROGRAMS:
-        (project / "bin" / name).write_text("#!/bin/sh\nexit 77\n")
-        (project / "bin" / name).chmod(0o755)
+    (project / "fake").write_text("#!/bin/sh\nexit 77\n")
+    (project / "fake").chmod(0o755)
+    installed = (Path(each).glob("*") for each in os.get_exec_path())
+    for name in {*PROGRAMS, *(each.name for each in chain.from_iterable(installed))}:
+        (project / "bin" / name).symlink_to("../fake")
     (project / ".npmrc").write_text("git=./bin/git\n")
+    (project / ".envrc").write_text("./fake\n")
+    subprocess.run(["git", "init", "-q", project], check=True)
+    hostile = "[core]\n\tfsmonitor = ./fake\n\tpager = ./fake\n\thooksPath = bin\n"
+    for file in (project / ".gitconfig", project / ".git/config"):
+        with file.open("a") as config:
+            config.write(hostile)
     (project / "requirements.txt").write_text("wink-tests-dependency\n")
     (project / "n.txt").write_text("1\n")
     (tmp_path / "link").symlink_to(project / "bin")
@@ -72,7 +99,9 @@ def test_no_program_of_this_machine_gets_a_file_of_the_project_or_is_found_in_it
     assert [each for each in started if each.directory.startswith(str(tmp_path))] == []
     others = [each for each in started if not is_of_the_engine(each)]
     assert {each.directory for each in others} == {"/"}
-    assert [each for each in others if str(project) in each.call] == []
+    given = [each for each in others if str(tmp_path) in f"{each.call} {each.input}"]
+    assert given == []
+    assert {each.path.rpartition("/")[2] for each in started} & CLIENTS == set()
 
 
 def is_of_the_engine(started: Started) -> bool:
