@@ -90,6 +90,32 @@ def test_edit_patch_and_write_change_only_the_bytes_of_the_changed_text(
 
 
 @pytest.mark.behaviour(50)
+@pytest.mark.parametrize("odd", [b"\x87\x90", b"\xa1\xfe", b"\xff"], ids=["cp932", "big5", "any"])
+@each_sample
+def test_edit_patch_and_write_keep_bytes_that_the_encoding_would_write_otherwise(
+    agent: SmallWorkspace, sample: Sample, odd: bytes
+) -> None:
+    """The first two are characters with two codes each, of which an encoder writes the other."""
+    odd += b" end\r\n"
+    if sample.codec.startswith(("utf-16", "utf-32")):
+        odd = "a lone half ".encode(sample.codec) + "\ud800\r\n".encode(
+            sample.codec, "surrogatepass"
+        )
+        agent.filesystem.write_bytes("a.txt", sample.data() + odd)
+        call_refused(agent, "read_file", file_path="a.txt")
+        return
+    given_file(agent, sample.data() + odd)
+    edit = {"file_path": "a.txt", "old_string": "value = 1\n", "new_string": "value = 2\n"}
+    call_ok(agent, "edit_file", **edit)
+    assert agent.filesystem.read_bytes("a.txt") == sample.data("value = 2") + odd
+    call_ok(agent, "apply_patch", patch="--- a/a.txt\n+++ b/a.txt\n@@\n-value = 2\n+value = 3\n")
+    assert agent.filesystem.read_bytes("a.txt") == sample.data("value = 3") + odd
+    shown = agent.filesystem.read_text("a.txt").text + "\n"
+    call_ok(agent, "write_file", file_path="a.txt", content=shown.replace("value = 3", "value = 4"))
+    assert agent.filesystem.read_bytes("a.txt") == sample.data("value = 4") + odd
+
+
+@pytest.mark.behaviour(50)
 @each_sample
 def test_letters_are_inserted_in_the_encoding_of_the_file_which_is_named_if_it_is_a_guess(
     agent: SmallWorkspace, sample: Sample
