@@ -260,11 +260,11 @@ class Ledger:
             hint=f"The forks are: {', '.join(self.forks()) or 'none'}.",
         )
 
-    def write(self, name: str = MAIN_BRANCH) -> BranchWriter:
+    def write(self, name: str = MAIN_BRANCH, *, reads_head: bool = True) -> BranchWriter:
         """Open a branch for writing; no other process can until it is closed.
 
         Git's locks that a dead writer left are deleted first. Its pending mark stays; see
-        ``BranchWriter.pending``.
+        ``BranchWriter.pending``. Without *reads_head*, the newest entry may be lost.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -294,6 +294,7 @@ class Ledger:
                 directory=directory,
                 lock=lock,
                 refs=self._refs,
+                reads_head=reads_head,
             )
         except BaseException:
             lock.abandon()

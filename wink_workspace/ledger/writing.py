@@ -68,6 +68,7 @@ class BranchWriter(Branch):
         directory: The branch's own directory, for files that only its writer uses.
         lock: The writer lock; ``close`` releases it.
         refs: Moves the ref.
+        reads_head: As in ``Branch``.
 
     Attributes:
         effects: The effect journal of the call in progress.
@@ -81,8 +82,9 @@ class BranchWriter(Branch):
         directory: Path,
         lock: WriterLock,
         refs: RefMover,
+        reads_head: bool = True,
     ) -> None:
-        super().__init__(store, ref)
+        super().__init__(store, ref, reads_head=reads_head)
         self._spares = SpareFiles(str(directory))
         self._lock = lock
         self._process = OwnProcess(ref)
@@ -202,10 +204,18 @@ class BranchWriter(Branch):
         )
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
-        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._spares)
+        before = parent or self.store.repository.ref(self.ref)  # which may be lost
+        self._refs.move(self.ref, expected=before, target=commit_id, spares=self._spares)
         self._head = entry
         self._skips = [(number, commit_id), *skips]
         return entry
+
+    def go_back(self, entry: LogEntry) -> None:
+        """Make *entry* the head, because the newer ones cannot be read; raises as ``append``."""
+        self._check()
+        before = self.store.repository.ref(self.ref)
+        self._refs.move(self.ref, expected=before, target=entry.id, spares=self._spares)
+        self._head = entry
 
     def _skips_after(self, head: LogEntry) -> list[tuple[int, str]]:
         """Where the entry after *head* skips to, then where that one does, and so on.

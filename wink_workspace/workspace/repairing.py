@@ -7,7 +7,10 @@ damaged base is made again, under its name, from the repaired history.
 Rule 3: only paths that cannot be read anywhere are lost. A branch whose newest entry has some gets
 an entry without them, so that it can be opened; the entries before stay. A part of STATE is not
 lost alone: then STATE begins again, empty.
-Rule 4: each step may be repeated, also after a crash.
+Rule 4: a branch whose newest entries are lost ends with the newest one that is left: one that no
+branch has, if its own older ones are not known. Without any, a fork ends as the main branch, and
+that one with the import. The files stay, as an external edit.
+Rule 5: each step may be repeated, also after a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.counts import counted
-from wink_workspace.errors import FilesystemError, MountError, UsageError
+from wink_workspace.errors import FilesystemError, LedgerError, MountError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath, parse_path
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import FILES
@@ -31,25 +34,29 @@ from wink_workspace.ledger import (
     Draft,
     EntryKind,
     Ledger,
+    LogEntry,
     ObjectStore,
     SessionStore,
     TreeEntry,
     build,
 )
+from wink_workspace.ledger.entries.commits import parse_commit
 from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
 from wink_workspace.ledger.upkeep.damage import (
     LostObject,
     ObjectCheck,
+    give_up_lost,
     rewrite_damaged_packs,
 )
 from wink_workspace.session import Session
 from wink_workspace.session.events import ExternalChange
 
-from .branch.recorded_branch import forks_of
+from .branch.recorded_branch import IMPORTED_BRANCH, forks_of
 from .create.bases import BaseStore, hash_files
 from .create.importing import NotImported, open_source
 from .create.overlay_branches import base_of, trees_of_bases
 from .creating import storage_or_default
+from .files.seen_statuses import SourceTimes
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from .place.workspace_config import WorkspaceConfig
 
@@ -68,6 +75,7 @@ class Repaired:
             needs what is lost.
         removed: For each branch, the lost paths that a new entry removed, as in ``LostObject``.
             If STATE lost a part, it begins again, empty.
+        ends: The number of the newest entry that is left, of each branch that lost newer ones.
         lost: What cannot be shown or restored any more.
     """
 
@@ -76,6 +84,7 @@ class Repaired:
     n_objects: int
     bases: Mapping[str, tuple[str, ...]]
     removed: Mapping[str, tuple[str, ...]]
+    ends: Mapping[str, int]
     lost: tuple[LostObject, ...]
 
 
@@ -94,28 +103,35 @@ def repair_workspace(
     Raises:
         UsageError: If there is no such workspace.
         LedgerBusyError: If one of its branches is open elsewhere; nothing was changed.
-        LedgerError: If the newest entry itself is lost, or something cannot be written.
+        LedgerError: If something cannot be written.
         FilesystemError: If a base cannot be written.
     """
     folder = storage_or_default(storage).folder(which)
     info, bases = folder.info(), BaseStore(folder.state_dir, clock, durable=True)
     with Ledger(folder.ledger, durable=True, clock=clock) as ledger:
         n_indexes = rebuild_indexes(ledger.store.packs)
-        writers = {name: ledger.write(name) for name in (MAIN_BRANCH, *forks_of(ledger))}
-        folders = [folder.of_branch(name) for name in writers]
+        names = (IMPORTED_BRANCH, MAIN_BRANCH, *forks_of(ledger))
+        writers = {name: ledger.write(name, reads_head=False) for name in names}
+        folders = [folder.of_branch(name) for name in writers if name != IMPORTED_BRANCH]
         names = {name for each in folders if (name := _base_name(each))}
-        found, damaged = _check(ledger, folder)
-        n_packs = rewrite_damaged_packs(ledger.store, damaged)
+        check = _check(ledger, folder)
+        n_packs = rewrite_damaged_packs(ledger.store, check.damaged)
         done: set[str] = set()  # a directory that is read again may name more
-        while new := _read_again(ledger.store, info, folders, damaged - done):
+        while new := _read_again(ledger.store, info, folders, check.damaged - done):
             done |= new
-            found, damaged = _check(ledger, folder)
+            check = _check(ledger, folder)
+        left, gone = check.readable_entries(), list[LostObject]()
+        ends = _find_heads(writers, left, SourceTimes(folder, ledger.store, "").imported, clock)
+        if ends.pop(IMPORTED_BRANCH, 0):
+            gone.append(LostObject(f"forks/{IMPORTED_BRANCH}", "", 1, 1))
         removed = {
             name: paths
             for name, writer in writers.items()
             if folder.of_branch(name).files != folder.in_place
             and (paths := _remove_lost(writer, clock))
         }
+        gone += give_up_lost(check, writers.values(), left)
+        gone += ObjectCheck(ledger.store).lost()
         verified = bases.verify(contents=True, names=names, store=ledger.store)
         with ExitStack() as used:
             for each in folders:
@@ -123,7 +139,7 @@ def repair_workspace(
                     base = base_of(each, bases, ledger.store, WorkspaceConfig(durable=True))
                     if base is not None:
                         used.callback(base.release)
-    return Repaired(n_indexes, n_packs, len(done), verified, removed, found)
+    return Repaired(n_indexes, n_packs, len(done), verified, removed, ends, tuple(gone))
 
 
 def _base_name(folder: WorkspaceFolder) -> str:
@@ -133,30 +149,60 @@ def _base_name(folder: WorkspaceFolder) -> str:
         return ""
 
 
-def _check(ledger: Ledger, folder: WorkspaceFolder) -> tuple[tuple[LostObject, ...], set[str]]:
-    """What is lost, and the ids of the objects; those of the bases' trees included."""
+def _check(ledger: Ledger, folder: WorkspaceFolder) -> ObjectCheck:
+    """A check that has read the history and the bases' trees."""
     ledger.store.forget()
     check = ObjectCheck(ledger.store)
-    lost = check.lost()
+    check.lost()
     for tree in trees_of_bases(folder):
         check.lost_in(tree)
-    return lost, check.damaged
+    return check
 
 
-def _remove_lost(writer: BranchWriter, clock: Clock) -> tuple[str, ...]:
-    """Append an entry without what the newest one lost; the lost paths, as in ``LostObject``."""
-    head = writer.head
-    if head is None:
-        return ()
-    check = ObjectCheck(writer.store)
-    paths, state = check.lost_in(head.files), check.lost_in(head.session)
-    files, session, at = head.files, head.session, clock.now()
+def _find_heads(
+    writers: Mapping[str, BranchWriter], left: Mapping[str, LogEntry], imported: str, clock: Clock
+) -> dict[str, int]:
+    """Give each branch a head that can be read; the numbers of those that are not as before.
+
+    *imported* is the imported tree, with which a branch begins if nothing else is left.
+    """
+    numbers, last = dict[str, int](), None
+    followed = {entry.parent for entry in left.values()}
+    heads = {name: writer.store.repository.ref(writer.ref) for name, writer in writers.items()}
+    ends = [each for each in left.values() if each.id not in followed.union(heads.values())]
+    ends.sort(key=lambda entry: (entry.at, entry.number))
+    for name, writer in writers.items():
+        commit_id = heads[name]
+        with suppress(LedgerError):
+            while commit_id and commit_id not in left:
+                content = writer.store.read(commit_id, "commit")
+                commit_id = parse_commit(commit_id, content).parent
+        newest = left.get(commit_id or "") or (ends.pop() if ends and last else last)
+        if newest is None:
+            _remove_lost(writer, clock, imported)
+            numbers[name] = 1
+        elif newest.id != heads[name]:
+            writer.go_back(newest)
+            numbers[name] = newest.number
+        head = writer.refresh()
+        last = head if last is None or name == MAIN_BRANCH else last
+    return numbers
+
+
+def _remove_lost(writer: BranchWriter, clock: Clock, tree: str = EMPTY_TREE_ID) -> tuple[str, ...]:
+    """Append an entry without what the newest one lost; the lost paths, as in ``LostObject``.
+
+    A branch without entries gets one with *tree*.
+    """
+    head, check = writer.head, ObjectCheck(writer.store)
+    files, session = (tree, EMPTY_TREE_ID) if head is None else (head.files, head.session)
+    paths, state, at = check.lost_in(files), check.lost_in(session), clock.now()
     if paths:
         gone = {parse_path(path): None for path in paths}
-        files = EMPTY_TREE_ID if "" in paths else build(writer.store, files, gone)
-    if state:
+        files = EMPTY_TREE_ID if "/" in paths else build(writer.store, files, gone)
+    if state or head is None:
         session = SessionStore(writer.store).write(Session(clock=clock))
-    if paths or state:
+    if paths or state or head is None:
         writer.append(
             Draft(
                 kind=EntryKind.EXTERNAL,

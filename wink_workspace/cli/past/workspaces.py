@@ -796,7 +796,9 @@ def repair(
 
     It reads everything, rebuilds indexes, and replaces damaged packs and bases. What the base, the
     branches or the source have with the same content is read again. A file that is lost is removed
-    from its branch by a new entry. No process may have the workspace open.
+    from its branch by a new entry. A branch whose newest entries are lost ends with the one before
+    them, and its files stay; a history begins after an older entry that is lost. No process may
+    have the workspace open.
     """
     from wink_workspace.workspace import repair_workspace
 
@@ -809,6 +811,10 @@ def repair(
     for branch, paths in done.removed.items():
         for path in paths:
             context.out.print(printable(f"lost, and removed from {branch}: {path}"), markup=False)
+    for branch, number in done.ends.items():
+        context.out.print(
+            f"{branch} ends with entry {number} now: newer ones are lost, its files stay"
+        )
     _print_lost(context.out, done.lost)
     context.out.print(
         f"{counted(done.n_indexes, 'index', 'indexes')} rebuilt, "

@@ -265,14 +265,16 @@ class Branch:
     Args:
         store: The objects.
         ref: The full name of the ref.
+        reads_head: Whether to ``refresh`` at once.
     """
 
-    def __init__(self, store: ObjectStore, ref: str) -> None:
+    def __init__(self, store: ObjectStore, ref: str, *, reads_head: bool = True) -> None:
         self.store = store
         self.ref = ref
         self._head: LogEntry | None = None
         self._end_numbers = (frozenset[str](), tuple[int, ...]())  # of a boundary
-        self.refresh()
+        if reads_head:
+            self.refresh()
 
     @property
     def head(self) -> LogEntry | None:

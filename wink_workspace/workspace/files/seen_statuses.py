@@ -196,6 +196,11 @@ class SourceTimes:
         return self._file.exists()
 
     @property
+    def imported(self) -> str:
+        """The id of the imported tree; empty if it is not known."""
+        return str(self._note.get("tree", ""))
+
+    @property
     def differing(self) -> Iterator[WorkspacePath]:
         """The imported paths that are not as in the base, or have another time."""
         for parts in self._note.get("differing", ()):
