@@ -14,7 +14,7 @@ from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageTool, ModelOutput, get_model, modelapi
 from inspect_ai.model._providers.mockllm import MockLLM
 from inspect_ai.solver import generate, solver, use_tools
-from inspect_ai.tool import bash, text_editor, tool
+from inspect_ai.tool import bash, bash_session, text_editor, tool
 from inspect_ai.util import sandbox
 from real_package import ADDED, BROKEN, CHECK, FILE, copy_package
 
@@ -249,7 +249,7 @@ def test_setup_script_of_a_sample_runs_and_its_files_are_in_the_workspace(
             with pytest.raises(PermissionError, match="leads outside"):
                 await sandbox().write_file("/etc/made", "x")
             with pytest.raises(PermissionError, match="leads outside"):
-                await sandbox().write_file("/tmp/large", "x" * 65_537)
+                await sandbox().write_file("/tmp/large", "x" * (16 * 2**20 + 1))
             return state
 
         return solve
@@ -263,19 +263,47 @@ def test_setup_script_of_a_sample_runs_and_its_files_are_in_the_workspace(
     assert log.status == "success", log.error
 
 
-def test_a_tool_that_needs_an_installed_program_ends_the_sample_with_what_to_use_instead(
-    tmp_path, storage
-) -> None:
+def test_the_text_editor_views_and_edits_files_of_the_workspace(tmp_path, storage) -> None:
+    def call(command: str, **arguments: object) -> dict:
+        return {"function": "text_editor", "arguments": {"command": command, **arguments}}
+
+    new = "/workspace/new.txt"
+    turns = (
+        call("create", path=new, file_text="one\ntwo\n"),
+        call("str_replace", path=new, old_str="two", new_str="three"),
+        call("insert", path=new, insert_line=1, insert_text="two"),
+        call("view", path=new),
+        call("str_replace", path=new, old_str="missing", new_str="x"),
+    )
     task = Task(
         dataset=[Sample(input="Edit.")],
         solver=[use_tools([text_editor()]), generate()],
         sandbox=("wink", str(copy_package(tmp_path))),
     )
-    view = {"function": "text_editor", "arguments": {"command": "view", "path": FILE}}
-    [log] = evaluate(task, model(view), log_dir=str(tmp_path / "logs"), display="none")
+    [log] = evaluate(task, model(*turns), log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "success", log.error
+    results = [each for each in log.samples[0].messages if isinstance(each, ChatMessageTool)]
+    assert [each.error is None for each in results] == [True, True, True, True, False], results
+    assert [line.split() for line in results[3].text.splitlines()[-4:-1]] == [
+        ["1", "one"], ["2", "two"], ["3", "three"],
+    ]  # fmt: skip
+    diff = "".join(log.samples[0].attachments.values())
+    assert "+one\n+two\n+three" in diff
+
+
+def test_a_tool_whose_process_must_stay_ends_the_sample_with_what_to_use_instead(
+    tmp_path, storage
+) -> None:
+    task = Task(
+        dataset=[Sample(input="Edit.")],
+        solver=[use_tools([bash_session()]), generate()],
+        sandbox=("wink", str(copy_package(tmp_path))),
+    )
+    turn = {"function": "bash_session", "arguments": {"action": "type_submit", "input": "ls"}}
+    [log] = evaluate(task, model(turn), log_dir=str(tmp_path / "logs"), display="none")
     assert log.status == "error"
     assert "nothing outside of the workspace outlives a command" in log.error.message
-    assert "Use bash()" in log.error.message
+    assert "use bash(), python() or text_editor()" in log.error.message
 
 
 def test_a_configuration_that_is_not_a_directory_is_refused() -> None:

@@ -12,11 +12,12 @@ The workspace of a task is deleted at the end of the task, unless inspect_ai run
 from __future__ import annotations
 
 import asyncio
-import base64
+import io
 import posixpath
-import shlex
+import tarfile
 import tempfile
 import uuid
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Literal, overload
@@ -41,12 +42,15 @@ with importing("inspect"):
         sandboxenv,
     )
 
+    # The place of its program has no public name
+    from inspect_ai.util._sandbox._cli import SANDBOX_CLI, SANDBOX_TOOLS_DIR
+
 __all__ = ["WinkSandbox"]
 
 _OWN_USERS: Final = (None, "workspace", "1000")
-_TEMPORARY_BYTES: Final = 65_536
-_NO_TOOLS_DIRECTORY: Final = "INSPECT_FRAMEWORK_DIRECTORY"
-"""How a command of inspect_ai reports that it has no directory for its program; see ``exec``."""
+_TEMPORARY_BYTES: Final = 16 * 2**20
+_UNPACK: Final = "tar xzf -"
+"""Part of the command with which inspect_ai unpacks its program from the input."""
 _NOT_READ: Final = {
     "No such file or directory": FileNotFoundError,
     "Is a directory": IsADirectoryError,
@@ -81,6 +85,7 @@ class WinkSandbox(SandboxEnvironment):
         self._begin = workspace.head
         self._environment = CommandEnvironment(workspace)
         self._temporary: dict[str, bytes] = {}
+        self._tools = b""
 
     def call(self, label: str, *, params: object = None) -> WorkspaceCall:
         """One call, for ``async with``: what a tool does in it is one entry, or leaves no trace."""
@@ -162,18 +167,27 @@ class WinkSandbox(SandboxEnvironment):
         """Run a command; one that reaches its time limit is rolled back.
 
         Raises:
-            UsageError: If inspect_ai wants to install its program for ``text_editor`` and other
-                tools, which works only where a directory and a process outlive a command.
+            UsageError: For ``bash_session`` and other tools of inspect_ai whose process would have
+                to outlive a command.
         """
         del concurrency, timeout_retry  # the container is local: a second try would not help
         if user not in _OWN_USERS:
             raise SandboxUserUnsupportedError(f"commands run as one user, and not as {user!r}")
+        data = input.encode() if isinstance(input, str) else input or b""
+        if SANDBOX_CLI in cmd and data and b'"text_editor"' not in data:
+            raise UsageError(
+                "bash_session and other tools of inspect_ai need a process that stays in the"
+                " sandbox, and nothing outside of the workspace outlives a command; use bash(),"
+                " python() or text_editor()",
+                hint="Or use a tool of your own that calls sandbox().exec.",
+            )
+        argv, stdin = self._with_temporary(cmd, data)
         try:
             result = await self._environment.run(
-                self._with_temporary(cmd),
+                argv,
                 cwd=cwd or ".",
                 env=env,
-                stdin=input.encode() if isinstance(input, str) else input or b"",
+                stdin=stdin,
                 timeout_s=timeout,
                 output_bytes=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE,
                 label="exec",
@@ -185,12 +199,8 @@ class WinkSandbox(SandboxEnvironment):
         if result.timed_out:
             raise TimeoutError(f"the command was ended after {timeout} s")
         code = exit_code(result)
-        if code and _NO_TOOLS_DIRECTORY in _text(result.stderr):
-            raise UsageError(
-                "text_editor, bash_session and other tools of inspect_ai need a program of it that"
-                " stays in the sandbox, and nothing outside of the workspace outlives a command",
-                hint="Use bash(), python(), or a tool of your own that calls sandbox().write_file.",
-            )
+        if code == 0 and any(_UNPACK in each for each in cmd):
+            self._tools = data
         return ExecResult(code == 0, code, _text(result.stdout), _text(result.stderr))
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
@@ -199,7 +209,7 @@ class WinkSandbox(SandboxEnvironment):
         A temporary file is executable. A later command that names it finds it as it was written.
 
         Raises:
-            PermissionError: For another path outside, or more than 64 KiB of temporary files.
+            PermissionError: For another path outside, or more than 16 MiB of temporary files.
         """
         data = contents.encode() if isinstance(contents, str) else contents
         try:
@@ -216,17 +226,22 @@ class WinkSandbox(SandboxEnvironment):
                 raise PermissionError(str(error)) from error
             self._temporary = kept
 
-    def _with_temporary(self, argv: list[str]) -> list[str]:
-        """A command that finds the temporary files that it names: none survives a command."""
+    def _with_temporary(self, argv: list[str], data: bytes = b"") -> tuple[list[str], bytes]:
+        """A command and its input that make the files that it names: none survives a command."""
         named = {k: v for k, v in self._temporary.items() if any(k in each for each in argv)}
-        if not named:
-            return argv
+        packed = [("/", _archive(named))] if named else []
+        parent, name = posixpath.split(SANDBOX_TOOLS_DIR)
+        if any(name in each for each in argv):
+            argv = [each.replace(parent, "/tmp") for each in argv]  # noqa: S108 - of the sandbox
+            packed.append((f"/tmp/{name}", self._tools or _archive({})))  # noqa: S108 - likewise
+        if not packed:
+            return argv, data
         lines = [
-            f'p={shlex.quote(path)}; mkdir -p "${{p%/*}}"; '
-            f'echo {base64.b64encode(data).decode()} | base64 -d > "$p"; chmod 700 "$p"'
-            for path, data in named.items()
+            f"mkdir -p -m 700 {path}; head -c {len(archive)} | tar xzf - -C {path}"
+            for path, archive in packed
         ]
-        return ["/bin/sh", "-c", "\n".join((*lines, 'unset p; exec "$@"')), "sh", *argv]
+        argv = ["/bin/sh", "-c", "\n".join((*lines, 'exec "$@"')), "sh", *argv]
+        return argv, b"".join((*(archive for _, archive in packed), data))
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -249,8 +264,8 @@ class WinkSandbox(SandboxEnvironment):
     async def _read_outside(self, file: str) -> bytes:
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         path = posixpath.normpath(file)
-        argv = self._with_temporary(["cat", "--", path])
-        result = await self._environment.run(argv, output_bytes=limit, label="read")
+        argv, stdin = self._with_temporary(["cat", "--", path])
+        result = await self._environment.run(argv, stdin=stdin, output_bytes=limit, label="read")
         if result.exit_code != 0:
             message = result.stderr.head.decode("utf-8", "replace").strip()
             kind = next((kind for text, kind in _NOT_READ.items() if text in message), OSError)
@@ -277,6 +292,16 @@ def _begin_task(directory: str) -> None:
         with tempfile.TemporaryDirectory() as empty:
             workspace = Workspace.create(empty)
     _tasks[directory] = _Task(workspace, workspace.head, [])
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        for path, data in files.items():
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(data), 0o700
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
 
 
 def _check_size(n_bytes: int) -> None:
