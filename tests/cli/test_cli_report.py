@@ -164,6 +164,7 @@ def test_report_without_its_library_names_the_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.delitem(sys.modules, "wink_workspace.report.reported", raising=False)
+    for name in ("wink_workspace.report", "wink_workspace.report.reported"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     assert main(["report", "abc"]) == 2
     assert "wink-workspace[report]" in capsys.readouterr().err

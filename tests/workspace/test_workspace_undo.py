@@ -292,13 +292,14 @@ def test_a_move_does_what_its_preview_shows_or_nothing(tmp_path: Path, move: str
         if move == "redo":
             workspace.undo()
         given = {"restore": ("1",), "merge": ("other",)}.get(move, ())
-        outdated = getattr(workspace, f"preview_{move}")(*given)
+        owner = workspace.branches if move == "merge" else workspace
+        outdated = getattr(owner, f"preview_{move}")(*given)
         workspace.files.write_text("later.txt", "later\n")
         n_entries = len(list(workspace.log()))
         with pytest.raises(ConflictError, match="since its changes were shown"):
             getattr(workspace, move)(*given, previewed=outdated)
         assert [entry.kind for entry in workspace.log()][:-n_entries] == [EntryKind.EXTERNAL]
-        previewed = getattr(workspace, f"preview_{move}")(*given)
+        previewed = getattr(owner, f"preview_{move}")(*given)
         shown = previewed.changes.text()
         entry = getattr(workspace, move)(*given, previewed=previewed)
         assert (entry.subject, entry.files) == (previewed.subject, previewed.files)
