@@ -55,13 +55,21 @@ def test_set_up_fetches_dependencies_to_where_commands_find_them(
     assert table["image"]["set-up"] == [f"{variable}={place} {command}"]
 
 
-@pytest.mark.parametrize("name", ["build.gradle", "build.gradle.kts"])
-def test_commands_of_a_gradle_project_read_the_registry(project: ProjectRig, name: str) -> None:
-    """Gradle cannot use a cache that it cannot write, as are the files of an image."""
+@pytest.mark.parametrize(
+    ("name", "packages"), [("build.gradle", ["gradle"]), ("build.gradle.kts", [])]
+)
+def test_commands_of_a_gradle_project_read_the_registry(
+    project: ProjectRig, name: str, packages: list[str]
+) -> None:
+    """Gradle cannot use a cache that it cannot write, as are the files of an image.
+
+    Debian's version passes over build files in Kotlin, so it would find no task.
+    """
     found, table = detected(project, name, "package.json")
     assert table["network"] == ["maven"]
-    assert table["image"]["packages"] == ["gradle", "default-jdk-headless"]
+    assert table["image"]["packages"] == [*packages, "default-jdk-headless"]
     assert f"{name}: commands read the registry maven" in found.found
+    assert any("use the project's gradlew" in each for each in found.found) == (not packages)
 
 
 def test_packages_for_the_macros_of_a_configure_script_are_added(project: ProjectRig) -> None:

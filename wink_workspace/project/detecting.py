@@ -164,7 +164,8 @@ _OTHERS: Final[Mapping[str, _Other]] = {
         "mvn --batch-mode --quiet -Dmaven.test.failure.ignore package",
         {"MAVEN_OPTS": "-Dmaven.repo.local=/opt/project/maven"},
     ),
-    **dict.fromkeys(("build.gradle", "build.gradle.kts"), _Other(("gradle", _JAVA))),
+    "build.gradle": _Other(("gradle", _JAVA)),
+    "build.gradle.kts": _Other((_JAVA,)),
     "configure.ac": _Other(("gcc", "make", "autoconf", "automake", "libtool")),
     "CMakeLists.txt": _Other(("gcc", "make", "cmake")),
     "meson.build": _Other(("gcc", "meson", "ninja-build")),
@@ -187,9 +188,15 @@ def _other(files: _Files, name: str, other: _Other, detected: Detected) -> None:
         detected.set_up.append(f"{where} {other.fetch}")
         detected.environment.update(other.variables)
     detected.found.append(f"{name}: {', '.join(packages)}")
-    if "gradle" in packages:  # it cannot use files that it cannot write, such as those of an image
+    if name.startswith("build.gradle"):
+        # Gradle cannot use files that it cannot write, such as those of an image.
         detected.network = ["maven"]
         detected.found.append(f"{name}: commands read the registry maven")
+    if name.endswith(".kts"):
+        detected.found.append(
+            f"{name}: Debian's Gradle does not read it; use the project's gradlew, and list the"
+            " hosts that it downloads from in network"
+        )
 
 
 class _Files:
