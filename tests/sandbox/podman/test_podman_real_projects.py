@@ -450,6 +450,7 @@ test.testLogging.events = ["passed", "failed"]
         ("pom.xml", POM, "mvn -B test", "Tests run: 2, Failures: 0", "Tests run: 2, Failures: 1"),
         ("build.gradle", GRADLE, "gradle test", "adds PASSED", "subtracts FAILED"),
     ],
+    ids=["maven", "gradle"],
 )
 def test_a_java_project_runs_its_tests_after_init_and_image_build(
     user: User,
