@@ -1,12 +1,12 @@
-"""Closes a file descriptor with the object that uses it."""
+"""Closes what an object has opened: with the object, or at the end of a block."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from typing import Any, Self
 
-__all__ = ["closed_with"]
+__all__ = ["ClosedAfterBlock", "closed_with"]
 
 
 def closed_with(owner: object, descriptor: int) -> weakref.finalize[[int], Any]:
@@ -19,3 +19,19 @@ def closed_with(owner: object, descriptor: int) -> weakref.finalize[[int], Any]:
     finalizer = weakref.finalize(owner, os.close, descriptor)
     finalizer.atexit = False
     return finalizer
+
+
+class ClosedAfterBlock:
+    """An object that can be used with ``with``; the end of the block closes it."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what the object has opened."""
+        raise NotImplementedError

@@ -10,9 +10,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.sandbox import SandboxConfig
@@ -23,7 +23,7 @@ from .command_environment import CommandEnvironment
 __all__ = ["OpenWorkspaces", "name_of", "rewind_to"]
 
 
-class OpenWorkspaces:
+class OpenWorkspaces(ClosedAfterBlock):
     """Creates and opens workspaces, and closes them at the end of a ``with`` block.
 
     A name is the id of a workspace, or ``ID/BRANCH`` for a fork.
@@ -50,17 +50,6 @@ class OpenWorkspaces:
         self._lock = threading.Lock()
         self._open: dict[str, CommandEnvironment] = {}
         self._closing = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all of them; they stay in the storage."""

@@ -26,9 +26,9 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
@@ -85,7 +85,7 @@ _BEHIND: Final = 3
 _LOOKED_AFTER: Final = timedelta(hours=1)
 
 
-class Ledger:
+class Ledger(ClosedAfterBlock):
     """A workspace's history and its maintenance.
 
     Args:
@@ -158,17 +158,6 @@ class Ledger:
         from .store.repository import GitRepository
 
         GitRepository.create(directory)
-
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release every lock and close every file.

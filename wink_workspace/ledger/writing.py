@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError
 from wink_workspace.processes import OwnProcess
@@ -59,7 +59,7 @@ class Draft:
     merged: LogEntry | None = None
 
 
-class BranchWriter(Branch):
+class BranchWriter(Branch, ClosedAfterBlock):
     """A branch with its writer lock; made by ``Ledger.write``.
 
     Args:
@@ -95,17 +95,6 @@ class BranchWriter(Branch):
         self._discard_numbers = DiscardNumbers(store.repository.directory / "wink" / "discards")
         self._skips: list[tuple[int, str]] = []
         self.effects = EffectJournal(directory / "effects", durable=store.durable)
-
-    def __enter__(self) -> BranchWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the writer lock; may be repeated. A pending mark stays."""

@@ -12,10 +12,11 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Unpack
 from urllib.parse import urlsplit
 
 from wink_workspace import serde
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.errors import McpServerError, MissingExtraError, SchemaError, UsageError
 from wink_workspace.prompt import (
     Section,
@@ -56,7 +57,7 @@ _SECRET_CHARS: Final = 6  # a shorter text is found everywhere
 _NOT_KNOWN: Final = "The request was sent, so it is not known what it did."
 
 
-class McpSection(Section[None]):
+class McpSection(Section[None], ClosedAfterBlock):
     """The tools of one MCP server; used in a ``with`` block, or ended by ``close``.
 
     Args:
@@ -114,12 +115,6 @@ class McpSection(Section[None]):
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server; may be repeated. Calls fail afterwards."""

@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
     FilesystemError,
@@ -98,7 +98,7 @@ _log = logging.getLogger(__name__)
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 
 
-class Workspace(ReadableHistory):
+class Workspace(ReadableHistory, ClosedAfterBlock):
     """An open workspace, from ``create`` or ``open``; used in a ``with`` block.
 
     Args:
@@ -352,17 +352,6 @@ class Workspace(ReadableHistory):
                 same.
         """
         delete_workspace(which, storage_or_default(storage))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close everything; only a temporary workspace is deleted. May be called again.

@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.adapters.core import ProviderAdapter
 from wink_workspace.adapters.messages import ModelRequest, ModelTurn, ToolMessage
 from wink_workspace.clock import SYSTEM_CLOCK, Deadline, WaitingClock
@@ -139,7 +139,7 @@ ModelEvent = TextDelta | Retrying
 """What the adapter reports while a turn is requested."""
 
 
-class ModelAdapter(ProviderAdapter[OutputT]):
+class ModelAdapter(ProviderAdapter[OutputT], ClosedAfterBlock):
     """Evaluates prompts with a model. Use it in a ``with`` block, or call ``close``.
 
     Args:
@@ -188,17 +188,6 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         self._images = bool(self._model.profile.get("supports_image_input", True))
         self._connection = RequestThread(self._model)
         self._end = weakref.finalize(self, self._connection.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections. May be repeated; a later request opens them again."""

@@ -18,8 +18,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
     FilesystemError,
@@ -65,7 +66,7 @@ class DiskHistory(Protocol):
         ...
 
 
-class DiskFilesystem(Filesystem):
+class DiskFilesystem(Filesystem, ClosedAfterBlock):
     """The files of a host directory.
 
     Args:
@@ -90,12 +91,6 @@ class DiskFilesystem(Filesystem):
         self.tree = root if isinstance(root, DiskTree) else DiskTree(root)
         self.fingerprints = DiskFingerprints(self.tree, clock)
         self._history = history
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the directory, unless the caller passed a tree."""

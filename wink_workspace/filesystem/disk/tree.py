@@ -37,9 +37,9 @@ from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
-from wink_workspace._descriptors import closed_with
+from wink_workspace._descriptors import ClosedAfterBlock, closed_with
 from wink_workspace.errors import (
     DirectoryExpectedError,
     FileMissingError,
@@ -379,7 +379,7 @@ def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     )
 
 
-class DiskTree:
+class DiskTree(ClosedAfterBlock):
     """The entries below *root*.
 
     Args:
@@ -416,12 +416,6 @@ class DiskTree:
         with translate_os_error(self.root):
             self._root = open_root(self.root)
         self._finalizer = closed_with(self, self._root)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the root; no method works afterwards."""

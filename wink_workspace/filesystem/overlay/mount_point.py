@@ -17,9 +17,9 @@ import errno
 import os
 import subprocess  # noqa: TID251 - the guard has to survive this process
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.errors import MountError, UsageError
 
 from .mounting import OverlayMount
@@ -31,7 +31,7 @@ _LAZY: Final = 2
 _GUARD: Final = 'read -r _; umount -- "$1" || umount -l -- "$1"'
 
 
-class MountPoint:
+class MountPoint(ClosedAfterBlock):
     """A directory that shows the files of a branch until ``detach`` or ``close``.
 
     Args:
@@ -68,17 +68,6 @@ class MountPoint:
         except BaseException:
             self._end_guard()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def detach(self) -> bool:
         """Detach the path; ``False`` if a program uses it, and then it stays.

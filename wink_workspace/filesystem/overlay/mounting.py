@@ -24,12 +24,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - has none
 
-from wink_workspace._descriptors import closed_with
+from wink_workspace._descriptors import ClosedAfterBlock, closed_with
 from wink_workspace._module_lock import ModuleLock
 from wink_workspace.errors import MountError, UsageError
 from wink_workspace.filesystem.changes import instances
@@ -70,7 +69,7 @@ class OverlaySupport:
     reports_changes: bool = False
 
 
-class OverlayMount:
+class OverlayMount(ClosedAfterBlock):
     """A mounted branch; ``close`` ends it, unless a container has it too."""
 
     def __init__(self, mounter: Mounter, descriptor: int) -> None:
@@ -78,17 +77,6 @@ class OverlayMount:
         self._descriptor = descriptor
         self._close = closed_with(self, descriptor)
         _mounts.add(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def privileged(self) -> bool:
