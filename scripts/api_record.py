@@ -51,7 +51,8 @@ def _lines(path: str, found: griffe.Object | griffe.Alias) -> Iterator[str]:
     if found.is_function:
         yield f"{path}{_signature(found)}"
     elif found.is_class:
-        bases = ", ".join(str(base) for base in found.bases)
+        public = (base for base in found.bases if not _PRIVATE.search(_full_name(base)))
+        bases = ", ".join(str(base) for base in public)
         yield f"{path}({bases}): class"
         for name, member in found.members.items():
             if not name.startswith("_") or name == "__init__":
@@ -60,6 +61,10 @@ def _lines(path: str, found: griffe.Object | griffe.Alias) -> Iterator[str]:
         yield f"{path} -> {found.annotation}: property"
     else:
         yield path
+
+
+def _full_name(base: str | griffe.Expr) -> str:
+    return base if isinstance(base, str) else base.canonical_path
 
 
 def _signature(function: griffe.Object | griffe.Alias) -> str:

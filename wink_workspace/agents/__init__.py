@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .program_starts import AgentProgram, AgentProvider
-    from .running import AgentLimits, AgentResult, run_agent
-
-__all__ = ["AgentLimits", "AgentProgram", "AgentProvider", "AgentResult", "run_agent"]
+    from .program_starts import AgentProgram as AgentProgram
+    from .program_starts import AgentProvider as AgentProvider
+    from .running import AgentLimits as AgentLimits
+    from .running import AgentResult as AgentResult
+    from .running import run_agent as run_agent
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

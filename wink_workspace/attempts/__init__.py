@@ -11,66 +11,35 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .attempt_context import AttemptContext
-    from .attempt_reader import AttemptPhase, AttemptStatus, RunStatus, read_run, read_runs
-    from .budget import BudgetPool, TurnBudget
-    from .coordinator import Attempts
-    from .engine_protocol import (
-        AttemptEvent,
-        AttemptOutcome,
-        AttemptPlan,
-        AttemptResult,
-        AttemptTask,
-        Cost,
-        Engine,
-        EventKind,
-        LogLine,
-        Score,
-    )
-    from .engines import engine_at
-    from .local_engine import LocalEngine
-    from .ray_engine import RayEngine
-    from .scoring import CommandScore
-    from .strategies import (
-        Stop,
-        Strategy,
-        best_of_n,
-        first_passing,
-        successive_halving,
-        tree_search,
-    )
-
-__all__ = [
-    "AttemptContext",
-    "AttemptEvent",
-    "AttemptOutcome",
-    "AttemptPhase",
-    "AttemptPlan",
-    "AttemptResult",
-    "AttemptStatus",
-    "AttemptTask",
-    "Attempts",
-    "BudgetPool",
-    "CommandScore",
-    "Cost",
-    "Engine",
-    "EventKind",
-    "LocalEngine",
-    "LogLine",
-    "RayEngine",
-    "RunStatus",
-    "Score",
-    "Stop",
-    "Strategy",
-    "TurnBudget",
-    "best_of_n",
-    "engine_at",
-    "first_passing",
-    "read_run",
-    "read_runs",
-    "successive_halving",
-    "tree_search",
-]
+    from .attempt_context import AttemptContext as AttemptContext
+    from .attempt_reader import AttemptPhase as AttemptPhase
+    from .attempt_reader import AttemptStatus as AttemptStatus
+    from .attempt_reader import RunStatus as RunStatus
+    from .attempt_reader import read_run as read_run
+    from .attempt_reader import read_runs as read_runs
+    from .budget import BudgetPool as BudgetPool
+    from .budget import TurnBudget as TurnBudget
+    from .coordinator import Attempts as Attempts
+    from .engine_protocol import AttemptEvent as AttemptEvent
+    from .engine_protocol import AttemptOutcome as AttemptOutcome
+    from .engine_protocol import AttemptPlan as AttemptPlan
+    from .engine_protocol import AttemptResult as AttemptResult
+    from .engine_protocol import AttemptTask as AttemptTask
+    from .engine_protocol import Cost as Cost
+    from .engine_protocol import Engine as Engine
+    from .engine_protocol import EventKind as EventKind
+    from .engine_protocol import LogLine as LogLine
+    from .engine_protocol import Score as Score
+    from .engines import engine_at as engine_at
+    from .local_engine import LocalEngine as LocalEngine
+    from .ray_engine import RayEngine as RayEngine
+    from .scoring import CommandScore as CommandScore
+    from .strategies import Stop as Stop
+    from .strategies import Strategy as Strategy
+    from .strategies import best_of_n as best_of_n
+    from .strategies import first_passing as first_passing
+    from .strategies import successive_halving as successive_halving
+    from .strategies import tree_search as tree_search
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

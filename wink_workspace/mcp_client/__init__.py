@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .foreign_section import McpSection
-    from .server_connection import McpLimits
-
-__all__ = ["McpLimits", "McpSection"]
+    from .foreign_section import McpSection as McpSection
+    from .server_connection import McpLimits as McpLimits
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

@@ -16,19 +16,12 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .hosting import HostedWorkspace, WorkspaceProvider
-    from .http import HttpOptions, serve_http
-    from .stdio import serve_stdio
-
-__all__ = [
-    "Catalog",
-    "HostedWorkspace",
-    "HttpOptions",
-    "WorkspaceProvider",
-    "serve_http",
-    "serve_stdio",
-]
+    from .catalog import Catalog as Catalog
+    from .hosting import HostedWorkspace as HostedWorkspace
+    from .hosting import WorkspaceProvider as WorkspaceProvider
+    from .http import HttpOptions as HttpOptions
+    from .http import serve_http as serve_http
+    from .stdio import serve_stdio as serve_stdio
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

@@ -7,122 +7,63 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from wink_workspace.errors import (
-        OverridesError,
-        PromptError,
-        PromptEvaluationError,
-        PromptRenderError,
-        PromptValidationError,
-        ToolValidationError,
-        VisibilityExpansionRequired,
-    )
+    from wink_workspace.errors import OverridesError as OverridesError
+    from wink_workspace.errors import PromptError as PromptError
+    from wink_workspace.errors import PromptEvaluationError as PromptEvaluationError
+    from wink_workspace.errors import PromptRenderError as PromptRenderError
+    from wink_workspace.errors import PromptValidationError as PromptValidationError
+    from wink_workspace.errors import ToolValidationError as ToolValidationError
+    from wink_workspace.errors import VisibilityExpansionRequired as VisibilityExpansionRequired
 
-    from ._bindings import PromptResources
-    from ._tree import SectionNode
-    from .disclosure import SetVisibility, VisibilityOverrides
-    from .disclosure_tools import DISCLOSURE_TOOL_NAMES, OpenSections, ReadSection
-    from .overrides import (
-        LocalPromptOverridesStore,
-        PromptDescriptor,
-        PromptOverrides,
-        PromptOverridesStore,
-        SectionDescriptor,
-        SectionOverride,
-        ToolDescriptor,
-        ToolOverride,
-    )
-    from .policy import (
-        CompletedTools,
-        FilesUsed,
-        FileUse,
-        KnownFiles,
-        PolicyDecision,
-        ReadBeforeWritePolicy,
-        SequentialDependencyPolicy,
-        ToolCompleted,
-        ToolPolicy,
-        UsesFiles,
-    )
-    from .prompt import Prompt, PromptTemplate
-    from .rendered import RenderedPrompt, RenderedSection
-    from .section import (
-        EnabledPredicate,
-        MarkdownSection,
-        Section,
-        SectionOptions,
-        TextSection,
-        ToolsSection,
-    )
-    from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
-    from .tool_context import (
-        PromptProtocol,
-        PromptResponseProtocol,
-        ProviderAdapterProtocol,
-        RenderedPromptProtocol,
-        SectionProtocol,
-        ToolContext,
-    )
-    from .tool_result import ToolImage, ToolRenderableResult, ToolResult
-    from .visibility import SectionVisibility
-
-__all__ = [
-    "DISCLOSURE_TOOL_NAMES",
-    "CompletedTools",
-    "EnabledPredicate",
-    "FileUse",
-    "FilesUsed",
-    "KnownFiles",
-    "LocalPromptOverridesStore",
-    "MarkdownSection",
-    "OpenSections",
-    "OverridesError",
-    "PolicyDecision",
-    "Prompt",
-    "PromptDescriptor",
-    "PromptError",
-    "PromptEvaluationError",
-    "PromptOverrides",
-    "PromptOverridesStore",
-    "PromptProtocol",
-    "PromptRenderError",
-    "PromptResources",
-    "PromptResponseProtocol",
-    "PromptTemplate",
-    "PromptValidationError",
-    "ProviderAdapterProtocol",
-    "ReadBeforeWritePolicy",
-    "ReadSection",
-    "RenderedPrompt",
-    "RenderedPromptProtocol",
-    "RenderedSection",
-    "Section",
-    "SectionDescriptor",
-    "SectionNode",
-    "SectionOptions",
-    "SectionOverride",
-    "SectionProtocol",
-    "SectionVisibility",
-    "SequentialDependencyPolicy",
-    "SetVisibility",
-    "TextSection",
-    "Tool",
-    "ToolAnnotations",
-    "ToolCompleted",
-    "ToolContext",
-    "ToolDescriptor",
-    "ToolExample",
-    "ToolHandler",
-    "ToolImage",
-    "ToolOverride",
-    "ToolPolicy",
-    "ToolRenderableResult",
-    "ToolResult",
-    "ToolValidationError",
-    "ToolsSection",
-    "UsesFiles",
-    "VisibilityExpansionRequired",
-    "VisibilityOverrides",
-]
+    from ._bindings import PromptResources as PromptResources
+    from ._tree import SectionNode as SectionNode
+    from .disclosure import SetVisibility as SetVisibility
+    from .disclosure import VisibilityOverrides as VisibilityOverrides
+    from .disclosure_tools import DISCLOSURE_TOOL_NAMES as DISCLOSURE_TOOL_NAMES
+    from .disclosure_tools import OpenSections as OpenSections
+    from .disclosure_tools import ReadSection as ReadSection
+    from .overrides import LocalPromptOverridesStore as LocalPromptOverridesStore
+    from .overrides import PromptDescriptor as PromptDescriptor
+    from .overrides import PromptOverrides as PromptOverrides
+    from .overrides import PromptOverridesStore as PromptOverridesStore
+    from .overrides import SectionDescriptor as SectionDescriptor
+    from .overrides import SectionOverride as SectionOverride
+    from .overrides import ToolDescriptor as ToolDescriptor
+    from .overrides import ToolOverride as ToolOverride
+    from .policy import CompletedTools as CompletedTools
+    from .policy import FilesUsed as FilesUsed
+    from .policy import FileUse as FileUse
+    from .policy import KnownFiles as KnownFiles
+    from .policy import PolicyDecision as PolicyDecision
+    from .policy import ReadBeforeWritePolicy as ReadBeforeWritePolicy
+    from .policy import SequentialDependencyPolicy as SequentialDependencyPolicy
+    from .policy import ToolCompleted as ToolCompleted
+    from .policy import ToolPolicy as ToolPolicy
+    from .policy import UsesFiles as UsesFiles
+    from .prompt import Prompt as Prompt
+    from .prompt import PromptTemplate as PromptTemplate
+    from .rendered import RenderedPrompt as RenderedPrompt
+    from .rendered import RenderedSection as RenderedSection
+    from .section import EnabledPredicate as EnabledPredicate
+    from .section import MarkdownSection as MarkdownSection
+    from .section import Section as Section
+    from .section import SectionOptions as SectionOptions
+    from .section import TextSection as TextSection
+    from .section import ToolsSection as ToolsSection
+    from .tool import Tool as Tool
+    from .tool import ToolAnnotations as ToolAnnotations
+    from .tool import ToolExample as ToolExample
+    from .tool import ToolHandler as ToolHandler
+    from .tool_context import PromptProtocol as PromptProtocol
+    from .tool_context import PromptResponseProtocol as PromptResponseProtocol
+    from .tool_context import ProviderAdapterProtocol as ProviderAdapterProtocol
+    from .tool_context import RenderedPromptProtocol as RenderedPromptProtocol
+    from .tool_context import SectionProtocol as SectionProtocol
+    from .tool_context import ToolContext as ToolContext
+    from .tool_result import ToolImage as ToolImage
+    from .tool_result import ToolRenderableResult as ToolRenderableResult
+    from .tool_result import ToolResult as ToolResult
+    from .visibility import SectionVisibility as SectionVisibility
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .reported import ReportedHistory, write_page
-
-__all__ = ["ReportedHistory", "write_page"]
+    from .reported import ReportedHistory as ReportedHistory
+    from .reported import write_page as write_page
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

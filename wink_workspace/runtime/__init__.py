@@ -7,39 +7,28 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .call import CallOutcome, ToolCall
-    from .call_boundary import Boundary, CallBoundary, CallScope, error_text
-    from .call_spans import CallSpan, RemoteClient, call_span
-    from .executor import ToolExecutor
-    from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
-    from .long_results import MOST_TEXT_CHARS, shortened
-    from .redaction import Redaction
-    from .transaction import SessionTransactions, Transaction, current_task, transactions_of
-
-__all__ = [
-    "MOST_TEXT_CHARS",
-    "Boundary",
-    "CallBoundary",
-    "CallOutcome",
-    "CallScope",
-    "CallSpan",
-    "Journal",
-    "JournalEntry",
-    "MemoryJournal",
-    "PendingCall",
-    "Redaction",
-    "RemoteClient",
-    "Saved",
-    "SessionTransactions",
-    "ToolCall",
-    "ToolExecutor",
-    "Transaction",
-    "call_span",
-    "current_task",
-    "error_text",
-    "shortened",
-    "transactions_of",
-]
+    from .call import CallOutcome as CallOutcome
+    from .call import ToolCall as ToolCall
+    from .call_boundary import Boundary as Boundary
+    from .call_boundary import CallBoundary as CallBoundary
+    from .call_boundary import CallScope as CallScope
+    from .call_boundary import error_text as error_text
+    from .call_spans import CallSpan as CallSpan
+    from .call_spans import RemoteClient as RemoteClient
+    from .call_spans import call_span as call_span
+    from .executor import ToolExecutor as ToolExecutor
+    from .journal import Journal as Journal
+    from .journal import JournalEntry as JournalEntry
+    from .journal import MemoryJournal as MemoryJournal
+    from .journal import PendingCall as PendingCall
+    from .journal import Saved as Saved
+    from .long_results import MOST_TEXT_CHARS as MOST_TEXT_CHARS
+    from .long_results import shortened as shortened
+    from .redaction import Redaction as Redaction
+    from .transaction import SessionTransactions as SessionTransactions
+    from .transaction import Transaction as Transaction
+    from .transaction import current_task as current_task
+    from .transaction import transactions_of as transactions_of
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

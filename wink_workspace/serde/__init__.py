@@ -22,27 +22,19 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .dumping import dump, dump_json
-    from .json_values import JsonValue, map_strings, well_formed
-    from .parsing import Extra, parse, parse_json
-    from .schemas import ParamDescription, field_descriptions, schema
-    from .strict import provider_schema, without_defaulted_nulls
-
-__all__ = [
-    "Extra",
-    "JsonValue",
-    "ParamDescription",
-    "dump",
-    "dump_json",
-    "field_descriptions",
-    "map_strings",
-    "parse",
-    "parse_json",
-    "provider_schema",
-    "schema",
-    "well_formed",
-    "without_defaulted_nulls",
-]
+    from .dumping import dump as dump
+    from .dumping import dump_json as dump_json
+    from .json_values import JsonValue as JsonValue
+    from .json_values import map_strings as map_strings
+    from .json_values import well_formed as well_formed
+    from .parsing import Extra as Extra
+    from .parsing import parse as parse
+    from .parsing import parse_json as parse_json
+    from .schemas import ParamDescription as ParamDescription
+    from .schemas import field_descriptions as field_descriptions
+    from .schemas import schema as schema
+    from .strict import provider_schema as provider_schema
+    from .strict import without_defaulted_nulls as without_defaulted_nulls
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

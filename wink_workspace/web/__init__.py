@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .application import serve_web
-
-__all__ = ["serve_web"]
+    from .application import serve_web as serve_web
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .index import NOTHING, Dirty, FileIndex, Leaving
-    from .scan import ChangeTracker, ScanTracker, open_tracker
-
-__all__ = [
-    "NOTHING",
-    "ChangeTracker",
-    "Dirty",
-    "FileIndex",
-    "Leaving",
-    "ScanTracker",
-    "open_tracker",
-]
+    from .index import NOTHING as NOTHING
+    from .index import Dirty as Dirty
+    from .index import FileIndex as FileIndex
+    from .index import Leaving as Leaving
+    from .scan import ChangeTracker as ChangeTracker
+    from .scan import ScanTracker as ScanTracker
+    from .scan import open_tracker as open_tracker
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

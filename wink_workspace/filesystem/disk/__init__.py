@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .disk_filesystem import DiskFilesystem, DiskHistory
-    from .tree import DiskEntry, DiskTree
-
-__all__ = ["DiskEntry", "DiskFilesystem", "DiskHistory", "DiskTree"]
+    from .disk_filesystem import DiskFilesystem as DiskFilesystem
+    from .disk_filesystem import DiskHistory as DiskHistory
+    from .tree import DiskEntry as DiskEntry
+    from .tree import DiskTree as DiskTree
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

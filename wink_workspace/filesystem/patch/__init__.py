@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
-    from .parsed_patch import FilePatch
-    from .patch_plan import PatchPlan, parse_patch, plan_patch, touched_paths
-
-__all__ = ["FilePatch", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
+    from .parsed_patch import FilePatch as FilePatch
+    from .patch_plan import PatchPlan as PatchPlan
+    from .patch_plan import parse_patch as parse_patch
+    from .patch_plan import plan_patch as plan_patch
+    from .patch_plan import touched_paths as touched_paths
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

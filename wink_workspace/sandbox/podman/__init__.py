@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING
 
 from wink_workspace._lazy import lazy
 
-from .engine.podman_config import DEFAULT_IMAGE, IMAGE_VERSION, PodmanConfig, ReadOnlyMount
-
 if TYPE_CHECKING:
-    from .engine.service import PodmanService
-    from .podman_sandbox import PodmanSandbox
-
-__all__ = [
-    "DEFAULT_IMAGE",
-    "IMAGE_VERSION",
-    "PodmanConfig",
-    "PodmanSandbox",
-    "PodmanService",
-    "ReadOnlyMount",
-]
+    from .engine.podman_config import DEFAULT_IMAGE as DEFAULT_IMAGE
+    from .engine.podman_config import IMAGE_VERSION as IMAGE_VERSION
+    from .engine.podman_config import PodmanConfig as PodmanConfig
+    from .engine.podman_config import ReadOnlyMount as ReadOnlyMount
+    from .engine.service import PodmanService as PodmanService
+    from .podman_sandbox import PodmanSandbox as PodmanSandbox
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)
