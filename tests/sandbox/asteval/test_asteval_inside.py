@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from asteval_support import evaluate, opened
 
+from wink_workspace import companion
 from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import EndReason, launching
 from wink_workspace.sandbox.asteval.inside import python_probes as probes
@@ -371,10 +372,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         options["env"] = dict(os.environ)
         return run([word for word in command if word not in ("-I", "-S")], **options)
 
-    monkeypatch.setattr(launching.subprocess, "Popen", popen)
+    monkeypatch.setattr(companion.subprocess, "Popen", popen)
     # Coverage needs a server without isolation that imports the package; no option provides it.
     monkeypatch.setattr(launching, "_START", MEASURED)
-    monkeypatch.setattr(launching, "_END_S", 30.0)
+    monkeypatch.setattr(companion, "_END_TIMEOUT_S", 30.0)
     monkeypatch.setattr(launching, "_library_path", dict)
     from wink_workspace.sandbox.asteval import evaluator as host
 

@@ -16,6 +16,7 @@ import pytest
 from asteval_support import children_of, evaluate, opened, server_pid
 
 import wink_workspace
+from wink_workspace import companion
 from wink_workspace.errors import IsolationError, SandboxBrokenError, SandboxUnavailableError
 from wink_workspace.sandbox import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.asteval import (
@@ -173,7 +174,7 @@ def test_a_server_that_never_answers_fails_after_the_timeout(
 ) -> None:
     # A server that never answers; its program is not configurable.
     monkeypatch.setattr(launching, "_START", "import signal; signal.pause()")
-    monkeypatch.setattr(launching, "_END_S", 0.1)
+    monkeypatch.setattr(companion, "_END_TIMEOUT_S", 0.1)
     with opened(start_timeout_s=0.5) as sandbox:
         with pytest.raises(SandboxUnavailableError, match="not ready after"):
             evaluate(sandbox, "1")

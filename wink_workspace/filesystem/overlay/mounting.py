@@ -15,8 +15,6 @@ import errno
 import json
 import os
 import socket
-import subprocess  # noqa: TID251 - a threaded process must not fork or enter namespaces itself
-import sys
 import tempfile
 import threading
 import weakref
@@ -30,6 +28,7 @@ from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - ha
 
 from wink_workspace._descriptors import ClosedAfterBlock, closed_with
 from wink_workspace._module_lock import ModuleLock
+from wink_workspace.companion import Companion
 from wink_workspace.errors import MountError, UsageError
 from wink_workspace.filesystem.changes import instances
 
@@ -327,37 +326,22 @@ class _Program:
             self._start(own_namespace=True)
 
     def _start(self, *before: str, own_namespace: bool = False) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = str(theirs.fileno())
-        command = [*before, sys.executable, "-I", "-S", str(_PROGRAM), number]
-        with theirs, tempfile.TemporaryFile() as messages:
-            try:
-                self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-                    [*command, "own"] if own_namespace else command,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=messages,
-                    start_new_session=True,  # Ctrl-C in a terminal is not for it
-                    cwd="/",
-                )
-            except BaseException:
-                ours.close()
-                raise
-            theirs.close()
-            self.channel = ours
-            self.end = weakref.finalize(self, _end, self.process, ours)
-            ours.settimeout(_TIMEOUT_S)
-            try:
-                answer, _ = self._received()
-            except (EOFError, OSError, ValueError) as error:
-                self.end()
-                messages.seek(0)
-                output = messages.read(2_000).decode(errors="replace").strip().rpartition("\n")[2]
-                raise MountError(
-                    f"the program that makes mounts did not start: {output or error}",
-                    hint=_COPY_HINT,
-                ) from error
+        self._process = Companion(
+            lambda channel: [str(_PROGRAM), str(channel), *(["own"] if own_namespace else [])],
+            before=before,
+            keeps_output=True,
+        )
+        self.channel, self.end = self._process.channel, self._process.end
+        self.channel.settimeout(_TIMEOUT_S)
+        try:
+            answer, _ = self._received()
+        except (EOFError, OSError, ValueError) as error:
+            output = self._process.output().rpartition("\n")[2]
+            self.end()
+            raise MountError(
+                f"the program that makes mounts did not start: {output or error}",
+                hint=_COPY_HINT,
+            ) from error
         if "errno" in answer:
             self.end()
             raise MountError(
@@ -380,17 +364,6 @@ class _Program:
         if not packet:
             raise EOFError("it closed the connection")
         return json.loads(packet), descriptors[0] if descriptors else None
-
-
-def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
-    """End the program: it does so by itself when the connection is closed."""
-    channel.close()
-    try:
-        process.wait(timeout=1)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
 
 
 _shared: Mounter | None = None

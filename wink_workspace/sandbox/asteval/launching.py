@@ -7,19 +7,14 @@ passed as an argument.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import signal
-import socket
-import subprocess  # noqa: TID251 - a sandbox starts processes
 import sys
-import weakref
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
+from wink_workspace.companion import Companion
 from wink_workspace.errors import SandboxUnavailableError
 
 from .evaluation_limits import AstevalConfig
@@ -35,8 +30,6 @@ _START: Final = (
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
 _OPTIONAL: Final = frozenset({"landlock", "pyseccomp"})  # without them a layer is missing
 _HELLO_BYTES_MAX: Final = 65_536
-_STDERR_CHARS: Final = 2_000
-_END_S = 2.0
 # numpy's libraries start threads by default, and forking is not safe with threads
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -49,7 +42,11 @@ class ServerProcess:
         if use_numpy is None:
             use_numpy = importlib.util.find_spec("numpy") is not None
         packages = [name for name in _PACKAGES if name != "asteval" or config.backend == name]
-        program = _interpreter()
+        if not sys.executable:
+            raise SandboxUnavailableError(
+                "this Python does not know the path of its own program (sys.executable is empty)",
+                hint="Run it as `python`.",
+            )
         options = {
             "paths": _import_paths([*packages, *(["numpy"] if use_numpy else [])]),
             "host_pid": os.getpid(),
@@ -59,27 +56,13 @@ class ServerProcess:
             "timeout_s": config.timeout_s,
             "start_timeout_s": config.start_timeout_s,
         }
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control: Final = ours
-        self._stderr: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
-        with theirs, ExitStack() as opened:
-            opened.enter_context(ours)
-            opened.enter_context(self._stderr)
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-                [
-                    *(program, "-I", "-S", "-c", _START),
-                    json.dumps({**options, "control": theirs.fileno()}),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                cwd="/",
-                env={**_library_path(), **(_ONE_THREAD if use_numpy else {})},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-            opened.pop_all()  # from here on, self.end closes them
-        self.end = weakref.finalize(self, _end, self._process, ours, self._stderr)
+        self._process = Companion(
+            lambda channel: ["-c", _START, json.dumps({**options, "control": channel})],
+            keeps_output=True,
+            variables={**_library_path(), **(_ONE_THREAD if use_numpy else {})},
+        )
+        self.control: Final = self._process.channel
+        self.end: Final = self._process.end
 
     @property
     def pid(self) -> int:
@@ -104,27 +87,9 @@ class ServerProcess:
             message = b""
         self.control.settimeout(None)
         if not message:
-            reason = self._last_output()
+            reason = self._process.output() or "it printed no error"
             self.end()
             raise SandboxUnavailableError(f"the asteval server did not start: {reason}")
-
-    def _last_output(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5.0)
-        self._stderr.seek(0)
-        return (
-            self._stderr.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
-            or "it printed no error"
-        )
-
-
-def _interpreter() -> str:
-    if not sys.executable:
-        raise SandboxUnavailableError(
-            "this Python does not know the path of its own program (sys.executable is empty)",
-            hint="Run it as `python`.",
-        )
-    return sys.executable
 
 
 def _library_path() -> dict[str, str]:
@@ -158,14 +123,3 @@ def _import_paths(packages: list[str]) -> list[str]:
         directory = origin.parent.parent if spec.submodule_search_locations else origin.parent
         found.append(str(directory))
     return list(dict.fromkeys(found))
-
-
-def _end(process: subprocess.Popen[bytes], control: socket.socket, stderr: IO[bytes]) -> None:
-    """Close the server's control socket, at which it ends, and wait; kill it if it does not."""
-    control.close()
-    stderr.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.wait()

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import socket
-import subprocess  # noqa: TID251 - a threaded process must not enter namespaces itself
-import sys
 import threading
-import weakref
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from wink_workspace.companion import Companion
 from wink_workspace.errors import SandboxError, UsageError
 
 from .containers import LiveContainer
@@ -28,7 +23,6 @@ __all__ = ["Relay"]
 _PROGRAM: Final = Path(__file__).parents[1] / "inside" / "relay_program.py"
 _MAX_BYTES: Final = 65_536
 _TIMEOUT_S: Final = 20.0
-_END_TIMEOUT_S: Final = 2.0
 
 
 class Relay:
@@ -40,13 +34,13 @@ class Relay:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: _Program | None = None
+        self._running: Companion | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id of the program, if it runs."""
         program = self._running
-        return None if program is None or program.process.poll() is not None else program.pid
+        return None if program is None or not program.is_running else program.pid
 
     def listen(
         self,
@@ -108,10 +102,9 @@ class Relay:
 
     def _request(self, request: dict[str, object]) -> dict[str, Any]:
         with self._lock:
-            if self.pid is None:
-                self._running = _Program()
+            if self._running is None or not self._running.is_running:
+                self._running = _started()
             program = self._running
-            assert program is not None  # noqa: S101 - started above
             try:
                 program.channel.send(json.dumps(request).encode())
                 packet = program.channel.recv(_MAX_BYTES)
@@ -129,41 +122,12 @@ class Relay:
         raise SandboxError(f"the program that carries connections to services failed: {why}")
 
 
-class _Program:
-    """The process, and our end of the pair of sockets."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-                    [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C in a terminal is not for it
-                    cwd="/",
-                )
-            except OSError as error:
-                ours.close()
-                raise SandboxError(
-                    f"the program that carries connections to services cannot be started: {error}"
-                ) from error
-        ours.settimeout(_TIMEOUT_S)
-        self.pid = self.process.pid
-        self.channel = ours
-        self.end = weakref.finalize(self, _end, self.process, ours, os.getpid())
-
-
-def _end(process: subprocess.Popen[bytes], channel: socket.socket, owner: int) -> None:
-    """End the program: it does so by itself when the connection is closed."""
-    channel.close()
-    if os.getpid() != owner:
-        return  # a forked child leaves it to its parent
+def _started() -> Companion:
     try:
-        process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_TIMEOUT_S)
+        program = Companion(lambda channel: [str(_PROGRAM), str(channel)])
+    except OSError as error:
+        raise SandboxError(
+            f"the program that carries connections to services cannot be started: {error}"
+        ) from error
+    program.channel.settimeout(_TIMEOUT_S)
+    return program
