@@ -6,10 +6,12 @@ import json
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from test_workspace_adversary_full_disk import on_a_small_disk
 from workspace_rig import Picture, assert_fsck_clean, folder, made, picture, reopened, storage
 
 from wink_workspace._kill_points import KillPoint, calling
@@ -108,7 +110,7 @@ def assert_is_as_before(directory: Path, before: dict[bytes, tuple[str, int, byt
 def test_nothing_is_changed_in_a_sound_workspace(tmp_path: Path, mode: str) -> None:
     before = with_history(tmp_path, mode=mode)
     listed = sorted(folder(tmp_path).ledger.rglob("*.pack"))
-    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, {}, ())
+    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, ())
     assert sorted(folder(tmp_path).ledger.rglob("*.pack")) == listed
     assert_is_as_before(tmp_path, before)
 
@@ -134,7 +136,7 @@ def test_a_changed_byte_in_a_file_of_a_base_is_named_and_the_base_made_again(
     base = base_of(tmp_path)
     flip_in_base(base, "d3/10.txt")
     assert repaired(tmp_path).bases == {base.name: ("d3/10.txt",)}
-    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, {}, ())
+    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, ())
     assert_is_as_before(tmp_path, before)
 
 
@@ -155,7 +157,7 @@ def test_damaged_packs_are_replaced_with_what_is_read_again(
             file.truncate(pack.stat().st_size // 2)
     done = repaired(tmp_path)
     if how == "index":
-        assert done == Repaired(1, 0, 0, {}, {}, {}, ())
+        assert done == Repaired(1, 0, 0, {}, {}, ())
     else:
         assert (done.n_packs, bool(done.n_objects), done.lost) == (1, True, ())
     assert_is_as_before(tmp_path, before)
@@ -305,10 +307,11 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
                 workspace.files.write_text(f"new{n % 5}.txt", f"value {n}\n" * 50)
             if n == 6:
                 workspace.fork("other")
-        with workspace.open_branch("other") as other, other.call("in other"):
-            other.files.write_text("other.txt", "other\n")
         entries = [*workspace.log()][::-1]
-        return Prepared(directory, entries, picture(workspace.files.tree.root))
+        files = picture(workspace.files.tree.root)
+    with reopened(directory, branch="other") as other, other.call("in other"):
+        other.files.write_text("other.txt", "other\n")
+    return Prepared(directory, entries, files)
 
 
 def lose(directory: Path, *object_ids: str) -> None:
@@ -337,7 +340,7 @@ def assert_usable(directory: Path, known: Prepared, done: Repaired) -> list[LogE
     }
     again = repaired(directory)
     assert (again.n_indexes, again.n_packs, again.n_objects) == (0, 0, 0)
-    assert (again.bases, again.removed, again.ends) == ({}, {}, {})
+    assert (again.bases, again.removed) == ({}, {})
     assert {each for each in again.lost if not each.path} == set()
     assert {each.path for each in again.lost} <= named
     lost = {n for each in again.lost for n in range(each.first, each.last + 2)}
@@ -359,8 +362,8 @@ def assert_usable(directory: Path, known: Prepared, done: Repaired) -> list[LogE
         assert not workspace.files.exists("after.txt")
         workspace.fork("again")
         assert workspace.maintain().ran
-        with workspace.open_branch("other") as other, other.call("write"):
-            other.files.write_text("after.txt", "after\n")
+    with reopened(directory, branch="other") as other, other.call("write"):
+        other.files.write_text("after.txt", "after\n")
     assert {each.path for each in lost_in(directory)} <= named
     return kept
 
@@ -381,11 +384,10 @@ def test_a_history_with_a_lost_entry_ends_before_it_or_begins_after_it(
     if done.n_objects and not done.lost:  # the files have it
         assert part == "files"
     else:
-        last = {13: 12}.get(number)
-        assert done.ends == ({"main": last} if last else {})
-        assert (LostObject("main", "", 1, number) in done.lost) == (last is None)
+        first, last = (13, 0) if number == 13 else (1, number)
+        assert LostObject("main", "", first, last) in done.lost
     kept = assert_usable(directory, prepared, done)
-    if not done.lost and not done.ends:
+    if not done.lost:
         assert kept[: len(entries)] == entries
     elif number == 13:
         assert kept == entries[:12]
@@ -401,18 +403,139 @@ def test_a_lost_discard_and_a_lost_branch_do_not_stop_others(tmp_path: Path) -> 
             workspace.files.write_text("discarded.txt", "discarded\n")
             raise ZeroDivisionError
         workspace.fork("other")
-        with workspace.open_branch("other") as other, other.call("in other"):
-            other.files.write_text("other.txt", "other\n")
-            lost_file = picture(other.files.tree.root)[b"other.txt"]
         (discarded,) = workspace.discarded()
-        head = workspace.head_of("other")
         before = picture(workspace.files.tree.root)
+    with reopened(tmp_path, branch="other") as other:
+        with other.call("in other"):
+            other.files.write_text("other.txt", "other\n")
+        lost_file, head = picture(other.files.tree.root)[b"other.txt"], other.head
     lose(tmp_path, discarded.changed, head.id)
     done = repaired(tmp_path)
-    assert done.ends == {"other": head.number - 1}
-    assert done.lost == (LostObject(discarded.ref.removeprefix("refs/wink/"), "", 1, 0),)
-    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, {}, ())
+    assert done.lost == (
+        LostObject("forks/other", "", head.number, 0),
+        LostObject(discarded.ref.removeprefix("refs/wink/"), "", 1, 0),
+    )
+    assert repaired(tmp_path) == Repaired(0, 0, 0, {}, {}, ())
     assert_is_as_before(tmp_path, before)
     with reopened(tmp_path, branch="other") as workspace:
         assert picture(workspace.files.tree.root)[b"other.txt"] == lost_file
         assert workspace.discarded() == ()
+
+
+_DAMAGE: dict[str, Callable[[Path, random.Random], object]] = {
+    "flipped": lambda path, rnd: flip(path, rnd.random()),
+    "cut": lambda path, rnd: path.write_bytes(
+        path.read_bytes()[: rnd.randrange(path.stat().st_size)]
+    ),
+    "deleted": lambda path, _: path.unlink(),
+    "garbage": lambda path, rnd: path.write_bytes(rnd.randbytes(rnd.randrange(1, 3_000))),
+    "a link": lambda path, _: (
+        path.rename(path.with_name("elsewhere")).exists() and path.symlink_to("elsewhere")
+    ),
+    "a dead link": lambda path, _: path.unlink() or path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("seed", [*range(10), pytest.param(range(10, 210), marks=pytest.mark.soak)])
+def test_whatever_files_of_objects_are_damaged_what_is_left_is_usable(
+    prepared: Prepared, tmp_path: Path, seed: int | range
+) -> None:
+    for n in [seed] if isinstance(seed, int) else seed:
+        rnd, directory = random.Random(n), tmp_path / f"{n}"
+        prepared.copied(directory)
+        objects = [
+            path
+            for path in sorted((directory / "state").rglob("*"))
+            if path.is_file() and path.stat().st_size and {"objects", "open"} & {*path.parts}
+        ]
+        for path in rnd.sample(objects, k=rnd.choice((1, 1, 2, 3))):
+            path.chmod(0o600)
+            how = rnd.choice(list(_DAMAGE))
+            print(n, how, path.relative_to(directory), path.stat().st_size)
+            _DAMAGE[how](path, rnd)
+        restarted(directory)
+        done = repaired(directory)
+        kept = assert_usable(directory, prepared, done)
+        known = {entry.id for entry in prepared.entries}
+        assert done.lost or known <= {entry.id for entry in kept}
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("kind", ["pack", "idx"])
+def test_a_link_in_place_of_a_pack_is_replaced_by_what_it_leads_to(
+    prepared: Prepared, tmp_path: Path, kind: str
+) -> None:
+    directory = prepared.copied(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    paths = [pack.with_suffix(f".{kind}") for pack in packs(directory)]
+    for path in paths:
+        path.rename(elsewhere / path.name)
+        path.symlink_to(elsewhere / path.name)
+    done = repaired(directory)
+    assert (done.n_indexes + done.n_packs, done.lost) == (len(paths), ())
+    shutil.rmtree(elsewhere)
+    assert assert_usable(directory, prepared, done) == prepared.entries
+
+
+def test_a_pack_of_which_only_the_checksum_is_damaged_loses_nothing(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    directory = prepared.copied(tmp_path)
+    for pack in packs(directory):
+        flip(pack, 1 - 1 / pack.stat().st_size)
+    done = repaired(directory)
+    assert (done.n_packs, done.lost) == (len(packs(directory)), ())
+    assert assert_usable(directory, prepared, done) == prepared.entries
+
+
+_FULL = """
+import os, random, sys
+from pathlib import Path
+from test_workspace_repair import *
+from wink_workspace.errors import WinkError
+
+here, most = Path(sys.argv[1]), int(sys.argv[2])
+def fill(free):
+    with (here / "filler").open("wb", buffering=0) as filler:
+        try:
+            while filler.write(b"x" * 4_096):
+                pass
+        except OSError:
+            filler.truncate(max(0, filler.tell() - free))
+with made(here, {f"{n}": b"%d" % n * 99 for n in range(40)}, mode="copy") as workspace:
+    for n in range(4):
+        with workspace.call(f"{n}"):
+            workspace.files.write_bytes("new", random.Random(n).randbytes(40_000))
+    entries = [*workspace.log()]
+pack = max(packs(here), key=lambda each: each.stat().st_mtime_ns)
+lose(here, entries[2].id)
+readable = len(ObjectCheck(Ledger(folder(here).ledger).store).readable_entries())
+n_full = 0
+for free in range(0, most, 12_288):
+    fill(free)
+    try:
+        done = repaired(here)
+    except WinkError as error:
+        assert "No space left" in str(error), error
+        n_full += 1
+        left = ObjectCheck(Ledger(folder(here).ledger).store).readable_entries()
+        assert len(left) >= readable
+    else:
+        break
+assert n_full
+(here / "filler").unlink()
+again = repaired(here)
+with reopened(here) as workspace:
+    assert [*workspace.log()] == entries[:2], [*workspace.log()]
+    assert workspace.files.read_bytes("new")
+    assert workspace.maintain().ran
+print(n_full, done)
+"""
+
+
+def test_a_repair_on_a_full_disk_takes_nothing_and_works_once_there_is_space(
+    tmp_path: Path,
+) -> None:
+    done = on_a_small_disk(tmp_path, _FULL, "1000000")
+    assert done.returncode == 0, done.stderr

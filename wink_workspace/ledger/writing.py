@@ -193,16 +193,17 @@ class BranchWriter(Branch, ClosedAfterBlock):
         )
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
-        before = parent or self.store.repository.ref(self.ref)  # which may be lost
-        self._refs.move(self.ref, expected=before, target=commit_id, spares=self._spares)
-        self._head = entry
+        self.move_to(entry, expected=parent)
         self._skips = [(number, commit_id), *skips]
         return entry
 
-    def go_back(self, entry: LogEntry) -> None:
-        """Make *entry* the head, because the newer ones cannot be read; raises as ``append``."""
+    def move_to(self, entry: LogEntry, *, expected: str | None = None) -> None:
+        """Make *entry* the head; raises as ``append``.
+
+        The ref is at *expected*; without it, at any commit, which may be lost.
+        """
         self._check()
-        before = self.store.repository.ref(self.ref)
+        before = expected or self.store.repository.ref(self.ref)
         self._refs.move(self.ref, expected=before, target=entry.id, spares=self._spares)
         self._head = entry
 

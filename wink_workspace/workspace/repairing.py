@@ -45,6 +45,7 @@ from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
 from wink_workspace.ledger.upkeep.damage import (
     LostObject,
     ObjectCheck,
+    branch_of,
     give_up_lost,
     rewrite_damaged_packs,
 )
@@ -75,7 +76,6 @@ class Repaired:
             needs what is lost.
         removed: For each branch, the lost paths that a new entry removed, as in ``LostObject``.
             If STATE lost a part, it begins again, empty.
-        ends: The number of the newest entry that is left, of each branch that lost newer ones.
         lost: What cannot be shown or restored any more.
     """
 
@@ -84,7 +84,6 @@ class Repaired:
     n_objects: int
     bases: Mapping[str, tuple[str, ...]]
     removed: Mapping[str, tuple[str, ...]]
-    ends: Mapping[str, int]
     lost: tuple[LostObject, ...]
 
 
@@ -115,15 +114,14 @@ def repair_workspace(
         folders = [folder.of_branch(name) for name in writers if name != IMPORTED_BRANCH]
         names = {name for each in folders if (name := _base_name(each))}
         check = _check(ledger, folder)
-        n_packs = rewrite_damaged_packs(ledger.store, check.damaged)
+        if n_packs := rewrite_damaged_packs(ledger.store, check.damaged):
+            check = _check(ledger, folder)
         done: set[str] = set()  # a directory that is read again may name more
         while new := _read_again(ledger.store, info, folders, check.damaged - done):
             done |= new
             check = _check(ledger, folder)
-        left, gone = check.readable_entries(), list[LostObject]()
-        ends = _find_heads(writers, left, SourceTimes(folder, ledger.store, "").imported, clock)
-        if ends.pop(IMPORTED_BRANCH, 0):
-            gone.append(LostObject(f"forks/{IMPORTED_BRANCH}", "", 1, 1))
+        left, tree = check.readable_entries(), SourceTimes(folder, ledger.store, "").imported
+        gone = _find_heads(writers, left, tree, clock)
         removed = {
             name: paths
             for name, writer in writers.items()
@@ -139,7 +137,7 @@ def repair_workspace(
                     base = base_of(each, bases, ledger.store, WorkspaceConfig(durable=True))
                     if base is not None:
                         used.callback(base.release)
-    return Repaired(n_indexes, n_packs, len(done), verified, removed, ends, tuple(gone))
+    return Repaired(n_indexes, n_packs, len(done), verified, removed, tuple(gone))
 
 
 def _base_name(folder: WorkspaceFolder) -> str:
@@ -160,13 +158,13 @@ def _check(ledger: Ledger, folder: WorkspaceFolder) -> ObjectCheck:
 
 
 def _find_heads(
-    writers: Mapping[str, BranchWriter], left: Mapping[str, LogEntry], imported: str, clock: Clock
-) -> dict[str, int]:
-    """Give each branch a head that can be read; the numbers of those that are not as before.
+    writers: Mapping[str, BranchWriter], left: Mapping[str, LogEntry], tree: str, clock: Clock
+) -> list[LostObject]:
+    """Give each branch a head that can be read; the entries that this gives up.
 
-    *imported* is the imported tree, with which a branch begins if nothing else is left.
+    *tree* is the imported one, with which a branch begins if nothing else is left.
     """
-    numbers, last = dict[str, int](), None
+    gone, last = list[LostObject](), None
     followed = {entry.parent for entry in left.values()}
     heads = {name: writer.store.repository.ref(writer.ref) for name, writer in writers.items()}
     ends = [each for each in left.values() if each.id not in followed.union(heads.values())]
@@ -179,14 +177,14 @@ def _find_heads(
                 commit_id = parse_commit(commit_id, content).parent
         newest = left.get(commit_id or "") or (ends.pop() if ends and last else last)
         if newest is None:
-            _remove_lost(writer, clock, imported)
-            numbers[name] = 1
+            gone.append(LostObject(branch_of(writer.ref), "", 1, 0))
+            _remove_lost(writer, clock, tree)
         elif newest.id != heads[name]:
-            writer.go_back(newest)
-            numbers[name] = newest.number
+            gone.append(LostObject(branch_of(writer.ref), "", newest.number + 1, 0))
+            writer.move_to(newest)
         head = writer.refresh()
         last = head if last is None or name == MAIN_BRANCH else last
-    return numbers
+    return gone
 
 
 def _remove_lost(writer: BranchWriter, clock: Clock, tree: str = EMPTY_TREE_ID) -> tuple[str, ...]:
@@ -197,9 +195,10 @@ def _remove_lost(writer: BranchWriter, clock: Clock, tree: str = EMPTY_TREE_ID) 
     head, check = writer.head, ObjectCheck(writer.store)
     files, session = (tree, EMPTY_TREE_ID) if head is None else (head.files, head.session)
     paths, state, at = check.lost_in(files), check.lost_in(session), clock.now()
-    if paths:
-        gone = {parse_path(path): None for path in paths}
-        files = EMPTY_TREE_ID if "/" in paths else build(writer.store, files, gone)
+    if "/" in paths:
+        files = EMPTY_TREE_ID
+    elif paths:
+        files = build(writer.store, files, {parse_path(path): None for path in paths})
     if state or head is None:
         session = SessionStore(writer.store).write(Session(clock=clock))
     if paths or state or head is None:

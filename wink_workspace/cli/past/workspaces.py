@@ -776,7 +776,8 @@ def _print_lost(console: Console, lost: Iterable[LostObject]) -> None:
     for each in lost:
         entries = f"entries {each.first} to {each.last} of {each.branch}"
         if not each.last:
-            entries = each.branch
+            first = f"entries from {each.first} on of " if each.first > 1 else ""
+            entries = f"{first}{each.branch}"
         console.print(printable(f"cannot be read: {entries} {each.path}".rstrip()), markup=False)
 
 
@@ -811,10 +812,6 @@ def repair(
     for branch, paths in done.removed.items():
         for path in paths:
             context.out.print(printable(f"lost, and removed from {branch}: {path}"), markup=False)
-    for branch, number in done.ends.items():
-        context.out.print(
-            f"{branch} ends with entry {number} now: newer ones are lost, its files stay"
-        )
     _print_lost(context.out, done.lost)
     context.out.print(
         f"{counted(done.n_indexes, 'index', 'indexes')} rebuilt, "

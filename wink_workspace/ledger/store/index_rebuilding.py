@@ -78,7 +78,7 @@ def readable_objects(
 
     Without *offsets*, from its index, those before the damage.
     """
-    contents = _Contents(pack.read_bytes(), offsets)
+    contents = _Contents(pack.read_bytes() if pack.exists() else b"", offsets)
     if not offsets:
         with suppress(*_DAMAGE):
             for object_id, kind, content, _, _ in contents.objects():
@@ -100,7 +100,8 @@ def _is_whole(index: Path, pack: Path) -> bool:
     except FileNotFoundError:
         return False
     body, end = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-    return body.endswith(checksum) and git_hash(body).digest() == end
+    is_whole = body.endswith(checksum) and git_hash(body).digest() == end
+    return is_whole and not index.is_symlink()
 
 
 class _Contents:

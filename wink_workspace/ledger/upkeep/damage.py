@@ -27,6 +27,7 @@ from wink_workspace.ledger.store.packs import KEEP, is_shared
 __all__ = [
     "LostObject",
     "ObjectCheck",
+    "branch_of",
     "give_up_lost",
     "rewrite_damaged_packs",
 ]
@@ -40,8 +41,8 @@ class LostObject:
         branch: ``main``, ``forks/NAME`` or ``discarded/NAME``.
         path: ``files/PATH``, a part of ``session/``, or ``call.json``, the record of the call. That
             of a directory ends with ``/``.
-            Empty if the entries themselves cannot be read; then *last* is 0 if that is the whole
-            branch.
+            Empty if the entries themselves cannot be read; then *last* is 0 if all that followed
+            are lost, too.
         first: The number of the oldest entry, of several in a row.
         last: The number of the newest one.
     """
@@ -113,7 +114,7 @@ class ObjectCheck:
         ends, seen = self.store.repository.boundary(), set[str]()
         found: list[LostObject] = []
         for ref, head in sorted(self.store.repository.refs().items()):
-            branch, open_runs = _branch_of(ref), dict[str, LostObject]()
+            branch, open_runs = branch_of(ref), dict[str, LostObject]()
             number, following = 1, head or None
             while following is not None and following not in seen:
                 seen.add(following)
@@ -147,21 +148,22 @@ def give_up_lost(
     for ref, commit_id in repository.refs().items():
         if ref not in refs and not check.is_readable(commit_id):
             repository.delete_ref(ref)
-            gone.append(LostObject(_branch_of(ref), "", 1, 0))
+            gone.append(LostObject(branch_of(ref), "", 1, 0))
     ends = set(repository.boundary() & left.keys())
     for branch in branches:
         entry = branch.head
         while entry is not None and entry.parent and entry.id not in ends:
             if entry.parent not in left:
                 ends.add(entry.id)
-                gone.append(LostObject(_branch_of(branch.ref), "", 1, entry.number - 1))
+                gone.append(LostObject(branch_of(branch.ref), "", 1, entry.number - 1))
             entry = left.get(entry.parent)
     if repository.boundary() != frozenset(ends):
         repository.set_boundary(ends)
     return gone
 
 
-def _branch_of(ref: str) -> str:
+def branch_of(ref: str) -> str:
+    """The name of a ref in ``LostObject``."""
     return ref.removeprefix("refs/heads/").removeprefix("refs/wink/")
 
 
@@ -176,16 +178,13 @@ def rewrite_damaged_packs(store: ObjectStore, damaged: Collection[str]) -> int:
     n_rewritten = 0
     for pack in sorted(store.packs.directory.glob("pack-*.pack")):
         index, offsets = pack.with_suffix(".idx"), dict[str, int]()
-        try:
+        with suppress(LedgerError):  # it has no index, or a damaged one
             offsets = store.packs.load(index).offsets
-        except LedgerError:  # it has no index, or a damaged one
-            is_whole = False
-        else:
-            with ledger_failures(f"{pack} cannot be read"):
-                is_whole = is_whole_pack(pack) and offsets.keys().isdisjoint(damaged)
-        if is_whole:
+        with ledger_failures(f"{pack} cannot be read"):
+            is_whole = not pack.is_symlink() and is_whole_pack(pack)
+        if is_whole and offsets and offsets.keys().isdisjoint(damaged):
             continue
-        before = set(store.packs.paths())
+        before, inode = set(store.packs.paths()), pack.lstat().st_ino
         with ledger_failures(f"{pack} cannot be read"), store.bulk():
             for _, kind, content in readable_objects(pack, offsets):
                 store.write(kind, content)
@@ -195,10 +194,11 @@ def rewrite_damaged_packs(store: ObjectStore, damaged: Collection[str]) -> int:
         passed(KillPoint.PACK_WRITTEN)
         with ledger_failures(f"what can be read of {pack.name} cannot be kept"):
             sync_filesystem(store.repository.directory)
-            index.unlink(missing_ok=True)
-            passed(KillPoint.PACK_INVALIDATED)
-            pack.with_suffix(KEEP).unlink(missing_ok=True)
-            pack.rename(pack.with_name(f"damaged-{pack.name}"))
+            if pack.lstat().st_ino == inode:  # otherwise the new one has the same name
+                index.unlink(missing_ok=True)
+                passed(KillPoint.PACK_INVALIDATED)
+                pack.with_suffix(KEEP).unlink(missing_ok=True)
+                pack.rename(pack.with_name(f"damaged-{pack.name}"))
         n_rewritten += 1
     store.forget()
     return n_rewritten
