@@ -551,7 +551,7 @@ class LedgerDamagedError(LedgerError):
     code = "ledger-damaged"
     default_hint = (
         'Run "wink-workspace repair ID" with the id of the workspace: it restores what can be read '
-        "elsewhere, and names what is lost."
+        "elsewhere, and names the entries and paths that are permanently lost."
     )
 
 
