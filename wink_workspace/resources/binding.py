@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from wink_workspace.errors import UsageError
 
@@ -70,9 +70,13 @@ class Binding(Generic[T]):
             )
 
     @staticmethod
-    def instance(type_: TypeOf[V], value: V) -> Binding[V]:
-        """Bind *type_* to an existing value, which the caller closes."""
-        return Binding(type_, lambda _: value, eager=True, owned=False)
+    def instance(type_: TypeOf[V], value: object) -> Binding[V]:
+        """Bind *type_* to an existing value of it, which the caller closes.
+
+        Type checkers do not compare them: mypy would refuse a class that only has a protocol's
+        members.
+        """
+        return Binding(type_, lambda _: cast("V", value), eager=True, owned=False)
 
 
 # -------------------------------------------------------------------------------------- protocols
