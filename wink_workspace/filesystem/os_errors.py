@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -61,11 +60,6 @@ class translate_os_error(AbstractContextManager[None]):  # noqa: N801 - used as 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, FilesystemError):
             raise translated(self._path, error) from error

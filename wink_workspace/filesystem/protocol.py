@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from types import TracebackType
 from typing import BinaryIO, get_args
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -103,12 +102,7 @@ class _UndoOnError:
     def __enter__(self) -> _Touched:
         return self._touched
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._undo(self._touched, error)
 

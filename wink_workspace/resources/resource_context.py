@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, Self, TypeVar, assert_never, cast
 
 from wink_workspace.errors import (
@@ -83,12 +83,7 @@ class ResourceContext:
             self.get(binding.type_)
         self._n_instances = sum(not binding.owned for binding in eager)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         leaving = self._store.close()
         closing = [built.value for built in leaving if built.closes]
         observer = self._store.observer
@@ -173,12 +168,7 @@ class _ToolScope(AbstractContextManager["ToolResources"]):
     def __enter__(self) -> ToolResources:
         return ToolResources(self._store, self._cache)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         leaving = self._cache.end()
         if leaving:
             _close_all(leaving, during=error)

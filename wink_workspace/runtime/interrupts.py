@@ -212,13 +212,7 @@ class GuardedBlock(AbstractContextManager[Any]):
         """Deliver a deferred SIGINT now, and others until the end of the block."""
         self.__sigint._deliver()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.__sigint._delivers = False
         return self._end(error)
 

@@ -36,7 +36,6 @@ from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
-from types import TracebackType
 from typing import BinaryIO, Protocol
 
 from wink_workspace._descriptors import ClosedAfterBlock, closed_with
@@ -1016,12 +1015,7 @@ class Unfinished(AbstractContextManager[tuple[str, int]]):
     def __enter__(self) -> tuple[str, int]:
         return self._name, self._file
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         os.close(self._file)
         if error is not None:
             self._tree.drop_unfinished(self._name, self._beside, self._directory)

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from wink_workspace.errors import LedgerError
@@ -50,12 +49,7 @@ class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a f
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             raise ledger_failure(self._what, error) from error
 

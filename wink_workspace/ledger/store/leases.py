@@ -25,7 +25,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK
@@ -78,12 +77,7 @@ class DeletionLock:
                 raise ledger_failure("a lock of the ledger cannot be taken", problem) from problem
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             fcntl.flock(self._file.fd, fcntl.LOCK_UN)
 

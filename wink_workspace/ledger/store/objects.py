@@ -13,7 +13,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
@@ -321,12 +320,7 @@ class _Bulk(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._is_outermost = self._store.begin_bulk()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._is_outermost:
             self._store.end_bulk(keep=error is None)
 
@@ -363,10 +357,5 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
         """
         yield from self._writer.finish_steps()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.abandon()

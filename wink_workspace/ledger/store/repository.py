@@ -23,7 +23,6 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import pygit2
@@ -128,12 +127,7 @@ class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a functio
     def __init__(self, what: str) -> None:
         self._what = what
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError):
             cause = error.args[0] if error.args else error
             raise LedgerDamagedError(f"{self._what}: {cause}") from error

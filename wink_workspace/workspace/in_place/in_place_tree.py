@@ -572,12 +572,7 @@ class _PlannedEffects(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._tree.plan(self._effects)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._tree.done(self._effects)
         elif isinstance(error, Exception):  # after Ctrl-C, there is no time to look
