@@ -6,20 +6,18 @@ import pickle
 import random
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
+from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.errors import (
     AttemptStoppedError,
     BudgetExceededError,
     DeadlineExceededError,
     UsageError,
 )
-from wink_workspace.prompt import Prompt, ToolPolicy
-from wink_workspace.runtime import ToolExecutor
-from wink_workspace.workspace import Workspace, WorkspaceCall, WorkspaceFolder
+from wink_workspace.workspace import Workspace, WorkspaceFolder
 
 from .budget import Spending, TurnBudget
 from .engine_protocol import AttemptOutcome, AttemptPlan, AttemptResult, AttemptTask, Cost, Score
@@ -67,31 +65,9 @@ class AttemptWorkspace(Workspace):
             raise AttemptStoppedError("the run of this attempt was stopped")
         self.before_call()
 
-    def call(
-        self,
-        label: str,
-        *,
-        params: object = None,
-        cancellation: Cancellation | None = None,
-        policies: Sequence[ToolPolicy] = (),
-        call_id: str = "",
-    ) -> WorkspaceCall:
-        """As in ``Workspace``, unless the run was stopped."""
+    def _check_may_begin(self) -> None:
         self.check()
-        return super().call(
-            label, params=params, cancellation=cancellation, policies=policies, call_id=call_id
-        )
-
-    def executor(
-        self,
-        prompt: Prompt[Any],
-        *,
-        heartbeat: Heartbeat | None = None,
-        redact: Callable[[str], str] | None = None,
-    ) -> AbstractContextManager[ToolExecutor]:
-        """As in ``Workspace``, unless the run was stopped."""
-        self.check()
-        return super().executor(prompt, heartbeat=heartbeat, redact=redact)
+        super()._check_may_begin()
 
     def commit_edits(self) -> None:
         """Commit what was edited outside of calls."""

@@ -476,7 +476,7 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             UsageError: If the workspace is closed, *label* is empty or too long, or *params* has
                 no JSON form.
         """
-        self._check_open()
+        self._check_may_begin()
         return WorkspaceCall(
             self.files,
             self.session,
@@ -556,6 +556,10 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
                 hint="Use a workspace that is a copy, outside of any call.",
             )
         return self._history
+
+    def _check_may_begin(self) -> None:
+        """Raise if no call may begin now."""
+        self._check_open()
 
     @property
     def is_inside_call(self) -> bool:
@@ -644,7 +648,7 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             heartbeat: Beats at every call, and when a handler asks for it.
             redact: See ``ToolExecutor``.
         """
-        self._check_open()
+        self._check_may_begin()
         return executor_for(
             prompt, self.resources, self.session, heartbeat=heartbeat, redact=redact
         )

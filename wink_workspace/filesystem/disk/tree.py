@@ -395,6 +395,9 @@ class DiskTree(ClosedAfterBlock):
     this process is root.
     """
 
+    skips_unreadable = False
+    """Whether walks leave out directories that cannot be read, instead of raising."""
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -495,7 +498,7 @@ class DiskTree(ClosedAfterBlock):
         Args:
             path: The first directory.
             before: Called with each directory and its descriptor before it is listed.
-            unreadable: Called with each directory that cannot be read, instead of raising.
+            unreadable: Called with each directory that cannot be read; see ``skips_unreadable``.
             known_names: Called with each directory; where it returns names, only their statuses
                 are read.
             unchanged: See ``descriptors.listings``; only for trees whose hidden paths are fixed.
@@ -506,6 +509,8 @@ class DiskTree(ClosedAfterBlock):
                 return None  # what is hidden may have changed
             return None if known_names is None else known_names(parts, status)
 
+        if unreadable is None and self.skips_unreadable:
+            unreadable = _skip
         with translate_os_error(path), self._entered(path) as top:
             for listing in listings(
                 top,
@@ -1058,3 +1063,7 @@ def _entries(path: WorkspacePath, listing: Listing) -> list[DiskEntry]:
                 continue
         entries.append(entry_of(path / name, status, target))
     return entries
+
+
+def _skip(parts: Parts) -> None:
+    del parts

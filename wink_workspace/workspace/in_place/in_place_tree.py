@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -36,10 +36,6 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.descriptors import (
     TEMPORARY_PREFIX,
-    KnownDirectories,
-    KnownNames,
-    Listing,
-    Parts,
     change_mode,
     exchange_names,
     is_open_for_writing,
@@ -51,7 +47,6 @@ from wink_workspace.filesystem.disk.descriptors import (
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, Unfinished
 from wink_workspace.filesystem.model import WriteMode
 from wink_workspace.filesystem.os_errors import translate_os_error
-from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Effect,
@@ -93,6 +88,8 @@ class InPlaceTree(DiskTree):
         leftovers: Temporary files that may exist, with the effect that each belongs to.
     """
 
+    skips_unreadable = True
+
     def __init__(
         self,
         root: Path,
@@ -112,24 +109,6 @@ class InPlaceTree(DiskTree):
         self._staged: dict[WorkspacePath, str] = {}
 
     # Looking
-
-    def listings(
-        self,
-        path: WorkspacePath = ROOT,
-        *,
-        before: Callable[[Parts, int], None] | None = None,
-        unreadable: Callable[[Parts], None] | None = None,
-        known_names: KnownNames | None = None,
-        unchanged: KnownDirectories | None = None,
-    ) -> Iterator[Listing]:
-        """As ``DiskTree.listings``, but unreadable directories are skipped."""
-        return super().listings(
-            path,
-            before=before,
-            unreadable=unreadable or _skip,
-            known_names=known_names,
-            unchanged=unchanged,
-        )
 
     def content(self, path: WorkspacePath) -> TreeEntry | None:
         """The content at *path*, as the ledger would keep it."""
@@ -577,10 +556,6 @@ class _PlannedEffects(AbstractContextManager[None]):
             self._tree.done(self._effects)
         elif isinstance(error, Exception):  # after Ctrl-C, there is no time to look
             self._tree.failed(self._effects)
-
-
-def _skip(parts: Parts) -> None:
-    del parts
 
 
 def _changed(path: WorkspacePath) -> FileChangedError:
