@@ -395,7 +395,7 @@ class DiskTree(ClosedAfterBlock):
     this process is root.
     """
 
-    skips_unreadable = False
+    _skips_unreadable = False
     """Whether walks leave out directories that cannot be read, instead of raising."""
 
     def __init__(
@@ -498,7 +498,7 @@ class DiskTree(ClosedAfterBlock):
         Args:
             path: The first directory.
             before: Called with each directory and its descriptor before it is listed.
-            unreadable: Called with each directory that cannot be read; see ``skips_unreadable``.
+            unreadable: Called with each directory that cannot be read, instead of raising.
             known_names: Called with each directory; where it returns names, only their statuses
                 are read.
             unchanged: See ``descriptors.listings``; only for trees whose hidden paths are fixed.
@@ -509,7 +509,7 @@ class DiskTree(ClosedAfterBlock):
                 return None  # what is hidden may have changed
             return None if known_names is None else known_names(parts, status)
 
-        if unreadable is None and self.skips_unreadable:
+        if unreadable is None and self._skips_unreadable:
             unreadable = _skip
         with translate_os_error(path), self._entered(path) as top:
             for listing in listings(

@@ -88,7 +88,7 @@ class InPlaceTree(DiskTree):
         leftovers: Temporary files that may exist, with the effect that each belongs to.
     """
 
-    skips_unreadable = True
+    _skips_unreadable = True
 
     def __init__(
         self,
