@@ -247,7 +247,7 @@ def test_the_services_are_reached_from_a_new_container_of_the_commands(
     os.kill(services_of(workspace)._relay.pid or 0, signal.SIGKILL)
     program = services_of(workspace)._relay._running
     assert program is not None
-    program.process.wait(WATCHDOG_S)
+    program._process.wait(WATCHDOG_S)
     assert "<p>main</p>" in shell(workspace, GET.format("8000/index.html"))
     assert services_of(workspace).expose("web") == address
     assert fetched(address.url)

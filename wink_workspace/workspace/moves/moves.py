@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from wink_workspace.clock import Clock
@@ -160,9 +159,9 @@ class HistoryMove(Boundary):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        kind: object,
         error: BaseException | None,
-        trace: TracebackType | None,
+        trace: object,
     ) -> Literal[False]:
         super().__exit__(kind, error, trace)
         return False
