@@ -20,15 +20,7 @@ from wink_workspace.session import Outcome
 from .entries.commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
 from .entries.discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .entries.effects import EffectJournal
-from .entries.history import (
-    Branch,
-    EntryKind,
-    LogEntry,
-    entry_of,
-    read_entry,
-    skip_number,
-    skip_of,
-)
+from .entries.history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
 from .entries.pending import CallTimes, PendingMark, PendingMarks
 from .entries.records import dump_record
 from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
@@ -155,45 +147,62 @@ class BranchWriter(Branch, ClosedAfterBlock):
             parts[b"base"] = GitEntry(b"40000", base)
         if draft.merged is not None:
             parts[b"merged"] = GitEntry(b"40000", draft.merged.files)
-        tree = EMPTY_TREE.changed(parts)
-        tree_id = self.store.write_tree(tree)
+        tree_id = self.store.write_tree(EMPTY_TREE.changed(parts))
         passed(KillPoint.TREES_WRITTEN)
         parent = None if head is None else head.id
         number = 1 if head is None else head.number + 1
         skips = [] if head is None else self._skips_after(head)
+        skip = skips[0][1] if skips and skips[0][0] < number - 1 else ""
+        subject = one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT
+        tool, call_id = one_line(draft.tool), one_line(draft.call_id)
+        target = "" if draft.target is None else f"{draft.target}"
+        merged = "" if draft.merged is None else draft.merged.id
         trailers = {
             "Kind": draft.kind,
             "Number": f"{number}",
-            "Tool": one_line(draft.tool),
-            "Call": one_line(draft.call_id),
+            "Tool": tool,
+            "Call": call_id,
             "Outcome": draft.outcome or "",
-            "Target": "" if draft.target is None else f"{draft.target}",
+            "Target": target,
             "Continue": draft.continue_at,
-            "Skip": skips[0][1] if skips and skips[0][0] < number - 1 else "",
-            "Merged": "" if draft.merged is None else draft.merged.id,
+            "Skip": skip,
+            "Merged": merged,
         }
-        commit = Commit(
-            tree_id,
-            parent,
-            draft.at.astimezone(UTC).replace(microsecond=0),
-            one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT,
-            {name: value for name, value in trailers.items() if value},
+        at = draft.at.astimezone(UTC).replace(microsecond=0)
+        content = format_commit(Commit(tree_id, parent, at, subject, trailers))
+        commit_id = self.store.write("commit", content)
+        # The entry that ``entry_of`` would read from this commit
+        entry = LogEntry(
+            id=commit_id,
+            number=number,
+            parent=parent,
+            kind=draft.kind,
+            subject=subject,
+            at=at,
+            tool=tool,
+            call_id=call_id,
+            outcome=draft.outcome,
+            target=draft.target,
+            continue_at=draft.continue_at,
+            skip=skip,
+            merged=merged,
+            base=base,
+            files=draft.files,
+            session=draft.session,
+            record_id=record_id,
         )
-        commit_id = self.store.write("commit", format_commit(commit))
-        entry = entry_of(commit_id, commit, tree)
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
-        self.move_to(entry, expected=parent)
+        before = parent or self.store.repository.ref(self.ref)  # it may be lost
+        self._refs.move(self.ref, expected=before, target=commit_id, spares=self._spares)
+        self._head = entry
         self._skips = [(number, commit_id), *skips]
         return entry
 
-    def move_to(self, entry: LogEntry, *, expected: str | None = None) -> None:
-        """Make *entry* the head; raises as ``append``.
-
-        The ref is at *expected*; without it, at any commit, which may be lost.
-        """
+    def move_to(self, entry: LogEntry) -> None:
+        """Make *entry* the head, whatever is there, which may be lost; raises as ``append``."""
         self._check()
-        before = expected or self.store.repository.ref(self.ref)
+        before = self.store.repository.ref(self.ref)
         self._refs.move(self.ref, expected=before, target=entry.id, spares=self._spares)
         self._head = entry
 

@@ -65,9 +65,6 @@ class RefMover:
         check: Checks that the commit of a ref has all its objects, given the id of the new commit
             and of the one before. It is called if objects were deleted since the last move.
         durable: Whether a move survives a loss of power.
-
-    Attributes:
-        deletion: The lock; nothing is deleted while it is held.
     """
 
     def __init__(
@@ -79,10 +76,15 @@ class RefMover:
         durable: bool = False,
     ) -> None:
         self._repository = repository
-        self.deletion = lock
+        self._deletion = lock
         self._check = check
         self._directory = str(repository.directory)
         self._durable = durable
+
+    @property
+    def deletion(self) -> DeletionLock:
+        """Nothing is deleted while it is held."""
+        return self._deletion
 
     def move(
         self, name: str, *, expected: str | None, target: str, spares: SpareFiles | None = None
@@ -101,10 +103,10 @@ class RefMover:
         """
         path = f"{self._directory}/{name}"
         lock = f"{path}.lock"
-        with self.deletion as has_advanced, ledger_failures(f"ref {name} cannot be moved"):
+        with self._deletion as has_advanced, ledger_failures(f"ref {name} cannot be moved"):
             if has_advanced:
                 self._check(target, expected)
-                self.deletion.accept()
+                self._deletion.accept()
             line = target.encode() + b"\n"
             linked = self._lock(path, lock, line, spares, (expected or target).encode() + b"\n")
             try:
