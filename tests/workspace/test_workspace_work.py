@@ -108,8 +108,8 @@ def test_what_does_not_exist_is_refused_before_the_model_is_asked(tmp_path: Path
         model = script()
         with pytest.raises(UsageError, match="sandbox"):
             workspace.work("Fix.", model=model, sandbox="cellar")
-        with pytest.raises(UsageError, match="nobody"):
-            workspace.work("Fix.", model="nobody:at-all")
+        with pytest.raises(UsageError, match="no-such-provider"):
+            workspace.work("Fix.", model="no-such-provider:name")
         assert not hasattr(model, "request")
     with pytest.raises(UsageError, match="no longer open"):
         workspace.work("Fix.", model=model)
