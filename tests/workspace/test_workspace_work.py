@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,20 @@ def test_a_sandbox_by_name_or_configuration_runs_code(
                 "Count.", model=script(ToolCall("evaluate_python", code="6 * 7")), sandbox=sandbox
             )
             assert "42" in result.calls[0].text, number
+
+
+def test_two_tasks_at_once_lose_no_change(tmp_path: Path) -> None:
+    def writes(task: str) -> list[ToolCall]:
+        names = [f"{task}-{number}.txt" for number in range(10)]
+        return [ToolCall("write_file", file_path=name, content=name) for name in names]
+
+    with created(tmp_path, FILES) as workspace, ThreadPoolExecutor() as threads:
+        works = [threads.submit(workspace.work, task, model=script(*writes(task))) for task in "ab"]
+        assert [work.result().answer for work in works] == ["Done.", "Done."]
+        for call in (*writes("a"), *writes("b")):
+            name = call.arguments["file_path"]
+            assert workspace.files.read_text(name).text == name
+        assert len(list(workspace.log())) == 21  # with the import
 
 
 def test_without_a_sandbox_no_tool_runs_code(tmp_path: Path) -> None:

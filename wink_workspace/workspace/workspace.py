@@ -677,7 +677,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         """Let a model work on *task* until it answers; every call that it makes is one entry.
 
         It has the tools for files and a plan, those of *sandbox*, and *tools*. For other sections,
-        make a ``Prompt`` with ``resources`` and evaluate it with ``session``.
+        make a ``Prompt`` with ``resources`` and evaluate it with ``session``. Tasks that should not
+        see each other's changes run in forks.
 
         Args:
             task: What to do.

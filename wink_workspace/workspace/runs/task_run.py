@@ -49,7 +49,8 @@ class RunReport:
 
     Attributes:
         answer: The model's last text.
-        calls: Its calls, in their order.
+        calls: All calls in the workspace until it ended, in their order; also those of another task
+            that ran at the same time.
         changes: What differs from the base; its diff can be read while the workspace is open.
         usage: The tokens of all requests.
     """
