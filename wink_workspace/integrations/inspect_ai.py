@@ -49,6 +49,7 @@ __all__ = ["WinkSandbox"]
 
 _OWN_USERS: Final = (None, "workspace", "1000")
 _TEMPORARY_BYTES: Final = 16 * 2**20
+_PARENT, _TOOLS = posixpath.split(SANDBOX_TOOLS_DIR)
 _UNPACK: Final = "tar xzf -"
 """Part of the command with which inspect_ai unpacks its program from the input."""
 _NOT_READ: Final = {
@@ -199,7 +200,7 @@ class WinkSandbox(SandboxEnvironment):
         if result.timed_out:
             raise TimeoutError(f"the command was ended after {timeout} s")
         code = exit_code(result)
-        if code == 0 and any(_UNPACK in each for each in cmd):
+        if code == 0 and _names(cmd, _UNPACK) and _names(cmd, _TOOLS):
             self._tools = data
         return ExecResult(code == 0, code, _text(result.stdout), _text(result.stderr))
 
@@ -228,12 +229,11 @@ class WinkSandbox(SandboxEnvironment):
 
     def _with_temporary(self, argv: list[str], data: bytes = b"") -> tuple[list[str], bytes]:
         """A command and its input that make the files that it names: none survives a command."""
-        named = {k: v for k, v in self._temporary.items() if any(k in each for each in argv)}
+        named = {k: v for k, v in self._temporary.items() if _names(argv, k)}
         packed = [("/", _archive(named))] if named else []
-        parent, name = posixpath.split(SANDBOX_TOOLS_DIR)
-        if any(name in each for each in argv):
-            argv = [each.replace(parent, "/tmp") for each in argv]  # noqa: S108 - of the sandbox
-            packed.append((f"/tmp/{name}", self._tools or _archive({})))  # noqa: S108 - likewise
+        if _names(argv, _TOOLS):
+            argv = [each.replace(_PARENT, "/tmp") for each in argv]  # noqa: S108 - of the sandbox
+            packed.append((f"/tmp/{_TOOLS}", self._tools or _archive({})))  # noqa: S108 - likewise
         if not packed:
             return argv, data
         lines = [
@@ -292,6 +292,10 @@ def _begin_task(directory: str) -> None:
         with tempfile.TemporaryDirectory() as empty:
             workspace = Workspace.create(empty)
     _tasks[directory] = _Task(workspace, workspace.head, [])
+
+
+def _names(argv: list[str], path: str) -> bool:
+    return any(path in each for each in argv)
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
