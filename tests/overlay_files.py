@@ -14,6 +14,7 @@ import pytest
 from wink_workspace.filesystem.overlay.mounting import FILES, Mounter, OverlayMount
 from wink_workspace.workspace import WorkspaceFolder
 from wink_workspace.workspace.create import overlay_branches
+from wink_workspace.workspace.create.derived_layers import layers_of
 from wink_workspace.workspace.create.overlay_branches import HELD, MountedBranch
 
 _open: dict[Path, MountedBranch] = {}
@@ -35,7 +36,7 @@ def show_files(patch: pytest.MonkeyPatch) -> None:
             return plain(folder)
         if folder.branch_dir not in _shown:
             base = folder.state_dir / "bases" / folder.base.read_text().strip() / "root"
-            mount = Mounter.shared().mount(base, folder.upper, folder.work)
+            mount = Mounter.shared().mount([*layers_of(folder), base], folder.upper, folder.work)
             _shown[folder.branch_dir] = mount
         return _shown[folder.branch_dir].path / FILES
 

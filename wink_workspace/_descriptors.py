@@ -6,7 +6,7 @@ import os
 import weakref
 from typing import Any, Self
 
-__all__ = ["ClosedAfterBlock", "closed_with"]
+__all__ = ["ClosedAfterBlock", "closed_with", "put_at", "put_nothing_at"]
 
 
 def closed_with(owner: object, descriptor: int) -> weakref.finalize[[int], Any]:
@@ -19,6 +19,17 @@ def closed_with(owner: object, descriptor: int) -> weakref.finalize[[int], Any]:
     finalizer = weakref.finalize(owner, os.close, descriptor)
     finalizer.atexit = False
     return finalizer
+
+
+def put_at(descriptor: int, opened: int) -> None:
+    """Let *descriptor* be what *opened* is, at once for all threads, and close *opened*."""
+    os.dup2(opened, descriptor, inheritable=False)
+    os.close(opened)
+
+
+def put_nothing_at(descriptor: int) -> None:
+    """Close what *descriptor* is, and keep the number; no path can be opened below it."""
+    put_at(descriptor, os.open(os.devnull, os.O_PATH | os.O_CLOEXEC))
 
 
 class ClosedAfterBlock:

@@ -55,7 +55,7 @@ def mount(layers: Path) -> Iterator[OverlayMount]:
 
 
 def mounted(folder: Path) -> OverlayMount:
-    return Mounter.shared().mount(folder / "base", folder / "upper", folder / "work")
+    return Mounter.shared().mount([folder / "base"], folder / "upper", folder / "work")
 
 
 def names(directory: Path) -> list[str]:
@@ -143,7 +143,7 @@ def test_the_reason_of_the_kernel_is_in_the_error(layers: Path) -> None:
     shutil.rmtree(layers / "work")
     (layers / "upper/files/work").mkdir()
     with pytest.raises(MountError, match="EINVAL") as failure:
-        Mounter.shared().mount(layers / "base", layers / "upper", layers / "upper/files/work")
+        Mounter.shared().mount([layers / "base"], layers / "upper", layers / "upper/files/work")
     assert failure.value.hint is not None
 
 
@@ -322,7 +322,7 @@ def test_a_failing_podman_unshare_is_named_when_a_container_cannot_get_the_mount
     mounter = Mounter()
     assert mounter.own_namespace is not None
     assert "cannot set up namespace" in mounter.own_namespace
-    with mounter.mount(layers / "base", layers / "upper", layers / "work") as mount:
+    with mounter.mount([layers / "base"], layers / "upper", layers / "work") as mount:
         before = mounter.pid
         with pytest.raises(MountError, match=r"another user namespace .*cannot set up") as raised:
             mount.attach(os.getpid(), str(layers))
@@ -331,7 +331,7 @@ def test_a_failing_podman_unshare_is_named_when_a_container_cannot_get_the_mount
     podman.write_text('#!/bin/sh\nshift\nexec "$@"\n')  # it works again
     for name in ("upper/files", "work"):
         (layers / f"later-{name}").mkdir(parents=True)
-    with mounter.mount(layers / "base", layers / "later-upper", layers / "later-work"):
+    with mounter.mount([layers / "base"], layers / "later-upper", layers / "later-work"):
         assert mounter.own_namespace is None
         assert mounter.pid not in (None, before), "another program"
 
@@ -343,7 +343,7 @@ def test_mounts_stay_usable_when_the_program_dies_and_the_next_request_starts_an
     layers: Path,
 ) -> None:
     mounter = Mounter()
-    with mounter.mount(layers / "base", layers / "upper", layers / "work") as mount:
+    with mounter.mount([layers / "base"], layers / "upper", layers / "work") as mount:
         assert mounter.pid is not None
         before = mounter.pid
         os.kill(before, signal.SIGKILL)
@@ -377,7 +377,7 @@ import os, sys, time
 from pathlib import Path
 from wink_workspace.filesystem.overlay.mounting import Mounter
 folder = Path(sys.argv[1])
-mount = Mounter.shared().mount(folder / "base", folder / "upper", folder / "work")
+mount = Mounter.shared().mount([folder / "base"], folder / "upper", folder / "work")
 (mount.path / "files/new").write_text("new")
 """
 

@@ -266,6 +266,12 @@ def work_fork(directory: Path, killer: Killer) -> None:
         Workspace(folder(directory), branch="new").close()
 
 
+def work_share(directory: Path, killer: Killer) -> None:
+    """Fork a branch with large derived paths, which the fork shares."""
+    with Workspace(folder(directory)) as workspace, calling(killer):
+        workspace.fork("new")
+
+
 def work_fold(directory: Path, killer: Killer) -> None:
     """Open a branch on an overlay whose layer is too large."""
     with calling(killer):

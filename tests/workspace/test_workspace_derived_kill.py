@@ -7,9 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+import random_cases
 from kill_rig import FORMS, Server, copied
 from workspace_rig import assert_same, folder, made, picture, reopened
 
+from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.session import Outcome
 from wink_workspace.workspace import ImportConfig, WorkspaceConfig
 
@@ -81,3 +83,29 @@ def test_checkpoint_killed_at_any_step_is_the_old_or_the_new_one(
                 raise RuntimeError("no")
             assert workspace.files.read_bytes(".env") == kept[b".env"][2]
     assert found == {b"SECRET\n", b"CHANGED\n"} if n_passed > 1 else {b"SECRET\n"}
+
+
+def test_fork_killed_at_any_step_leaves_the_derived_paths_to_its_parent(
+    server: Server, tmp_path: Path
+) -> None:
+    support = overlay_support(tmp_path)
+    if not support.available:
+        pytest.skip(support.reason)
+    (tmp_path / "template").mkdir()
+    large = dict.fromkeys(("node_modules/big.js", "pkg/.venv/big.so"), b"x" * 1500000)
+    made(tmp_path / "template", {**FILES, "pkg/a.py": b"", **large}, mode="overlay").close()
+    reference = copied(tmp_path / "template", tmp_path / "reference")
+    assert server.run(reference, "share") == 0
+    n_passed = json.loads((reference / "passed").read_text())["system-call"]
+    steps = [("layer-named", 1), ("derived-frozen", 1), ("derived-frozen", 2)]
+    steps += [
+        ("system-call", nth) for nth in range(1, n_passed + 1, 3 if random_cases.in_soak else 40)
+    ]
+    for step in steps:
+        directory = copied(tmp_path / "template", tmp_path / "killed")
+        assert server.run(directory, "share", list(step)) in (signal.SIGKILL, 0)
+        with reopened(directory) as workspace:
+            assert workspace.diff() == ""
+            assert all(workspace.files.read_bytes(name) == large[name] for name in large)
+            with workspace.fork("after").open() as fork:
+                assert all(fork.files.read_bytes(path) == large[path] for path in large)

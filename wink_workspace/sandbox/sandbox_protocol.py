@@ -208,6 +208,13 @@ class Sandbox(ABC):
         """
         return nullcontext(False)
 
+    def let_go(self) -> bool:
+        """End what has the files open, which the next command opens again.
+
+        Returns whether nothing has them open: a running service stays.
+        """
+        return True
+
     @property
     def services(self) -> Services | None:
         """Processes that outlive a call; ``None`` if this sandbox has none."""

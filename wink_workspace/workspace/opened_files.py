@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import DiskFilesystem
+from wink_workspace.filesystem import DiskFilesystem, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
@@ -24,6 +25,7 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.files.checkout import check_out
 
 from .branch.recorded_branch import RecordedBranch
+from .create.derived_layers import DerivedLayer, give_layers, is_shared
 from .create.git_copies import hides_git
 from .create.importing import OWN_REPOSITORY
 from .create.overlay_branches import MountedBranch, mount_branch
@@ -68,6 +70,49 @@ class OpenedFiles:
     def mount(self) -> OverlayMount | None:
         """The mount of a branch on an overlay."""
         return None if self.branch is None else self.branch.mount
+
+    def give_derived(
+        self,
+        fork: WorkspaceFolder,
+        copied: Collection[WorkspacePath],
+        *,
+        let_go: Callable[[], bool],
+        durable: bool,
+    ) -> frozenset[WorkspacePath]:
+        """Let a new fork share the derived paths of a branch on an overlay; those that it has.
+
+        Args:
+            fork: The fork; it begins with a layer that has what the branch has now.
+            copied: Small paths, of which it has a copy.
+            let_go: Called before the branch is unmounted; returns whether no process has the files
+                open. Otherwise the fork shares what did not change since an earlier fork.
+            durable: Wait until what is written would survive a loss of power.
+
+        Raises:
+            FilesystemError: If the layer cannot be made.
+            MountError: If the branch cannot be mounted again.
+        """
+        branch, derived, recorded = self.branch, self.derived, self.recorded_tree
+        if branch is None or derived is None or recorded is None:
+            return frozenset()
+        folder = branch.folder
+        plan = partial(
+            DerivedLayer.planned,
+            folder,
+            branch.base.files,
+            self.tree,
+            derived.unrecorded,
+            copied=copied,
+        )
+        layer = plan()
+        if layer.tops and not let_go():
+            layer = plan(can_move=False)
+        if layer.tops:
+            with branch.unmounted(self.tree, recorded):
+                layer.fill(durable=durable)
+        give_layers(folder, fork, layer.stale, durable=durable)
+        shared = (path for path in derived.tops() if is_shared(fork, path))
+        return frozenset(shared).difference(layer.stale)
 
     def close(self) -> None:
         """Close the directory and the tracker."""

@@ -119,6 +119,10 @@ class SandboxSlot:
         services = None if self._sandbox is None else self._sandbox.services
         return nullcontext() if services is None else services.frozen()
 
+    def let_go(self) -> bool:
+        """End what has the files open; see ``Sandbox.let_go``."""
+        return self._sandbox is None or self._sandbox.let_go()
+
     def paths_of_services(self) -> tuple[WorkspacePath, ...]:
         """What running services may change; before the first command, those of a killed process."""
         return tuple(map(parse_path, self._remembered.writes()))

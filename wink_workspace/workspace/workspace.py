@@ -70,6 +70,7 @@ from .place.storage import (
     WorkspaceFolder,
     WorkspaceMode,
     WorkspaceStorage,
+    collect_layers,
 )
 from .place.workspace_config import WorkspaceConfig
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
@@ -210,7 +211,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             self._folder,
             self._writer,
             self._moves,
-            derived=self._opened.derived,
+            opened=self._opened,
+            durable=self.config.durable,
             sandbox=self._sandbox,
             clock=self._clock,
             open_branch=self._open_branch,
@@ -863,8 +865,9 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
 
         Services that run here are started for the fork, too, with its first command.
 
-        The derived paths that are not cheap to copy, such as a large ``node_modules``, are left
-        out, and excluded paths are, too.
+        The derived paths, such as ``node_modules``, are shared until one of both changes them, at
+        no cost; see ``Fork.left_out``. Excluded paths are left out. A sandbox that is open here
+        ends, and starts again with its next command.
 
         Args:
             name: The name of the branch.
@@ -1003,6 +1006,7 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         try:
             with self._moves.block(needs_room=False):
                 self._discards.record_all(delete=True)
+                collect_layers(self._folder)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
             self._maintenance_enabled = was_enabled

@@ -38,7 +38,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import BinaryIO, Protocol
 
-from wink_workspace._descriptors import ClosedAfterBlock, closed_with
+from wink_workspace._descriptors import ClosedAfterBlock, closed_with, put_at, put_nothing_at
 from wink_workspace.errors import (
     DirectoryExpectedError,
     FileMissingError,
@@ -423,6 +423,15 @@ class DiskTree(ClosedAfterBlock):
         """Close the root; no method works afterwards."""
         self._root = -1  # the number may be reused for another directory
         self._finalizer()
+
+    def let_go(self) -> None:
+        """Close the root until ``open_again``: no path exists meanwhile."""
+        put_nothing_at(self._root)
+
+    def open_again(self) -> None:
+        """Open ``root`` again, which may be on another mount than before."""
+        with translate_os_error(self.root):
+            put_at(self._root, open_root(self.root))
 
     @cached_property
     def keeps_times(self) -> bool:

@@ -11,8 +11,9 @@ a JSON object, which has ``errno`` and ``text`` after a failure, and perhaps one
 first packet is an answer to no request: it says whether the program is ready, its ``pid``, and
 whether it is ``privileged``, which is root of the first user namespace.
 
-``mount``    the paths ``lower``, ``upper`` and ``work``; answers with the mount. They are not
-             descriptors, because the kernel takes directories of the own mount namespace only.
+``mount``    the paths ``lower`` (a list, the topmost first), ``upper`` and ``work``; answers with
+             the mount. They are not descriptors, because the kernel takes directories of the own
+             mount namespace only.
 ``forget``   a mount: the kernel forgets the names of its files that no process uses.
 ``subtree``  a mount and ``path``; answers with a mount of that directory of it.
 ``attach``   a mount, ``pid``, ``path`` and ``target``: mounts that directory of it on *target* in
@@ -118,19 +119,23 @@ def _act_for(user: int, group: int) -> None:
     _checked(_libc.capset(header, wanted))
 
 
-def _mount(request: dict[str, object], _: list[int]) -> int:
+def _mount(request: dict[str, Any], _: list[int]) -> int:
     opened: list[int] = []
     options: dict[str, str | None] = dict(_OPTIONS if _is_privileged() else _USER_OPTIONS)
     try:
-        for name in ("lower", "upper", "work"):
-            opened.append(os.open(str(request[name]), _DIRECTORY))
-            # mountinfo shows these texts, and they must not name a path of the host.
-            options[f"{name}dir"] = f"/proc/self/fd/{opened[-1]}"
-        owner = os.fstat(opened[1])
+        paths = (request["upper"], request["work"], *request["lower"])
+        opened.extend(os.open(path, _DIRECTORY) for path in paths)
+        # mountinfo shows these texts, and they must not name a path of the host. They are relative
+        # paths, because the kernel takes at most 255 bytes for each.
+        upper, work, *lower = map(str, opened)
+        options |= {"upperdir": upper, "workdir": work, "lowerdir": ":".join(lower)}
+        os.chdir("/proc/self/fd")
+        owner = os.fstat(opened[0])
         _act_for(owner.st_uid, owner.st_gid)
         return _mounted(b"overlay", options)
     finally:
         _act_for(0, 0)
+        os.chdir("/")
         for descriptor in opened:
             os.close(descriptor)
 

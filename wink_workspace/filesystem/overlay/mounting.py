@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - has none
 
-from wink_workspace._descriptors import ClosedAfterBlock, closed_with
+from wink_workspace._descriptors import ClosedAfterBlock, closed_with, put_at, put_nothing_at
 from wink_workspace._module_lock import ModuleLock
 from wink_workspace.companion import Companion
 from wink_workspace.errors import MountError, UsageError
@@ -34,6 +34,7 @@ from wink_workspace.filesystem.changes import instances
 
 __all__ = [
     "FILES",
+    "MOST_LAYERS",
     "PROBE_PREFIX",
     "Mounter",
     "OverlayMount",
@@ -46,6 +47,9 @@ PROBE_PREFIX: Final = ".wink-overlay-"
 
 FILES: Final = "files"
 """The directory of a mount that has the files of a workspace."""
+
+MOST_LAYERS: Final = 64
+"""The most lower layers of a mount: their descriptors are named in 255 bytes."""
 
 _PROGRAM = Path(__file__).with_name("mounter.py")
 _MAX_BYTES = 65_536
@@ -115,6 +119,23 @@ class OverlayMount(ClosedAfterBlock):
         """
         self._mounter.attach(FILES, pid, target, writes=writes, descriptors=[self._opened()])
 
+    def unmount(self) -> None:
+        """End the mount until ``mount_again``; other users of its files have ended before.
+
+        The kernel writes everything to the disk when it ends a mount. So another thread closes it.
+        """
+        former = os.dup(self._opened())
+        put_nothing_at(self._opened())
+        threading.Thread(target=os.close, args=(former,), name="wink-unmount", daemon=True).start()
+
+    def mount_again(self, lower: Sequence[Path], upper: Path, work: Path) -> None:
+        """Mount these layers in the place of those before, at the same ``path``.
+
+        Raises:
+            MountError: If the kernel refuses; there is no mount then.
+        """
+        put_at(self._opened(), self._mounter.mounted(lower, upper, work))
+
     def close(self) -> None:
         """Close the descriptor."""
         self._descriptor = -1
@@ -170,21 +191,29 @@ class Mounter:
         """The id of the program's process, if it runs."""
         return None if self._running is None else self._running.pid
 
-    def mount(self, lower: Path, upper: Path, work: Path) -> OverlayMount:
-        """Mount *upper* over *lower*; *work* is an empty directory beside *upper*.
+    def mount(self, lower: Sequence[Path], upper: Path, work: Path) -> OverlayMount:
+        """Mount *upper* over *lower*, at most ``MOST_LAYERS`` directories, the topmost first.
 
-        The owner of *upper* should own the files of *lower*: the mount writes with that owner's
-        rights.
+        *work* is an empty directory beside *upper*. The owner of *upper* should own the files of
+        *lower*: the mount writes with that owner's rights.
 
         Raises:
             MountError: If the kernel refuses; the message has its reason.
         """
-        paths = {"lower": lower, "upper": upper, "work": work}
-        request = {"do": "mount"} | {name: os.fspath(path) for name, path in paths.items()}
+        return OverlayMount(self, self.mounted(lower, upper, work))
+
+    def mounted(self, lower: Sequence[Path], upper: Path, work: Path) -> int:
+        """As ``mount``; the descriptor, which the caller closes."""
+        request: dict[str, object] = {
+            "do": "mount",
+            "lower": [os.fspath(path) for path in lower],
+            "upper": os.fspath(upper),
+            "work": os.fspath(work),
+        }
         made = self.request(request, [], f"the branch in {upper.parent}")
         if made is None:
             raise MountError("the program that makes mounts answered without a mount")
-        return OverlayMount(self, made)
+        return made
 
     def attach(
         self,
@@ -396,7 +425,7 @@ def _probed(directory: Path) -> OverlaySupport:
             for name in ("changed", "emptied/old"):
                 (lower / FILES / name).write_bytes(b"before")
             mounter = Mounter.shared()
-            with mounter.mount(lower, upper, work) as mount:
+            with mounter.mount([lower], upper, work) as mount:
                 os.close(mount.subtree(FILES))
                 files = mount.path / FILES
                 reports = _reports(files / "changed", upper / FILES)

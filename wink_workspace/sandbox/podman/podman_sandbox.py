@@ -209,6 +209,15 @@ class PodmanSandbox(Sandbox):
             if live is not None:
                 thaw(live.pid)
 
+    def let_go(self) -> bool:
+        """End the container of the commands; see ``Sandbox.let_go``."""
+        with self._lock:
+            services = () if self._services is None else self._services.listed()
+            if any(service.state != "ended" for service in services):
+                return False
+            self._end()
+            return True
+
     def close(self) -> None:
         """End the container with every process in it. May be called again."""
         if not self._process.is_present:

@@ -13,7 +13,11 @@ from wink_workspace.ledger import MAIN_BRANCH, Branch, Ledger, LogEntry, ObjectS
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace.changes.applied_trees import AppliedTrees
 from wink_workspace.workspace.place.shared_folders import delete_tree
-from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceInfo
+from wink_workspace.workspace.place.storage import (
+    WorkspaceFolder,
+    WorkspaceInfo,
+    collect_layers,
+)
 
 if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
@@ -97,6 +101,7 @@ def delete_fork(
         with suppress(FileNotFoundError):  # it was never opened
             branch_dir.rename(deleted)  # all at once: missing files would look like deletions
         delete_tree(deleted)
+        collect_layers(folder)
         with suppress(LedgerDamagedError):  # the next apply reports it
             AppliedTrees(folder.applied).forget(name)
 

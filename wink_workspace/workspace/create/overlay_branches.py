@@ -3,6 +3,7 @@
 ::
 
     base            names the base; written before the first mount
+    layers          names layers between both, with derived paths; see ``derived_layers``
     upper/files/    what this branch changed
     upper/held/     what rollbacks discarded and the history does not have yet
     upper.new/      the layer of a branch that is being made
@@ -28,8 +29,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -85,6 +86,7 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore
+from .derived_layers import delete_stale, layers_of, notice_layers, unrecorded_names
 from .importing import (
     Progress,
     begin_history,
@@ -115,6 +117,7 @@ _MOST_DIFFERENCES: Final = 2_000
 class MountedBranch:
     """A mounted branch. ``root`` is the tree from which it differs where ``tracker`` reports."""
 
+    folder: WorkspaceFolder
     base: Base
     mount: OverlayMount
     tracker: OverlayTracker
@@ -125,6 +128,26 @@ class MountedBranch:
     def held(self) -> Path:
         """The folder of pending discards; a path of ``files`` can be renamed into it."""
         return self.mount.path / HELD
+
+    @contextmanager
+    def unmounted(self, *trees: DiskTree) -> Generator[None]:
+        """A block in which it is not mounted; *trees* are of its files, and have none meanwhile.
+
+        No process may have its files open.
+
+        Raises:
+            MountError: If it cannot be mounted again.
+        """
+        trees = (self.tree, *trees)
+        for tree in trees:
+            tree.let_go()
+        self.mount.unmount()
+        try:
+            yield
+        finally:
+            self.mount.mount_again(*_layers(self.folder, self.base))
+            for tree in trees:
+                tree.open_again()
 
     def close(self) -> None:
         """Unmount it."""
@@ -384,11 +407,14 @@ def _mounted(
         opened.callback(base.release)
         _take_over(folder, base, unrecorded)
         folder.work.mkdir(mode=0o755, exist_ok=True)
-        mount = Mounter.shared().mount(base.lower, folder.upper, folder.work)
+        mount = Mounter.shared().mount(*_layers(folder, base))
         opened.callback(mount.close)
+        if unrecorded is not None:
+            notice_layers(folder, unrecorded)
         if _begun(folder).exists():
             if unrecorded is not None:
                 with DiskTree(mount.path / FILES) as whole:
+                    delete_stale(folder, whole)
                     copy_checkpoint(folder.checkpoint, whole, unrecorded)
             _begun(folder).unlink()
         index, root = load_last_seen(folder.index, writer, unrecorded) or (None, base.tree)
@@ -412,7 +438,12 @@ def _mounted(
             process=OwnProcess(f"the workspace {folder.path.name}"),
         )
         opened.pop_all()
-    return MountedBranch(base, mount, tracker, tree, root)
+    return MountedBranch(folder, base, mount, tracker, tree, root)
+
+
+def _layers(folder: WorkspaceFolder, base: Base) -> tuple[list[Path], Path, Path]:
+    """The lower layers of a branch, its own layer and its work directory."""
+    return [*layers_of(folder), base.lower], folder.upper, folder.work
 
 
 def _is_finished(mounted: MountedBranch, writer: BranchWriter) -> bool:
@@ -491,13 +522,7 @@ def _take_over(folder: WorkspaceFolder, base: Base, unrecorded: Unrecorded | Non
                 if there is None or there.kind is not FileKind.DIRECTORY:
                     listing.entries.clear()  # it was deleted, with everything below it
                     continue
-                tops = [
-                    name
-                    for name, status in listing.entries
-                    if unrecorded.hides(
-                        (*listing.parts, name), is_directory=stat.S_ISDIR(status.st_mode)
-                    )
-                ]
+                tops = unrecorded_names(listing, unrecorded)
                 if tops and directory.parts:
                     now.put_directory(directory)
                 for name in tops:

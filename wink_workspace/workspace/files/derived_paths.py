@@ -500,15 +500,17 @@ class DerivedPaths:
                     os.rename(path.name, path.name, src_dir_fd=source, dst_dir_fd=target)
         delete_tree(new)
 
-    def copy_to(self, checkpoint: Path) -> tuple[WorkspacePath, ...]:
-        """Copy what is cheap into the checkpoint of a new branch; the paths left behind."""
+    def copy_to(
+        self, checkpoint: Path
+    ) -> tuple[tuple[WorkspacePath, ...], tuple[WorkspacePath, ...]]:
+        """Copy what is cheap into the checkpoint of a new branch; these paths, and the others."""
         tops = [top for top in self.tops() if not self.unrecorded.is_excluded(top.parts)]
         cheap = _cheap(self._tree, tops)
         if cheap:
             _replace_checkpoint(checkpoint, self._tree, cheap)
         else:
             delete_tree(checkpoint)  # of a fork that was interrupted
-        return tuple(top for top in tops if top not in cheap)
+        return tuple(cheap), tuple(top for top in tops if top not in cheap)
 
 
 def _above(path: WorkspacePath) -> frozenset[WorkspacePath]:
@@ -662,16 +664,7 @@ def _cheap(tree: DiskTree, tops: Sequence[WorkspacePath]) -> list[WorkspacePath]
     """The smallest of *tops* that are together within the limits; a large one is not walked."""
     sizes: list[tuple[int, int, WorkspacePath]] = []
     for top in tops:
-        entry = tree.entry(top)
-        if entry is None:
-            continue
-        n_bytes, n_entries = entry.size_bytes, 1
-        if entry.kind is FileKind.DIRECTORY:
-            for listing in tree.listings(top, unreadable=lambda _: None):
-                n_entries += len(listing.entries)
-                n_bytes += sum(status.st_size for _, status in listing.entries)
-                if n_entries > _CHEAP_ENTRIES or n_bytes > _CHEAP_BYTES:
-                    break
+        n_bytes, n_entries = _size(tree, top)
         if n_entries <= _CHEAP_ENTRIES and n_bytes <= _CHEAP_BYTES:
             sizes.append((n_bytes, n_entries, top))
     found: list[WorkspacePath] = []
@@ -682,6 +675,25 @@ def _cheap(tree: DiskTree, tops: Sequence[WorkspacePath]) -> list[WorkspacePath]
             break
         found.append(top)
     return sorted(found)
+
+
+def _size(tree: DiskTree, top: WorkspacePath) -> tuple[int, int]:
+    """The bytes and entries at and below *top*; of a large one only a part is read."""
+    n_bytes = n_entries = 0
+    found = [tree.entry(top)]
+    while found and n_entries <= _CHEAP_ENTRIES and n_bytes <= _CHEAP_BYTES:
+        entry = found.pop()
+        if entry is None:
+            continue
+        n_bytes, n_entries = n_bytes + entry.size_bytes, n_entries + 1
+        if entry.kind is FileKind.DIRECTORY:
+            with suppress(FilesystemError, OSError), tree.opened(entry.path) as directory:
+                names = os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+                if len(names) > _CHEAP_ENTRIES:
+                    n_entries += len(names)
+                else:
+                    found += [tree.entry(entry.path / name) for name in names]
+    return n_bytes, n_entries
 
 
 def _copied_to_new(checkpoint: Path, tree: DiskTree, tops: Sequence[WorkspacePath]) -> Path:

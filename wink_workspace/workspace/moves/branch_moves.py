@@ -37,7 +37,7 @@ from wink_workspace.workspace.branch.recorded_branch import (
     require_branch,
 )
 from wink_workspace.workspace.files.checkout import copy_runs
-from wink_workspace.workspace.files.derived_paths import DerivedPaths
+from wink_workspace.workspace.opened_files import OpenedFiles
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import (
@@ -64,8 +64,8 @@ class Fork(Generic[W]):
 
     Attributes:
         name: Its name.
-        left_out: The derived paths of the workspace that it begins without, because they are not
-            cheap to copy.
+        left_out: The derived paths of the workspace that it begins without. It shares those of a
+            workspace on an overlay, unless a service runs; of a plain copy, it has the small ones.
         open: Opens it with the settings of the workspace; raises as ``Workspace.open``.
     """
 
@@ -82,7 +82,8 @@ class Branches(Generic[W]):
         folder: Where it is stored.
         writer: The open branch.
         moves: Makes drafts.
-        derived: Its derived paths.
+        opened: Its files.
+        durable: Wait until what is written would survive a loss of power.
         sandbox: Its sandbox.
         clock: The time.
         open_branch: Opens a branch.
@@ -95,7 +96,8 @@ class Branches(Generic[W]):
         writer: BranchWriter,
         moves: Moves,
         *,
-        derived: DerivedPaths | None,
+        opened: OpenedFiles,
+        durable: bool,
         sandbox: SandboxSlot,
         clock: Clock,
         open_branch: Callable[[str], W],
@@ -105,7 +107,8 @@ class Branches(Generic[W]):
         self._folder = folder
         self._writer = writer
         self._moves = moves
-        self._derived = derived
+        self._opened = opened
+        self._durable = durable
         self._sandbox = sandbox
         self._clock = clock
         self._open_branch = open_branch
@@ -126,8 +129,7 @@ class Branches(Generic[W]):
             def copy_files() -> None:
                 nonlocal left
                 delete_tree(fork.branch_dir)  # of a process that was killed here
-                if self._derived is not None:
-                    left = self._derived.copy_to(fork.checkpoint)
+                left = self._give_derived(fork)
                 self._sandbox.copy_services(fork)
                 if with_runs:
                     copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
@@ -138,6 +140,19 @@ class Branches(Generic[W]):
 
             self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
         return Fork(name, left, partial(self.open, name))
+
+    def _give_derived(self, fork: WorkspaceFolder) -> tuple[WorkspacePath, ...]:
+        """Give the derived paths to a new fork; those that it does not get."""
+        derived = self._opened.derived
+        if derived is None:
+            return ()
+        copied, left = derived.copy_to(fork.checkpoint)
+        if self._opened.branch is None:
+            return left
+        shared = self._opened.give_derived(
+            fork, copied, let_go=self._sandbox.let_go, durable=self._durable
+        )
+        return tuple(path for path in left if path not in shared)
 
     def open(self, name: str) -> W:
         """The branch *name*, opened with the same settings; raises as ``Workspace.open``."""

@@ -12,6 +12,8 @@
         base            the name of the base that its files begin with, if it is an overlay
         git             the name of the copy of its source's history, if it has one
         upper/          its own layer: files/ has what changed, held/ what rollbacks discarded
+        layers          the names of the layers of derived paths that it shares with forks
+        frozen/         these layers, of all branches; see ``derived_layers``
         work/           needed by the kernel
         index           statuses of the files when it was last closed; only a hint
         reserve         reserved disk space for a rollback on a full disk
@@ -26,8 +28,8 @@
         services.json   the services that were started in it
         runs/<number>/  the task of each run, and the turns of its model
         forks/<name>/   the same for a fork: files/ or base, upper/ and work/, index, reserve,
-                        discarded/, sandbox/ and runs/, made when it is first opened; derived/ is
-                        made with the fork, and services.json if the parent has services
+                        discarded/, sandbox/ and runs/, made when it is first opened; derived/ and
+                        layers are made with the fork, and services.json if the parent has services
     <state>/workspaces/claims       locked for an instant when an owner starts or ends
     <state>/bases/                  the bases; see ``bases`` and ``shared_folders``
     <state>/git/                    copies of the history of sources; see ``git_copies``
@@ -71,6 +73,7 @@ __all__ = [
     "WorkspaceInfo",
     "WorkspaceMode",
     "WorkspaceStorage",
+    "collect_layers",
     "is_temporary",
     "leftover_forks",
     "new_temporary_name",
@@ -170,6 +173,20 @@ class WorkspaceFolder:
         return self.branch_dir / "work"
 
     @property
+    def layers(self) -> Path:
+        """The file that names the layers of derived paths below ``upper``."""
+        return self.branch_dir / "layers"
+
+    def layer_names(self) -> list[str]:
+        """The names of these layers, the topmost first."""
+        return _names_in(self.layers)
+
+    @property
+    def frozen(self) -> Path:
+        """The directory of the layers of derived paths, for all branches."""
+        return self.path / "frozen"
+
+    @property
     def index(self) -> Path:
         """The hint about the statuses of the files."""
         return self.branch_dir / "index"
@@ -267,6 +284,25 @@ class WorkspaceFolder:
         with translate_os_error(self.path):
             write_whole(self.path / "about.json", _about(info).encode(), durable=True)
             sync(self.path.parent)
+
+
+def collect_layers(folder: WorkspaceFolder) -> None:
+    """Delete the layers of derived paths that no branch of the workspace names."""
+    if not folder.frozen.is_dir():
+        return
+    present = list(folder.frozen.iterdir())  # before the names: a name is written first
+    lists = (folder.path / "layers", *folder.path.glob("forks/*/layers"))
+    named = {name for file in lists for name in _names_in(file)}
+    for layer in present:
+        if layer.name not in named:
+            delete_tree(layer)
+
+
+def _names_in(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        return []
 
 
 def _about(info: WorkspaceInfo) -> str:

@@ -1,0 +1,270 @@
+"""Forks of branches on overlays share derived paths through layers, and change only their own."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import random_cases
+from workspace_rig import die, folder, made, reopened
+
+from wink_workspace._kill_points import KillPoint, calling
+from wink_workspace.filesystem.overlay.mounting import MOST_LAYERS, overlay_support
+from wink_workspace.workspace import Workspace
+
+BIG = b"x" * 2_000_000
+
+
+@pytest.fixture(autouse=True)
+def _needs_overlays(tmp_path: Path) -> None:
+    support = overlay_support(tmp_path)
+    if not support.available:
+        pytest.skip(support.reason)
+
+
+def installed(workspace: Workspace, *paths: str, content: bytes = BIG) -> None:
+    with workspace.call("install") as call:
+        for path in paths:
+            call.files.write_bytes(path, content)
+
+
+def test_fork_has_what_a_call_installed_and_changes_only_its_own(tmp_path: Path) -> None:
+    with made(tmp_path, {"app.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js", "node_modules/a/small.js")
+        fork = workspace.fork("try")
+        assert fork.left_out == ()
+        with fork.open() as other:
+            assert other.diff() == ""
+            installed(other, "node_modules/big.js", content=b"fork")
+            with other.call("remove") as call:
+                call.files.delete("node_modules/a", recursive=True)
+        installed(workspace, "node_modules/new.js", content=b"parent")
+        assert workspace.files.read_bytes("node_modules/big.js") == BIG
+        assert workspace.files.exists("node_modules/a/small.js")
+        with workspace.branches.open("try") as other:
+            assert other.files.read_bytes("node_modules/big.js") == b"fork"
+            assert not other.files.exists("node_modules/a")
+            assert not other.files.exists("node_modules/new.js")
+
+
+def test_files_of_the_source_are_shared_too_and_nothing_is_copied(tmp_path: Path) -> None:
+    with made(tmp_path, {"app.js": b"1", "node_modules/big.js": BIG}, mode="overlay") as workspace:
+        workspace.fork("one").open().close()
+        inodes = [path.stat().st_ino for path in tmp_path.rglob("state/**/big.js")]
+        workspace.fork("two").open().close()
+        assert [path.stat().st_ino for path in tmp_path.rglob("state/**/big.js")] == inodes
+        assert len(inodes) == 1
+
+
+def test_fork_does_not_have_what_its_parent_deleted_after_an_earlier_fork(tmp_path: Path) -> None:
+    with made(tmp_path, {"packages/a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js", "packages/node_modules/big.js")
+        workspace.fork("before")
+        with workspace.call("remove") as call:
+            call.files.delete("node_modules", recursive=True)
+            call.files.delete("packages/node_modules", recursive=True)
+        with workspace.fork("after").open() as after:
+            assert not after.files.exists("node_modules")
+            assert not after.files.exists("packages/node_modules")
+        with workspace.branches.open("before") as before:
+            assert before.files.read_bytes("packages/node_modules/big.js") == BIG
+
+
+def test_large_directory_replaced_by_a_small_one_is_the_small_one_in_a_fork(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js")
+        workspace.fork("before")
+        with workspace.call("replace") as call:
+            call.files.delete("node_modules", recursive=True)
+            call.files.write_text("node_modules/small.js", "1")
+        with workspace.fork("after").open() as after:
+            assert [*tree(after)] == ["a.js", "node_modules/small.js"]
+
+
+def test_directories_that_a_call_made_do_not_hide_the_layer(tmp_path: Path) -> None:
+    with made(tmp_path, {"packages/a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "packages/new/deep/node_modules/big.js")
+        installed(workspace, "packages/new/main.js", content=b"1")
+        with workspace.fork("try").open() as fork:
+            assert fork.files.read_bytes("packages/new/deep/node_modules/big.js") == BIG
+            assert fork.files.read_bytes("packages/new/main.js") == b"1"
+        assert workspace.files.read_bytes("packages/new/deep/node_modules/big.js") == BIG
+        with pytest.raises(RuntimeError), workspace.call("fail") as call:
+            call.files.write_text("packages/new/main.js", "2")
+            raise RuntimeError("no")
+        assert workspace.files.read_bytes("packages/new/main.js") == b"1"
+
+
+def test_path_that_a_layer_would_show_wrongly_is_named_as_left_out(tmp_path: Path) -> None:
+    """Its directory hides one of the base, or was one of the base before it was renamed."""
+    files = {"packages/a/x.js": b"1", "lib/y.js": b"1", "old/z.js": BIG}
+    with made(tmp_path, files, mode="overlay") as workspace:
+        with workspace.call("replace") as call:
+            call.files.delete("packages/a", recursive=True)
+            call.files.write_bytes("packages/a/node_modules/big.js", BIG)
+            call.files.move("old", "lib/node_modules")
+        with workspace.fork("try").open() as fork:
+            left = [str(path) for path in workspace.fork("more").left_out]
+            shown = [path for path in left if fork.files.exists(path)]
+        assert "packages/a/node_modules" in left
+        assert shown == []
+        assert workspace.files.read_bytes("packages/a/node_modules/big.js") == BIG
+        assert not workspace.files.exists("packages/a/x.js")
+        assert workspace.files.read_bytes("lib/node_modules/z.js") == BIG
+
+
+def test_running_service_keeps_what_changed_since_the_last_fork_out_of_a_new_one(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js", ".venv/big.o")
+        assert workspace.fork("before").left_out == ()
+        installed(workspace, ".venv/new.o")
+        workspace._sandbox.let_go = lambda: False  # type: ignore[method-assign] - a service runs
+        fork = workspace.fork("during")
+        assert [str(path) for path in fork.left_out] == [".venv"]
+        with fork.open() as during:
+            assert [*tree(during)] == ["a.js", "node_modules/big.js"]
+        assert workspace.files.exists(".venv/new.o")
+
+
+def test_layers_end_with_the_last_branch_that_names_them(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        with workspace.fork("try").open() as fork:
+            installed(fork, "node_modules/big.js")
+            fork.fork("child")
+        frozen = folder(tmp_path).frozen
+        (layer,) = frozen.iterdir()
+        workspace.branches.delete("try")
+        with workspace.branches.open("child") as child:
+            assert child.files.read_bytes("node_modules/big.js") == BIG
+        workspace.branches.delete("child")
+        assert list(frozen.iterdir()) == []
+        layer.mkdir()  # of a process that was killed before the branch named it
+        workspace.maintain()
+        assert list(frozen.iterdir()) == []
+
+
+def test_branch_with_too_many_layers_leaves_the_new_paths_out(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        left: list[int] = []
+        for n in range(MOST_LAYERS):
+            installed(workspace, f"packages/{n}/node_modules/big.js")
+            left.append(len(workspace.fork(f"try-{n}").left_out))
+        assert left[0] == 0
+        assert left[-1] > 0
+        assert workspace.files.read_bytes("packages/0/node_modules/big.js") == BIG
+    with reopened(tmp_path, branch=f"try-{left.index(1) - 1}") as fork:
+        assert fork.files.read_bytes("packages/0/node_modules/big.js") == BIG
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"), [("layer-named", 1), ("derived-frozen", 1), ("derived-frozen", 2)]
+)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_interrupted_fork_leaves_the_files_as_they_were(
+    tmp_path: Path, point: str, nth: int, *, is_killed: bool
+) -> None:
+    workspace = made(tmp_path, {"a.js": b"1", "packages/b.js": b"1"}, mode="overlay")
+    installed(workspace, "node_modules/big.js", "packages/node_modules/big.js")
+    n_passed = 0
+
+    def interrupt(passed: KillPoint) -> None:
+        nonlocal n_passed
+        n_passed += passed == point
+        if passed == point and n_passed == nth:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), calling(interrupt):
+        workspace.fork("try")
+    if is_killed:
+        die(workspace)
+        workspace = reopened(tmp_path)
+    with workspace:
+        for path in ("node_modules/big.js", "packages/node_modules/big.js"):
+            assert workspace.files.read_bytes(path) == BIG
+        assert workspace.diff() == ""
+        with workspace.fork("try").open() as fork:
+            for path in ("node_modules/big.js", "packages/node_modules/big.js"):
+                assert fork.files.read_bytes(path) == BIG
+
+
+# Random changes of several branches, beside plain copies of their files
+
+
+NAMES = ("a.txt", "b.txt", "sub/c.txt", "node_modules/a/i.js", "node_modules/b/i.js", "big.log")
+PLACES = ("", "packages/p/", "packages/q/", "new/deep/")
+
+
+def tree(workspace: Workspace) -> dict[str, bytes]:
+    """All files, derived ones included."""
+    assert workspace._opened.mount is not None
+    top = workspace._opened.tree.root
+    found: dict[str, bytes] = {}
+    for directory, names, files in os.walk(top):
+        names[:] = [name for name in names if name != ".wink"]
+        for name in files:
+            path = Path(directory, name)
+            found[str(path.relative_to(top))] = path.read_bytes()
+    return found
+
+
+def step(workspace: Workspace, source: random.Random) -> None:
+    """A call that changes files as a command does."""
+    with workspace.call("step"):
+        for _ in range(source.randint(1, 4)):
+            path = workspace._opened.tree.root / (source.choice(PLACES) + source.choice(NAMES))
+            with suppress(OSError):  # a file is in the place of a directory, or nothing is there
+                what = source.choice(("write", "write", "write", "delete", "remove", "move"))
+                is_top = path.parent == workspace._opened.tree.root
+                match "delete" if is_top and what != "write" else what:
+                    case "write":
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        size = source.choice((1, 10, 1_200_000))
+                        path.write_bytes(bytes([source.randrange(256)]) * size)
+                    case "delete":
+                        path.unlink()
+                    case "remove":
+                        shutil.rmtree(path.parent)
+                    case _:
+                        path.parent.rename(
+                            path.parents[1] / source.choice(("moved", "node_modules"))
+                        )
+
+
+@pytest.mark.parametrize("seed", range(random_cases.examples(60)))
+def test_forks_equal_copies_after_random_changes(tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    start = {"a.txt": b"1", "packages/p/b.txt": b"1", "packages/q/sub/c.txt": b"1"}
+    expected: dict[str, dict[str, bytes]] = {}
+    with ExitStack() as opened:
+        branches = {"main": opened.enter_context(made(tmp_path, start, mode="overlay"))}
+        for n in range(30):
+            name = source.choice([*branches])
+            workspace = branches[name]
+            if source.random() < 0.3 and len(branches) < 8:
+                fork = workspace.fork(f"fork-{n}")
+                assert tree(workspace) == expected.get(name, tree(workspace))
+                left = [str(path) for path in fork.left_out]
+                branches[fork.name] = other = opened.enter_context(fork.open())
+                here = tree(workspace)
+                expected[fork.name] = {
+                    path: content
+                    for path, content in here.items()
+                    if not any(path == top or path.startswith(f"{top}/") for top in left)
+                }
+                assert tree(other) == expected[fork.name], f"step {n}"
+                assert other.head.files == workspace.head.files
+            else:
+                step(workspace, source)
+            expected[name] = tree(workspace)
+            for other, files in expected.items():
+                assert tree(branches[other]) == files, f"{other} changed in step {n}"
+    for name, files in expected.items():
+        with reopened(tmp_path, branch=name) as workspace:
+            assert tree(workspace) == files
+            assert not workspace.maintain().forgotten
