@@ -19,12 +19,12 @@ import trustme
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox import NetworkLimits, NetworkRequest, NetworkRules, SecretHost
-from wink_workspace.sandbox.podman.network.client_settings import Registry
-from wink_workspace.sandbox.podman.network.dialer import Destination, SystemDialer
-from wink_workspace.sandbox.podman.network.link import NetworkLink
-from wink_workspace.sandbox.podman.network.package_cache import NO_CACHE
-from wink_workspace.sandbox.podman.network.proxy import Proxy
-from wink_workspace.sandbox.podman.network.routes import RouteTable, client_variables
+from wink_workspace.sandbox.network_proxy.client_settings import Registry
+from wink_workspace.sandbox.network_proxy.dialer import Destination, SystemDialer
+from wink_workspace.sandbox.network_proxy.link import NetworkLink
+from wink_workspace.sandbox.network_proxy.package_cache import NO_CACHE
+from wink_workspace.sandbox.network_proxy.proxy import Proxy
+from wink_workspace.sandbox.network_proxy.routes import RouteTable, client_variables
 
 SECRET = "Bearer 0123456789-the-secret"
 NAMES = (

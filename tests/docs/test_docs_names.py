@@ -11,7 +11,7 @@ from docs_links import broken_links, missing_paths
 from docs_names import FOREIGN, cited, find, unknown_names, words
 from docs_pages import PAGES, ROOT, Page, sample
 
-from wink_workspace.sandbox.podman.inside import network_probes, probes, workspace_probes
+from wink_workspace.sandbox.inside import network_probes, probes, workspace_probes
 
 CITED = re.compile(r"\b([\w/.-]+\.py)::(\w+(?:\.\w+)*)")
 

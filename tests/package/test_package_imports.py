@@ -111,7 +111,7 @@ def test_sandbox_is_ready_for_a_command_without_sections_and_proxy() -> None:
     )
     assert not loaded & {
         "asyncio", "h11", "requests", "wink_workspace.prompt.tool",
-        "wink_workspace.sandbox.podman.network.link", "wink_workspace.sections.podman",
+        "wink_workspace.sandbox.network_proxy.link", "wink_workspace.sections.podman",
     }  # fmt: skip
 
 

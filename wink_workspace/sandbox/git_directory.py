@@ -18,9 +18,9 @@ __all__ = [
     "GIT_LAYER_PATH",
     "GIT_OBJECTS_PATH",
     "GIT_PATH",
-    "GIT_WORKTREE_PATH",
     "HISTORY_PATH",
     "N_HOST_IDS",
+    "WORKSPACE_PATH",
     "give_to_sandbox",
     "host_owner",
 ]
@@ -35,7 +35,8 @@ GIT_LAYER_PATH: Final = "/run/wink/call"
 
 GIT_PATH: Final = f"{GIT_LAYER_PATH}/git"
 
-GIT_WORKTREE_PATH: Final = "/workspace"
+WORKSPACE_PATH: Final = "/workspace"
+"""The path of the workspace in a sandbox."""
 
 GIT_DIRECTORY_FILE: Final = f"gitdir: {GIT_PATH}\n".encode()
 """The content of ``.git`` in the workspace."""

@@ -85,7 +85,7 @@ def _prepare(config: PodmanConfig, environment: Environment, git_history: Path |
 
 
 def _end_leftover(notes: Path) -> str:
-    from wink_workspace.sandbox.podman.commands.leftovers import end_leftover
+    from wink_workspace.sandbox.commands.leftovers import end_leftover
 
     return end_leftover(notes, _remove)
 

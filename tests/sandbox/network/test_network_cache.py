@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from proxy_machine import ProxyMachine, http, status_of
 
-from wink_workspace.sandbox.podman.network.package_cache import PackageCache
-from wink_workspace.sandbox.podman.network.proxy_requests import Fetch
-from wink_workspace.sandbox.podman.network.routes import RouteTable
+from wink_workspace.sandbox.network_proxy.package_cache import PackageCache
+from wink_workspace.sandbox.network_proxy.proxy_requests import Fetch
+from wink_workspace.sandbox.network_proxy.routes import RouteTable
 
 FILE = bytes(range(256)) * 40
 SHA256 = hashlib.sha256(FILE).hexdigest()

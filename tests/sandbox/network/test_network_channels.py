@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman.network.channels import (
+from wink_workspace.sandbox.network_proxy.channels import (
     MOST_CONNECTIONS,
     WINDOW_BYTES,
     Channels,
     Event,
 )
-from wink_workspace.sandbox.podman.transport.container_frames import FrameError, Kind
+from wink_workspace.sandbox.transport.container_frames import FrameError, Kind
 
 
 def number(connection: int) -> bytes:

@@ -24,7 +24,7 @@ import pytest
 from proxy_machine import ProxyMachine, http
 from registry_servers import answers, crate_files, go_files, maven_files
 
-from wink_workspace.sandbox.podman.network.routes import (
+from wink_workspace.sandbox.network_proxy.routes import (
     PROXY_PORT,
     client_files,
     client_variables,

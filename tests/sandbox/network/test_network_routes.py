@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import NetworkRules, SecretHost
-from wink_workspace.sandbox.podman.network.client_settings import (
+from wink_workspace.sandbox.network_proxy.client_settings import (
     Registry,
     crates_index,
     debian_archives,
@@ -22,11 +22,11 @@ from wink_workspace.sandbox.podman.network.client_settings import (
     pypi_index,
     read_registries,
 )
-from wink_workspace.sandbox.podman.network.dialer import CanaryDialer, DialError, upstream_proxy
-from wink_workspace.sandbox.podman.network.link import NetworkLink
-from wink_workspace.sandbox.podman.network.proxy import Proxy, Replacer
-from wink_workspace.sandbox.podman.network.proxy_requests import RequestRefusedError, head_length
-from wink_workspace.sandbox.podman.network.routes import (
+from wink_workspace.sandbox.network_proxy.dialer import CanaryDialer, DialError, upstream_proxy
+from wink_workspace.sandbox.network_proxy.link import NetworkLink
+from wink_workspace.sandbox.network_proxy.proxy import Proxy, Replacer
+from wink_workspace.sandbox.network_proxy.proxy_requests import RequestRefusedError, head_length
+from wink_workspace.sandbox.network_proxy.routes import (
     Origin,
     RouteTable,
     client_files,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman.inside import runner
-from wink_workspace.sandbox.podman.network.channels import MOST_CONNECTIONS, WINDOW_BYTES
-from wink_workspace.sandbox.podman.transport.container_frames import Frame, FrameParser, Kind
+from wink_workspace.sandbox.inside import runner
+from wink_workspace.sandbox.network_proxy.channels import MOST_CONNECTIONS, WINDOW_BYTES
+from wink_workspace.sandbox.transport.container_frames import Frame, FrameParser, Kind
 
 NAME = struct.pack("!I", 7)
 

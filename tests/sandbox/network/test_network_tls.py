@@ -20,7 +20,7 @@ from tls_greetings import (
     server_name,
 )
 
-from wink_workspace.sandbox.podman.network.tls import TlsInspector, TlsRefusedError
+from wink_workspace.sandbox.network_proxy.tls import TlsInspector, TlsRefusedError
 
 GOOD = records(hello(server_name(LISTED)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman.commands.capture import Capture, last_output
+from wink_workspace.sandbox.commands.capture import Capture, last_output
 from wink_workspace.sandbox.sandbox_protocol import CapturedOutput
 
 

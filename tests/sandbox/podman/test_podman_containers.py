@@ -14,6 +14,7 @@ import pytest
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.sandbox.commands.live_container import started_ticks
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, ReadOnlyMount
 from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
@@ -22,7 +23,6 @@ from wink_workspace.sandbox.podman.engine.containers import (
     Owner,
     container_spec,
     new_name,
-    started_ticks,
     sweep,
 )
 from wink_workspace.sandbox.podman.engine.service import EngineError

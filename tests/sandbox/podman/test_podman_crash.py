@@ -19,13 +19,13 @@ from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import ToolCall
+from wink_workspace.sandbox.commands.leftovers import COMMANDS, end_leftover, note
+from wink_workspace.sandbox.commands.live_container import LiveContainer
 from wink_workspace.sandbox.podman import PodmanService
-from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, end_leftover, note
 from wink_workspace.sandbox.podman.engine.containers import (
     WORKSPACE_LABEL,
     Container,
     Host,
-    LiveContainer,
     container_spec,
     new_name,
     remove,
@@ -171,7 +171,7 @@ def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
     tmp_path: Path, service: PodmanService, python_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An ordinary user cannot kill its processes, because they belong to other ids."""
-    import wink_workspace.sandbox.podman.commands.leftovers as leftovers
+    import wink_workspace.sandbox.commands.leftovers as leftovers
 
     monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
     # The real wait would be spent in full.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.errors import FilesystemError
-from wink_workspace.sandbox.podman.commands import disk_watch
-from wink_workspace.sandbox.podman.commands.disk_watch import DiskWatch, Usage, usage_of
+from wink_workspace.sandbox.commands import disk_watch
+from wink_workspace.sandbox.commands.disk_watch import DiskWatch, Usage, usage_of
 
 MIB = 1_048_576
 MOST = Usage(100 * MIB, 1_000)

@@ -20,19 +20,20 @@ import pytest
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox import SandboxContext
+from wink_workspace.sandbox.commands import proof
+from wink_workspace.sandbox.commands.command_sandbox import _change_owner
+from wink_workspace.sandbox.commands.live_container import LiveContainer, kill_first_process
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.commands import proof
+from wink_workspace.sandbox.podman.commands import runner_container
 from wink_workspace.sandbox.podman.commands.runner_container import _end_container
 from wink_workspace.sandbox.podman.engine import containers
 from wink_workspace.sandbox.podman.engine.containers import (
     Container,
     Host,
-    LiveContainer,
     remove,
 )
 from wink_workspace.sandbox.podman.engine.service import EngineError, shared_service
-from wink_workspace.sandbox.podman.podman_sandbox import _change_owner
-from wink_workspace.sandbox.podman.transport.stream import Ending
+from wink_workspace.sandbox.transport.stream import Ending
 
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 
@@ -301,10 +302,10 @@ def test_one_service_is_shared_by_a_process(engine: FakeEngine) -> None:
 
 
 def test_a_container_that_has_ended_is_not_killed_again() -> None:
-    containers.kill_first_process(LiveContainer("n", 2**22 + 1, 1))
+    kill_first_process(LiveContainer("n", 2**22 + 1, 1))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         # Another process has its process id.
-        containers.kill_first_process(LiveContainer("n", other.pid, 1))
+        kill_first_process(LiveContainer("n", other.pid, 1))
         assert other.communicate(b"still there")[0] == b"still there"
 
 
@@ -373,7 +374,7 @@ def test_a_configured_runtime_is_requested_from_the_engine() -> None:
     ],
 )
 def test_an_incomplete_proof_reports_holes(printed: str) -> None:
-    report = proof.prove(lambda *_: printed, PodmanConfig(), ROOT)
+    report = proof.prove(lambda *_: printed, (), bound=())
     assert "mount" in {hole.name for hole in report.holes}
     assert len(report.holes) >= 19
 
@@ -401,7 +402,7 @@ def test_a_changed_secret_is_a_hole() -> None:
         Path(variables["WINK_CANARY"]).write_text("changed")
         return ""
 
-    holes = {hole.name: hole.detail for hole in proof.prove(run, PodmanConfig(), ROOT).holes}
+    holes = {hole.name: hole.detail for hole in proof.prove(run, (), bound=()).holes}
     assert holes["reach the canaries of the host"] == "reached: secret"
 
 
@@ -409,7 +410,7 @@ def test_layers_report_limits_that_the_machine_lacks() -> None:
     bare = replace(ROOT, is_root=False, controllers=frozenset())
     missing = {
         layer.name: layer.detail
-        for layer in proof.layers(PodmanConfig(), bare)
+        for layer in runner_container.layers(PodmanConfig(), bare)
         if not layer.is_active
     }
     assert set(missing) == {"memory limit", "process limit", "processor limit", "disk quota"}

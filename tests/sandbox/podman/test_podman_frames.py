@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from wink_workspace.sandbox.inside import runner
 from wink_workspace.sandbox.podman import podman_sandbox as sandbox
-from wink_workspace.sandbox.podman.inside import runner
-from wink_workspace.sandbox.podman.transport import container_frames as frames
-from wink_workspace.sandbox.podman.transport.container_frames import (
+from wink_workspace.sandbox.transport import container_frames as frames
+from wink_workspace.sandbox.transport.container_frames import (
     MOST_PAYLOAD_BYTES,
     EngineParser,
     Frame,

@@ -22,20 +22,20 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import IsolationError, MountError
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.sandbox import ExecRequest
+from wink_workspace.sandbox.commands.live_container import LiveContainer
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
+from wink_workspace.sandbox.inside import probes
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers
 from wink_workspace.sandbox.podman.engine import containers as containers_module
 from wink_workspace.sandbox.podman.engine.containers import (
-    WORKSPACE_PATH,
     Container,
     Host,
-    LiveContainer,
     container_spec,
     new_name,
     sweep,
 )
 from wink_workspace.sandbox.podman.engine.podman_config import ReadOnlyMount
-from wink_workspace.sandbox.podman.inside import probes
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
@@ -309,7 +309,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
 from wink_workspace.sandbox.podman.engine import containers
 from wink_workspace.sandbox.podman.engine.containers import Container, Host, container_spec, new_name
-from wink_workspace.sandbox.podman.engine.containers import started_ticks
+from wink_workspace.sandbox.commands.live_container import started_ticks
 
 hide = containers.hide_host_paths
 

@@ -25,10 +25,10 @@ from wink_workspace import Workspace, WorkspaceStorage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import IsolationError
 from wink_workspace.sandbox import ExecRequest, ExecResult, NetworkRules, PythonRequest
+from wink_workspace.sandbox.network_proxy import proxy as proxy_module
+from wink_workspace.sandbox.network_proxy.link import NetworkLink
+from wink_workspace.sandbox.network_proxy.tls import TlsInspector
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, ReadOnlyMount
-from wink_workspace.sandbox.podman.network import proxy as proxy_module
-from wink_workspace.sandbox.podman.network.link import NetworkLink
-from wink_workspace.sandbox.podman.network.tls import TlsInspector
 from wink_workspace.sections import CommandOutput
 
 pytestmark = pytest.mark.xdist_group("podman")

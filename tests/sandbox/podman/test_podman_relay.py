@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from wink_workspace.sandbox.podman.engine.containers import LiveContainer, started_ticks
+from wink_workspace.sandbox.commands.live_container import LiveContainer, started_ticks
 from wink_workspace.sandbox.podman.engine.relay import Relay
 
 SERVER = """\

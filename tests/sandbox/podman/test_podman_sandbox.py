@@ -548,7 +548,7 @@ def test_garbage_collection_of_the_sandbox_removes_the_container(
 def test_a_failed_start_leaves_no_container(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = fresh(PodmanConfig(start_timeout_s=20))
     # A runner that fails at its start; the runner is not configurable.
-    monkeypatch.setattr(runner_container, "_runner_source", lambda: b"import os; os._exit(3)")
+    monkeypatch.setattr(runner_container, "runner_source", lambda: b"import os; os._exit(3)")
     with pytest.raises(SandboxError):
         shell(sandbox, "true")
     assert containers_of(sandbox) == []
@@ -579,7 +579,7 @@ def test_a_container_ends_when_its_owner_process_is_killed(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, _recorded
+    from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded
 
     leftover = _recorded(place.notes / COMMANDS)
     assert leftover is not None

@@ -47,7 +47,7 @@ from wink_workspace.sandbox.podman.commands import service_containers as podman_
 from wink_workspace.sandbox.podman.commands.service_containers import PodmanServices
 from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers
 from wink_workspace.sandbox.podman.engine import freezer as freezing
-from wink_workspace.sandbox.podman.transport.stream import Ending, Limits
+from wink_workspace.sandbox.transport.stream import Ending, Limits
 from wink_workspace.workspace import ImportConfig, WorkspaceConfig, WorkspaceMode
 
 pytestmark = pytest.mark.xdist_group("podman-services")

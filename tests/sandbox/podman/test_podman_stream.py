@@ -13,15 +13,16 @@ import pytest
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import SandboxBrokenError
-from wink_workspace.sandbox.podman.transport import stream
-from wink_workspace.sandbox.podman.transport.container_frames import (
+from wink_workspace.sandbox.transport import stream
+from wink_workspace.sandbox.transport.container_frames import (
     PROTOCOL_VERSION,
+    EngineParser,
     FrameError,
     Kind,
     joined_fields,
     packed,
 )
-from wink_workspace.sandbox.podman.transport.stream import Ending, Limits, RunnerStream
+from wink_workspace.sandbox.transport.stream import Ending, Limits, RunnerStream
 
 VERSION = str(PROTOCOL_VERSION).encode()
 READY = packed(Kind.READY, 0, joined_fields([VERSION, b"/bin/sh", b"3.11.2"]))
@@ -71,7 +72,7 @@ class ContainerEnd:
 def container() -> Iterator[ContainerEnd]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield ContainerEnd(theirs, RunnerStream(ours, clock=FastClock()))
+        yield ContainerEnd(theirs, RunnerStream(ours, clock=FastClock(), framing=EngineParser()))
 
 
 @pytest.fixture
@@ -300,7 +301,7 @@ def test_a_runner_that_reads_slowly_does_not_extend_the_timeout(
     ready: ContainerEnd,
 ) -> None:
     slow_connection = SlowConnection(ready.connection)
-    slow = RunnerStream(slow_connection, clock=FastClock())
+    slow = RunnerStream(slow_connection, clock=FastClock(), framing=EngineParser())
     with pytest.raises(SandboxBrokenError, match="does not read"):
         slow.run(Kind.RUN, b"", stdin=b"x" * 16_000_000, limits=Limits(1), sink=lambda *_: None)
     assert slow_connection.n_attempts < 100

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from wink_workspace.sandbox.podman.engine import system_calls
-from wink_workspace.sandbox.podman.engine.system_calls import narrowed, narrowed_list
+from wink_workspace.sandbox.commands import system_calls
+from wink_workspace.sandbox.commands.system_calls import narrowed, narrowed_list
 
 ENGINES: dict[str, Any] = {
     "defaultAction": "SCMP_ACT_ERRNO",

@@ -31,14 +31,14 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem.overlay.mounting import Mounter, OverlayMount, overlay_support
 from wink_workspace.sandbox import ExecRequest
+from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded, end_leftover
+from wink_workspace.sandbox.commands.live_container import LiveContainer
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
-from wink_workspace.sandbox.podman.commands.leftovers import COMMANDS, _recorded, end_leftover
 from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer
 from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers, prepare_container
 from wink_workspace.sandbox.podman.engine.containers import (
     OWNER_LABEL,
-    WORKSPACE_PATH,
-    LiveContainer,
     Owner,
 )
 from wink_workspace.workspace import Workspace, WorkspaceMode, WorkspaceStorage

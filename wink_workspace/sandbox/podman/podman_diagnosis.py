@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, WinkError
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.commands.system_calls import installed_list
 from wink_workspace.sandbox.git_directory import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
 from wink_workspace.sandbox.isolation_report import Finding
 from wink_workspace.system_packages import install_hint
@@ -28,7 +29,6 @@ from .building.images import USUAL_RECIPES, ImageStore, recipe
 from .engine.containers import Host
 from .engine.podman_config import PodmanConfig
 from .engine.service import PodmanService
-from .engine.system_calls import installed_list
 from .podman_sandbox import PodmanSandbox
 
 __all__ = ["examine"]

@@ -14,14 +14,10 @@ for it. A plain copy is bound when its container is created.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import stat
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -30,42 +26,34 @@ from typing import TYPE_CHECKING, Final
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
-    ProgramError,
-    SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
-    UsageError,
 )
-from wink_workspace.filesystem.disk import DiskTree
-from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxContext
-from wink_workspace.sandbox.git_directory import FIRST_HOST_ID, host_owner
-from wink_workspace.sandbox.isolation_report import IsolationReport
-from wink_workspace.sandbox.sandbox_protocol import (
-    ExecRequest,
-    ExecResult,
-    OutputObserver,
-    PythonRequest,
-    Sandbox,
+from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.command_runs import CANCELLED
+from wink_workspace.sandbox.commands.command_sandbox import (
+    CommandSandbox,
+    check_variables,
+    give_files,
 )
+from wink_workspace.sandbox.commands.disk_watch import DiskWatch
+from wink_workspace.sandbox.commands.freezer import freeze, thaw
+from wink_workspace.sandbox.commands.live_container import LiveContainer
+from wink_workspace.sandbox.commands.probed_runner import link_of
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.services import Services
 
-from .commands import leftovers
-from .commands.capture import Capture
-from .commands.command_runs import CANCELLED, arguments_of, encoded, payload_of
-from .commands.disk_watch import DiskWatch, Usage
 from .commands.image_settings import ImageSettings
-from .commands.runner_container import ContainerKind, RunnerContainer, link_of, with_history
+from .commands.runner_container import ContainerKind, RunnerContainer, with_history
 from .commands.service_containers import PodmanServices
 from .commands.waiting import WaitingContainers, start_container
-from .engine.containers import WORKSPACE_PATH, Host, LiveContainer, remove, sweep_quietly
-from .engine.freezer import freeze, thaw
+from .engine.containers import Host, remove, sweep_quietly
 from .engine.podman_config import PodmanConfig
 from .engine.service import PodmanService, shared_service
-from .transport.stream import Ending, Limits
 
 if TYPE_CHECKING:
-    from .network.link import NetworkLink
+    from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
 __all__ = ["PodmanSandbox"]
 
@@ -76,7 +64,7 @@ _MOST_ARGUMENT_BYTES: Final = 131_071
 _TERMINAL: Final = {"TERM": "xterm"}
 
 
-class PodmanSandbox(Sandbox):
+class PodmanSandbox(CommandSandbox):
     """Runs commands with the files of one directory, in a container of its own.
 
     It runs one command at a time; a call from another thread waits.
@@ -100,29 +88,17 @@ class PodmanSandbox(Sandbox):
         service: PodmanService | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.config = with_history(config or PodmanConfig(), context.git_history)
-        self._context = context
+        self.config: PodmanConfig
+        super().__init__(
+            context, with_history(config or PodmanConfig(), context.git_history), clock
+        )
         self._environment = environment
         self._service = service
-        self._clock = clock
-        self._lock = threading.RLock()
         self._commands: RunnerContainer | None = None
         self._kind: ContainerKind | None = None
         self._image = ImageSettings()
         self._closed = False
-        self._process = OwnProcess("the sandbox")
         self._services: PodmanServices | None = None
-
-    @property
-    def report(self) -> IsolationReport:
-        """The isolation layers and the probes; starts the container if necessary."""
-        with self._lock:
-            return self._open().report
-
-    def start(self, cancellation: Cancellation | None = None) -> None:
-        """Start the container, run the probes and keep it; see ``Sandbox.start``."""
-        with self._lock:
-            self._open(cancellation)
 
     @property
     def services(self) -> Services:
@@ -147,25 +123,6 @@ class PodmanSandbox(Sandbox):
         with self._lock:
             return (self._open().shell, "-c")
 
-    def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
-        """Run a command and wait until it ends; see ``Sandbox.run``."""
-        if not request.argv or not request.argv[0]:
-            raise UsageError(
-                "there is no program to run", hint="Pass the program's name as first argument."
-            )
-        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in arguments_of(request)):
-            raise UsageError(
-                f"an argument is longer than {_MOST_ARGUMENT_BYTES:,} bytes",
-                hint="Write it to a file and let the command read that.",
-            )
-        return self._run(request, observer)
-
-    def evaluate(
-        self, request: PythonRequest, *, observer: OutputObserver | None = None
-    ) -> ExecResult:
-        """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
-        return self._run(request, observer)
-
     def interact(
         self,
         argv: Sequence[str] = (),
@@ -175,7 +132,7 @@ class PodmanSandbox(Sandbox):
     ) -> int:
         """Run a program with the streams of this process; see ``Sandbox.interact``."""
         self._process.check()
-        _check_variables(env)
+        check_variables(env)
         with self._lock:
             commands = self._open(cancellation)
             disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
@@ -230,145 +187,17 @@ class PodmanSandbox(Sandbox):
             finally:
                 self._end()
 
-    # One command
-
-    def _run(
-        self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
-    ) -> ExecResult:
-        self._process.check()
-        has_terminal = isinstance(request, ExecRequest) and request.terminal
-        more = {**_TERMINAL, **request.env} if has_terminal else request.env
-        self._check(request, self._variables(more))
-        with self._lock:
-            commands = self._open(request.cancellation)
-            env = self._variables(more)  # the image is known now
-            if request.cwd == ".":
-                directory = self._image.directory_in(self._context.files)
-                request = replace(request, cwd=directory)
-            capture = Capture(
-                limit_bytes=request.output_bytes,
-                file_bytes=self.config.output_file_bytes,
-                folder=self._context.notes,
-                observer=observer,
-            )
-            disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
-            limits = Limits(
-                min(request.timeout_s, self.config.longest_timeout_s),
-                self._watch(capture, disk, request),
-            )
-            with self._end_on_error():
-                try:
-                    started_s = self._clock.monotonic_s()
-                    ending = commands.run(request, env, limits, capture)
-                    self._context.write_git_file()
-                    duration_s = self._clock.monotonic_s() - started_s
-                    result = self._result(ending, capture, duration_s, request)
-                finally:
-                    capture.discard()
-            self._keep_waiting()
-            return result
-
-    def _variables(self, more: Mapping[str, str]) -> Mapping[str, str]:
-        """The environment of a command or service."""
-        env = self._image.variables(self.config.env, more)
-        _check_variables(env)
-        return env
-
-    def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
-        """Refuse an invalid request."""
-        if any(b"\0" in argument for argument in arguments_of(request)):
-            raise UsageError("a command cannot contain a NUL", hint="Remove the '\\0'.")
-        most = self.config.file_bytes  # in the container, the input is a file
-        if len(request.stdin) > most:
-            raise UsageError(
-                f"the input is longer than the {most:,} bytes that are allowed",
-                hint="Raise PodmanConfig.file_bytes, or pass the input in parts.",
-            )
-        if request.stdin and isinstance(request, ExecRequest) and request.terminal:
-            raise UsageError(
-                "a command with a terminal has no input",
-                hint="Leave out the terminal, or redirect the input in the command.",
-            )
-        payload = payload_of(request, env)
-        if len(payload) > _MOST_REQUEST_BYTES:
-            raise UsageError(
-                f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} are allowed",
-                hint="Write it to a file and run the file.",
-            )
+    # The container
 
     def _first_pid(self) -> int | None:
         return None if self._commands is None else self._commands.live.pid
 
     @property
-    def _most(self) -> Usage:
-        return Usage(self.config.workspace_bytes, self.config.workspace_entries)
+    def _base_variables(self) -> Mapping[str, str]:
+        return self._image.variables()
 
-    def _watch(
-        self, capture: Capture, disk: DiskWatch, request: ExecRequest | PythonRequest
-    ) -> Callable[[], str | None]:
-        cancellation = request.cancellation
-        callers = request.watch if isinstance(request, ExecRequest) else None
-
-        def watch() -> str | None:
-            if cancellation is not None and cancellation.cancelled:
-                return CANCELLED
-            if callers is not None and (reason := callers()) is not None:
-                return reason
-            if capture.n_bytes > self.config.most_output_bytes:
-                return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
-            return disk()
-
-        return watch
-
-    def _result(
-        self,
-        ending: Ending,
-        capture: Capture,
-        duration_s: float,
-        request: ExecRequest | PythonRequest,
-    ) -> ExecResult:
-        if ending.refused is not None:
-            raise _refused(ending, request)
-        stopped = ending.stopped or self._excess()
-        stdout, stderr = capture.finished(
-            None if stopped or ending.timed_out else self._context.publish
-        )
-        return ExecResult(
-            exit_code=ending.exit_code,
-            signal=ending.signal,
-            stdout=stdout,
-            stderr=stderr,
-            duration_s=duration_s,
-            timed_out=ending.timed_out,
-            stopped=stopped,
-            network=ending.network,
-            network_list=self.config.network.lines(),
-        )
-
-    def _excess(self) -> str | None:
-        """Why the changed files are too large to be kept: sparse files do not fill the disk."""
-        if self._context.changed is None:
-            return None
-        (n_bytes, n_entries), most = self._context.changed(), self._most
-        if n_bytes > most.n_bytes or n_entries > most.n_entries:
-            return (
-                f"it left {n_bytes:,} bytes in {n_entries:,} files;"
-                f" {most.n_bytes:,} and {most.n_entries:,} are allowed"
-            )
-        return None
-
-    @contextmanager
-    def _end_on_error(self) -> Generator[None]:
-        """End the container if the block raises, except for an invalid request."""
-        try:
-            yield
-        except UsageError:
-            raise
-        except BaseException:
-            self._end()
-            raise
-
-    # The container
+    def _directory(self) -> str:
+        return self._image.directory_in(self._context.files)
 
     def _open(self, cancellation: Cancellation | None = None) -> RunnerContainer:
         """Start the container and run the probes, unless that has been done.
@@ -464,9 +293,9 @@ class PodmanSandbox(Sandbox):
         )
 
     def _network_link(self) -> NetworkLink | None:
-        return link_of(self.config, self._environment)
+        return link_of(self.config.network, self._environment)
 
-    def _keep_waiting(self) -> None:
+    def _after_command(self) -> None:
         """Start a container for the next branch, unless this is the first use."""
         service, kind = self._service, self._kind
         if kind is None or service is None or not self.config.n_waiting:
@@ -487,73 +316,9 @@ class PodmanSandbox(Sandbox):
                 f"the engine at {service.socket_path} runs as {user}, and this process does not",
                 hint="Unset CONTAINER_HOST, so that another engine is started.",
             )
-        owner, files = host_owner(self.config.user_id), self._context.files
-        if owner is not None and files.stat().st_uid != owner:
-            _change_owner(files, owner)
-        mode = files.stat().st_mode
-        if mode & stat.S_IRWXU != stat.S_IRWXU:  # a command has removed its own permission
-            files.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+        give_files(self._context.files, self.config.user_id)
 
     def _end(self) -> None:
         commands, self._commands = self._commands, None
         if commands is not None:
             commands.end()
-
-
-def _check_variables(env: Mapping[str, str]) -> None:
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name:
-            raise UsageError(
-                f"{name!r} cannot be the name of a variable",
-                hint="Use letters, digits and '_'.",
-            )
-        if "\0" in value:
-            raise UsageError(f"the variable {name!r} contains a NUL", hint="Remove the '\\0'.")
-        encoded(f"{name}={value}")
-
-
-def _change_owner(directory: Path, owner: int) -> None:
-    """Change the owner of an existing copy and everything in it to the commands' user."""
-    try:
-        with DiskTree(directory) as tree:
-            for listing in tree.listings():
-                for name, _ in listing.entries:
-                    os.chown(name, owner, owner, dir_fd=listing.fd, follow_symlinks=False)
-        os.chown(directory, owner, owner)
-    except OSError as error:
-        raise SandboxUnavailableError(
-            f"the owner of {directory} cannot be changed to the sandbox's user: {error}",
-            hint="Run as an ordinary user, or on a system where root may use the ids from"
-            f" {FIRST_HOST_ID} on.",
-        ) from error
-
-
-def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
-    """The error for a command that could not be started."""
-    reason = os.strerror(ending.exit_code or 0)
-    match ending.refused:
-        case "cwd":
-            return UsageError(
-                f"the directory {request.cwd!r} cannot be entered: {reason}",
-                hint="Use a directory of the workspace, or an absolute path in the container.",
-            )
-        case "program" if ending.exit_code == errno.E2BIG:
-            n_bytes = sum(map(len, arguments_of(request)))
-            return UsageError(
-                f"the command has {n_bytes:,} bytes, more than the kernel accepts",
-                hint="Write them to a file, or pass them as input.",
-            )
-        case "program" if isinstance(request, ExecRequest):
-            missing = ending.exit_code == errno.ENOENT
-            return ProgramError(request.argv[0], reason, is_missing=missing)
-        case "terminal":
-            return SandboxUnavailableError(
-                f"the sandbox has no terminals: {reason}", hint="Run it without a terminal."
-            )
-        case "input" if ending.exit_code == errno.EFBIG:  # the user's own limit, or its parent's
-            return UsageError(
-                f"the input has {len(request.stdin):,} bytes, more than a file may have here",
-                hint="Pass it in parts, or raise the user's limit (`ulimit -f`).",
-            )
-        case _:
-            return SandboxBrokenError(f"the sandbox could not start a command: {reason}")

@@ -18,16 +18,17 @@ from wink_workspace.clock import SYSTEM_CLOCK, Cancellation
 from wink_workspace.counts import counted, sized
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.sandbox.commands.disk_watch import DiskWatch, Usage
+from wink_workspace.sandbox.commands.probed_runner import link_of
 from wink_workspace.sandbox.network import REGISTRIES, NetworkLimits, NetworkRequest, NetworkRules
-from wink_workspace.sandbox.podman.commands.disk_watch import DiskWatch, Usage
 from wink_workspace.sandbox.podman.commands.image_settings import ImageSettings
-from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer, link_of
+from wink_workspace.sandbox.podman.commands.runner_container import RunnerContainer
 from wink_workspace.sandbox.podman.engine.containers import PROJECT_PATH, Host
 from wink_workspace.sandbox.podman.engine.host_programs import Progress
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.service import shared_service
-from wink_workspace.sandbox.podman.transport.stream import Limits
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, StreamName
+from wink_workspace.sandbox.transport.stream import Limits
 
 __all__ = ["BuildStep", "StepRunner", "first_line"]
 
@@ -125,7 +126,7 @@ class StepRunner:
             project=step.project,
             clock=SYSTEM_CLOCK,
             cancellation=never,
-            network=link_of(config, self._environment),
+            network=link_of(config.network, self._environment),
         )
         output = _Lines(self._progress)
         most = Usage(config.workspace_bytes, config.workspace_entries)

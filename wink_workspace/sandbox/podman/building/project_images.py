@@ -33,9 +33,9 @@ from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.filesystem.ignoring import PathPatterns
 from wink_workspace.filesystem.paths import DERIVED_NAMES, PUBLIC_NAMES, SECRET_NAMES
+from wink_workspace.sandbox.commands.command_runs import VARIABLES
 from wink_workspace.sandbox.git_directory import host_owner
 from wink_workspace.sandbox.image_store import AGENT_NAMES, NODE_LOCKS, ImageRecipe, SandboxImage
-from wink_workspace.sandbox.podman.commands.image_settings import VARIABLES
 from wink_workspace.sandbox.podman.engine.host_programs import Progress
 
 from .build_step import BuildStep, StepRunner, first_line

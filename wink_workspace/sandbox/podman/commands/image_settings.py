@@ -14,24 +14,11 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
-from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_PATH
+from wink_workspace.sandbox.commands.command_runs import VARIABLES
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.podman.engine.service import EngineError, PodmanService
 
-__all__ = ["RESERVED", "VARIABLES", "ImageSettings"]
-
-VARIABLES: Final = MappingProxyType(
-    {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": "/tmp",  # noqa: S108 - inside the container
-        "USER": "agent",
-        "EMAIL": "wink_workspace@localhost",  # the default of commits
-        "LOGNAME": "agent",
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "TMPDIR": "/tmp",  # noqa: S108 - inside the container
-    }
-)
-"""The environment of every command; image, configuration and request add to it, in this order."""
+__all__ = ["RESERVED", "ImageSettings"]
 
 RESERVED: Final = frozenset(VARIABLES) - {"PATH", "LANG"}
 """Variables that an image cannot set."""

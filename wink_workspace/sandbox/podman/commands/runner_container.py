@@ -28,12 +28,15 @@ from typing import TYPE_CHECKING, Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
-from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
-from wink_workspace.sandbox.git_directory import HISTORY_PATH
-from wink_workspace.sandbox.isolation_report import IsolationReport
+from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.probed_runner import BOOT, ProbedRunner, runner_source
+from wink_workspace.sandbox.commands.proof import SEE_PATHS, prove_workspace
+from wink_workspace.sandbox.commands.system_calls import installed_list
+from wink_workspace.sandbox.git_directory import HISTORY_PATH, WORKSPACE_PATH
+from wink_workspace.sandbox.isolation_report import Layer
 from wink_workspace.sandbox.podman.engine.containers import (
-    WORKSPACE_PATH,
+    PROJECT_PATH,
     Container,
     Host,
     container_spec,
@@ -42,45 +45,23 @@ from wink_workspace.sandbox.podman.engine.containers import (
 )
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig, ReadOnlyMount
 from wink_workspace.sandbox.podman.engine.service import PodmanService
-from wink_workspace.sandbox.podman.transport.container_frames import Kind
-from wink_workspace.sandbox.podman.transport.stream import Ending, Limits, RunnerStream
-from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest, StreamName
+from wink_workspace.sandbox.transport.container_frames import EngineParser
+from wink_workspace.sandbox.transport.stream import RunnerStream
 from wink_workspace.system_packages import install_hint
 
-from . import leftovers
-from .command_runs import CANCELLED, payload_of
-from .image_settings import VARIABLES
-from .proof import ProbeRun, not_probed, prove, prove_network, prove_workspace, refuse_holes
-
 if TYPE_CHECKING:
-    from wink_workspace.sandbox.podman.network.link import NetworkLink
+    from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
 __all__ = [
     "ContainerKind",
     "RunnerContainer",
-    "link_of",
+    "layers",
     "with_history",
 ]
 
 _log = logging.getLogger(__name__)
 
-_BOOT: Final = (
-    "python3",
-    "-I",
-    "-c",
-    (
-        "import os, sys\n"
-        "source, left = b'', int(sys.argv[2])\n"
-        "while left > len(source):\n"
-        "    source += os.read(0, left - len(source)) or os._exit(0)\n"
-        "exec(compile(source, '<runner>', 'exec'))"
-    ),
-)
-"""Reads the runner's source from the stream. Process listings would show it as an argument."""
 _INTERACTIVE_WATCH_S: Final = 0.1
-_LAST_TIMEOUT_S: Final = 60.0
-_PROBE_TIMEOUT_S: Final = 60.0
-_PROBE_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +82,14 @@ class ContainerKind:
         """The kind of this configuration; ``None`` if *image*, the id of its image, is empty."""
         if not image:
             return None
-        spec = container_spec(config, host=host, name="", workspace=None, command=_BOOT)
+        spec = container_spec(config, host=host, name="", workspace=None, command=BOOT)
         rules = config.network
         network = [repr(rules), *(each.value for each in rules.secrets)]
         text = json.dumps([image, config.user_id, network, spec], sort_keys=True)
         return cls(service, clock, hashlib.sha256(text.encode()).hexdigest())
 
 
-class RunnerContainer:
+class RunnerContainer(ProbedRunner):
     """A started container whose runner is ready and whose isolation was probed.
 
     Args:
@@ -150,10 +131,10 @@ class RunnerContainer:
         project: Path | None = None,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        name, source = new_name(), _runner_source()
-        command = (*_BOOT, str(config.user_id), str(len(source)))
+        name, source = new_name(), runner_source()
+        command = (*BOOT, str(config.user_id), str(len(source)))
         if network is not None:
-            from wink_workspace.sandbox.podman.network.routes import (
+            from wink_workspace.sandbox.network_proxy.routes import (
                 PROXY_PORT,  # on use: most sandboxes have no network
             )
 
@@ -165,7 +146,6 @@ class RunnerContainer:
         self._notes: list[Path] = []
         self._has_workspace = workspace is not None
         self._service = service
-        self._network = network
         self.end = weakref.finalize(
             self, _end_container, service, name, streams, self._notes, os.getpid(), network
         )
@@ -174,20 +154,22 @@ class RunnerContainer:
             container = Container(service, spec, timeout_s=config.start_timeout_s)
             cancellation.check()
             streams.append(container.attach())
-            self._stream = RunnerStream(streams[0], clock=clock)
+            super().__init__(RunnerStream(streams[0], clock=clock, framing=EngineParser()), network)
             self.live = container.start()
             if note is not None:
                 self._note(note)
             meanwhile()
             ready = self._stream.ready(source, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
-            run = self._probe_run(cancellation)
-            self.report = prove(run, config, host, self.live.shown)
-            refuse_holes(self.report)
+            mounts = (mount.target for mount in config.mounts)
+            self.prove(
+                layers(config, host, self.live.shown),
+                cancellation,
+                bound=(WORKSPACE_PATH, PROJECT_PATH, *mounts),
+                skipped=() if self.live.shown is None else (SEE_PATHS,),
+            )
             if network is not None:
-                found = prove_network(run, network, config.network)
-                self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
-                refuse_holes(self.report)
+                self.prove_network(network, config.network, cancellation)
         except SandboxUnavailableError as error:
             self.end()
             if _lacks_python(error):
@@ -256,35 +238,11 @@ class RunnerContainer:
             CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
         """
         try:
-            found = prove_workspace(self._probe_run(cancellation), attached=attached, writes=writes)
-            self.report = IsolationReport(self.report.layers, (*self.report.probes, *found))
-            refuse_holes(self.report)
+            run = self.probe_run(cancellation)
+            self.add_probes(prove_workspace(run, attached=attached, writes=writes))
         except BaseException:
             self.end()
             raise
-
-    def run(
-        self,
-        request: ExecRequest | PythonRequest,
-        env: Mapping[str, str],
-        limits: Limits,
-        sink: Callable[[StreamName, bytes], None],
-    ) -> Ending:
-        """Run a command and wait until it ends; *sink* gets its output."""
-        kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
-        network, stdin = self._network, request.stdin
-        if network is None:
-            payload = payload_of(request, env)
-            return self._stream.run(kind, payload, stdin=stdin, limits=limits, sink=sink)
-        payload = payload_of(request, network.environment(env))
-        network.begin()
-        try:
-            ending = self._stream.run(
-                kind, payload, stdin=stdin, limits=limits, sink=sink, relay=network
-            )
-        finally:
-            requests = network.end()
-        return replace(ending, network=requests)
 
     def interact(
         self,
@@ -322,48 +280,12 @@ class RunnerContainer:
             except BaseException:
                 process.kill()
                 raise
-        last = PythonRequest(code="", cwd="/")
-        self.run(last, env, Limits(_LAST_TIMEOUT_S), _discard)  # kills what was left
+        self.kill_rest(env)
         return code
-
-    def _probe_run(self, cancellation: Cancellation) -> ProbeRun:
-        """A function that runs a probe program as a command, and returns its output.
-
-        It raises ``IsolationError`` if the program prints nothing, and ``CallCancelledError``.
-        """
-
-        def run(program: str, variables: Mapping[str, str]) -> str:
-            printed, errors = bytearray(), bytearray()
-
-            def sink(stream: StreamName, data: bytes) -> None:
-                kept = printed if stream == "stdout" else errors
-                if len(kept) < _PROBE_BYTES:
-                    kept.extend(data)
-
-            request = PythonRequest(code=program, cwd="/")
-            limits = Limits(_PROBE_TIMEOUT_S, lambda: CANCELLED if cancellation.cancelled else None)
-            ending = self.run(request, {**VARIABLES, **variables}, limits, sink)
-            cancellation.check()
-            if not printed:
-                raise not_probed(ending, bytes(errors), _PROBE_TIMEOUT_S)
-            return printed.decode("utf-8", "replace")
-
-        return run
 
     def _note(self, note: Path) -> None:
         self._notes.append(note)
         leftovers.note(note, self.live)
-
-
-def link_of(config: PodmanConfig, environment: Environment | None) -> NetworkLink | None:
-    """The proxy of a container with *config*; ``None`` without a network list."""
-    if not config.network:
-        return None
-    from wink_workspace.sandbox.podman.network.link import (
-        NetworkLink,  # on use: most sandboxes have no network
-    )
-
-    return NetworkLink.of(config.network, environment or Environment.from_os())
 
 
 def with_history(config: PodmanConfig, directory: Path | None) -> PodmanConfig:
@@ -397,10 +319,6 @@ def _end_container(
             stream.close()
 
 
-def _discard(stream: StreamName, data: bytes) -> None:
-    """Discard output."""
-
-
 def _podman() -> str:
     program = shutil.which("podman")
     if program is None:
@@ -414,5 +332,42 @@ def _lacks_python(error: SandboxUnavailableError) -> bool:
     return "python3" in text and ("not found" in text or "no such file" in text)
 
 
-def _runner_source() -> bytes:
-    return (Path(__file__).parents[1] / "inside" / "runner.py").read_bytes()
+def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[Layer, ...]:
+    """The isolation layers of commands that this configuration has on this machine.
+
+    *shown* is ``LiveContainer.shown``.
+    """
+
+    def limit(name: str, controller: str, instead: str) -> Layer:
+        is_active = controller in host.controllers
+        return Layer(
+            name,
+            is_active,
+            "" if is_active else f"the engine has no {controller} cgroup; {instead}",
+        )
+
+    return (
+        Layer(
+            "user namespace",
+            True,
+            "with ids that no account has" if host.is_root else "the caller's",
+        ),
+        Layer("capabilities", True, "none for commands"),
+        Layer("no new privileges", True),
+        Layer(
+            "filter of system calls",
+            True,
+            "the engine's, narrowed" if installed_list() else "the engine's",
+        ),
+        Layer("read-only root", True),
+        Layer("hidden paths of the host", shown is None, shown or "except of what is bound"),
+        Layer(
+            "no network",
+            not config.network,
+            f"commands can reach: {', '.join(config.network.lines())}" if config.network else "",
+        ),
+        limit("memory limit", "memory", "the data of each process is limited instead"),
+        limit("process limit", "pids", "the user's processes are limited instead"),
+        limit("processor limit", "cpu", "only the time limit applies"),
+        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
+    )

@@ -31,12 +31,14 @@ from wink_workspace.errors import SandboxError, ServiceError, UsageError, WinkEr
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.filesystem.search import Expression, SearchTimer, compile_expression
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.disk_watch import DiskWatch, Usage
+from wink_workspace.sandbox.commands.freezer import freeze, thaw
+from wink_workspace.sandbox.commands.live_container import LiveContainer
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.network import own_loopback_address
-from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_PATH, LiveContainer
-from wink_workspace.sandbox.podman.engine.freezer import freeze, thaw
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.relay import Relay
-from wink_workspace.sandbox.podman.transport.stream import Ending, Limits
 from wink_workspace.sandbox.remembered_services import RememberedServices
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, StreamName
 from wink_workspace.sandbox.services import (
@@ -47,9 +49,8 @@ from wink_workspace.sandbox.services import (
     ServiceState,
     ServiceStatus,
 )
+from wink_workspace.sandbox.transport.stream import Ending, Limits
 
-from . import leftovers
-from .disk_watch import DiskWatch, Usage
 from .runner_container import RunnerContainer
 
 __all__ = ["PodmanServices"]

@@ -27,12 +27,13 @@ from typing import ClassVar, Final
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import CallCancelledError, WinkError
+from wink_workspace.sandbox.commands.probed_runner import link_of
 from wink_workspace.sandbox.podman.engine.containers import Host, sweep_quietly
 from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.service import PodmanService, shared_service
 
 from .image_settings import ImageSettings
-from .runner_container import ContainerKind, RunnerContainer, link_of, with_history
+from .runner_container import ContainerKind, RunnerContainer, with_history
 
 __all__ = ["WaitingContainers", "prepare_container", "start_container"]
 
@@ -59,7 +60,7 @@ def start_container(
         Host.of(service),
         clock=clock,
         cancellation=cancellation,
-        network=link_of(config, environment),
+        network=link_of(config.network, environment),
         meanwhile=meanwhile,
     )
 

@@ -12,15 +12,13 @@ import logging
 import os
 import resource
 import secrets
-import select
 import shutil
-import signal
 import subprocess  # noqa: TID251 - enters the namespace of a container
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from socket import socket
@@ -29,34 +27,32 @@ from urllib.parse import quote
 
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import Mounter
+from wink_workspace.sandbox.commands.freezer import thaw
+from wink_workspace.sandbox.commands.live_container import LiveContainer, started_ticks
+from wink_workspace.sandbox.commands.system_calls import narrowed
 from wink_workspace.sandbox.git_directory import (
     FIRST_HOST_ID,
     GIT_LAYER_PATH,
     HISTORY_PATH,
     N_HOST_IDS,
+    WORKSPACE_PATH,
 )
 from wink_workspace.system_packages import install_hint
 
-from .freezer import thaw
 from .podman_config import PodmanConfig
 from .service import EngineError, PodmanService
-from .system_calls import narrowed
 
 __all__ = [
     "OWNER_LABEL",
     "PROJECT_PATH",
     "WORKSPACE_LABEL",
-    "WORKSPACE_PATH",
     "Container",
     "Host",
-    "LiveContainer",
     "Owner",
     "container_spec",
     "hide_host_paths",
-    "kill_first_process",
     "new_name",
     "remove",
-    "started_ticks",
     "sweep",
     "sweep_quietly",
 ]
@@ -101,16 +97,6 @@ class Owner:
         if self.boot != _boot():
             return True
         return self.namespace == _namespace() and started_ticks(self.pid) != self.started
-
-
-def started_ticks(pid: int) -> int | None:
-    """The start time of a process, in clock ticks since boot; ``None`` if it does not run."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    after_name = status.rpartition(")")[2].split()
-    return None if after_name[0] in "ZX" else int(after_name[19])
 
 
 @cache
@@ -171,10 +157,8 @@ def hide_host_paths(pid: int, spec: Mapping[str, Any], directory: str) -> str | 
 
 OWNER_LABEL: Final = "io.wink-workspace.owner"
 WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
-WORKSPACE_PATH: Final = "/workspace"
 PROJECT_PATH: Final = "/opt/project"
 """What build steps keep, in their containers and in the image of the project."""
-"""The path of the workspace in a container."""
 
 _RUNNER_VARIABLES: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """Where the runner's Python is looked for: set-up steps of a project cannot write there."""
@@ -407,41 +391,6 @@ def _resources(config: PodmanConfig, host: Host) -> dict[str, Any]:
     return limits
 
 
-@dataclass(frozen=True, slots=True)
-class LiveContainer:
-    """Identifies a running container without the engine.
-
-    ``pid`` is the host's process id of its first process. ``started`` is the start time of that
-    process, which distinguishes it from a later process with the same id. ``shown`` is why the
-    list of mounts in it shows paths of the engine; ``None`` if it does not.
-    """
-
-    name: str
-    pid: int
-    started: int
-    shown: str | None = field(default=None, compare=False)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its first process is running; the others end with it."""
-        return started_ticks(self.pid) == self.started
-
-    def ends_within(self, timeout_s: float) -> bool:
-        """Whether it has ended, or ends within *timeout_s*."""
-        if not self.is_running:
-            return True
-        try:
-            fd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            return bool(poll.poll(timeout_s * 1_000)) or not self.is_running
-        finally:
-            os.close(fd)
-
-
 class Container:
     """Creates a container; later starts and ends it.
 
@@ -617,19 +566,6 @@ def sweep_quietly(service: PodmanService) -> None:
     """As ``sweep``; an engine that refuses it does not prevent the start of a container."""
     with suppress(SandboxError):
         sweep(service)
-
-
-def kill_first_process(container: LiveContainer) -> None:
-    """Kill a container without its engine, if permitted; the kernel ends its other processes."""
-    if container.is_running:
-        thaw(container.pid)  # a frozen process may not die
-    with suppress(ProcessLookupError, PermissionError):
-        fd = os.pidfd_open(container.pid)
-        try:
-            if container.is_running:
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-        finally:
-            os.close(fd)
 
 
 def _cannot_create(image: str, error: EngineError) -> SandboxUnavailableError:

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from wink_workspace.companion import Companion
 from wink_workspace.errors import SandboxError, UsageError
-
-from .containers import LiveContainer
+from wink_workspace.sandbox.commands.live_container import LiveContainer
 
 __all__ = ["Relay"]
 

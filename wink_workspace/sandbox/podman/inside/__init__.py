@@ -1,1 +1,1 @@
-"""Programs that run inside a container, without any import of ours."""
+"""The program that runs inside the network namespace of a service, without any import of ours."""

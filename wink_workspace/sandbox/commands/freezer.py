@@ -18,7 +18,9 @@ from wink_workspace.clock import Clock
 __all__ = ["freeze", "thaw"]
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-_OF_CONTAINER: Final = re.compile(r"(.*/libpod-[0-9a-f]{64}(?:\.scope)?)(?:/.*)?")
+_OF_CONTAINER: Final = re.compile(
+    r"(.*/(?:libpod-[0-9a-f]{64}(?:\.scope)?|wink-workspace/[0-9]+-[0-9a-f]{16}))(?:/.*)?"
+)
 _TIMEOUT_S: Final = 2.0
 _STEP_S: Final = 0.001
 

@@ -104,16 +104,19 @@ class RunnerStream:
     """The stream that is attached to a container whose first process is the runner.
 
     Args:
-        connection: The stream, in the engine's framing. The caller closes it, which ends the
-            runner.
+        connection: The stream. The caller closes it, which ends the runner.
         clock: Measures time limits.
+        framing: Parses the framing of an engine; ``None`` if the stream has the runner's output
+            alone.
     """
 
-    def __init__(self, connection: socket, *, clock: Clock) -> None:
+    def __init__(
+        self, connection: socket, *, clock: Clock, framing: EngineParser | None = None
+    ) -> None:
         connection.setblocking(False)
         self._connection = connection
         self._clock = clock
-        self._engine = EngineParser()
+        self._framing = framing
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
         self._unsent = bytearray()
@@ -325,7 +328,10 @@ class RunnerStream:
             raise self._broken(f"violated the protocol: {error.message}") from error
 
     def _parsed(self, data: bytes) -> Iterator[Frame]:
-        for stream, piece in self._engine.feed(data):
+        if self._framing is None:
+            yield from self._frames.feed(data)
+            return
+        for stream, piece in self._framing.feed(data):
             if stream == 1:
                 yield from self._frames.feed(piece)
             else:

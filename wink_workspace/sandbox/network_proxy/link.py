@@ -18,7 +18,7 @@ from typing import Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.network import NetworkRequest, NetworkRules
-from wink_workspace.sandbox.podman.transport.container_frames import Kind
+from wink_workspace.sandbox.transport.container_frames import Kind
 
 from .channels import Channels, Event, Message
 from .client_settings import Registry, read_registries

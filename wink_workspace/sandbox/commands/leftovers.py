@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.errors import SandboxError
-from wink_workspace.sandbox.podman.engine.containers import LiveContainer, kill_first_process
 
 from .capture import last_output
+from .live_container import LiveContainer, kill_first_process
 
 __all__ = ["COMMANDS", "end_leftover", "forget", "note", "note_of_service"]
 

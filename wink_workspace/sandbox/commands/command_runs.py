@@ -1,24 +1,40 @@
-"""Requests as the runner of a container gets them."""
+"""Requests as a runner gets them, and the variables of every command."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import parse_path
-from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_PATH
-from wink_workspace.sandbox.podman.transport.container_frames import request_payload
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest
+from wink_workspace.sandbox.transport.container_frames import request_payload
 
 __all__ = [
     "CANCELLED",
+    "VARIABLES",
     "arguments_of",
     "encoded",
     "payload_of",
 ]
 
 CANCELLED: Final = "it was cancelled"
+
+VARIABLES: Final = MappingProxyType(
+    {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/tmp",  # noqa: S108 - inside the container
+        "USER": "agent",
+        "EMAIL": "wink_workspace@localhost",  # the default of commits
+        "LOGNAME": "agent",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp",  # noqa: S108 - inside the container
+    }
+)
+"""The environment of every command; sandbox, configuration and request add to it, in this order."""
 
 
 def payload_of(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:

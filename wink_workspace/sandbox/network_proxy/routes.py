@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, SecretHost
-from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_PATH
 
 from .client_settings import Registry
 

@@ -22,7 +22,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from wink_workspace.sandbox.podman.transport.container_frames import (
+from wink_workspace.sandbox.transport.container_frames import (
     MOST_PAYLOAD_BYTES,
     FrameError,
     Kind,

@@ -1,4 +1,4 @@
-"""Checks the isolation of a container with probes, before anything else may run in it.
+"""Checks the isolation of a sandbox with probes, before anything else may run in it.
 
 The modules ``probes`` and ``workspace_probes`` run inside: the first before the container has a
 workspace, the second after it got one. The host takes part: it creates a secret file outside of the
@@ -13,27 +13,24 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from wink_workspace.errors import IsolationError
+from wink_workspace.sandbox.inside import network_probes, probes, workspace_probes
 from wink_workspace.sandbox.isolation_report import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.network import NetworkRules
-from wink_workspace.sandbox.podman.engine.containers import PROJECT_PATH, WORKSPACE_PATH, Host
-from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
-from wink_workspace.sandbox.podman.engine.system_calls import installed_list
-from wink_workspace.sandbox.podman.inside import network_probes, probes, workspace_probes
-from wink_workspace.sandbox.podman.transport.stream import Ending
+from wink_workspace.sandbox.transport.stream import Ending
 
 if TYPE_CHECKING:
-    from wink_workspace.sandbox.podman.network.link import NetworkLink
+    from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
 __all__ = [
+    "SEE_PATHS",
     "ProbeRun",
-    "layers",
     "not_probed",
     "prove",
     "prove_network",
@@ -43,36 +40,37 @@ __all__ = [
 
 _MOST_LINES: Final = 100
 
+SEE_PATHS: Final = probes.see_paths_of_the_host.__name__.replace("_", " ")
+"""The probe that finds paths of the host, which some sandboxes cannot hide."""
+
 ProbeRun = Callable[[str, Mapping[str, str]], str]
 """Runs a program in the container with variables, and returns its output."""
 
 
 def prove(
     run: ProbeRun,
-    config: PodmanConfig,
-    host: Host,
-    shown: str | None = None,
+    layers: tuple[Layer, ...],
+    *,
+    bound: Iterable[str],
+    skipped: Container[str] = (),
 ) -> IsolationReport:
-    """Run all probes of a container that apply.
+    """Run all probes of a sandbox that apply.
 
     Args:
-        run: Runs a program in the container.
-        config: The configuration of the container.
-        host: What the machine provides for its limits.
-        shown: ``LiveContainer.shown``.
+        run: Runs a program in the sandbox.
+        layers: Its layers.
+        bound: The paths where files of the host are mounted.
+        skipped: The names of probes whose results do not count.
     """
-    expected = list(map(_name, probes.PROBES))
-    bound = (WORKSPACE_PATH, PROJECT_PATH, *(mount.target for mount in config.mounts))
+    expected = [name for name in map(_name, probes.PROBES) if name not in skipped]
     with _canaries(with_listeners=True) as canaries:
         variables = {
             **canaries.variables,
             "WINK_BOUND": " ".join(path.replace(" ", r"\040") for path in bound),
         }
         printed = run(_source(probes), variables)
-        if shown is not None:
-            expected.remove(_name(probes.see_paths_of_the_host))
         results = [*_results(printed, expected), canaries.check()]
-    return IsolationReport(layers(config, host, shown), tuple(results))
+    return IsolationReport(layers, tuple(results))
 
 
 def prove_workspace(
@@ -103,7 +101,7 @@ def prove_network(run: ProbeRun, link: NetworkLink, rules: NetworkRules) -> tupl
         link: The proxy. It connects nowhere meanwhile, and remembers what it would have connected.
         rules: The list that was configured.
     """
-    from wink_workspace.sandbox.podman.network.routes import (
+    from wink_workspace.sandbox.network_proxy.routes import (
         PROXY_PORT,  # on use: most sandboxes have no network
     )
 
@@ -149,47 +147,6 @@ def not_probed(ending: Ending, errors: bytes, timeout_s: float) -> IsolationErro
         + (f", with the error {output[:300]!r}" if output else ""),
         hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
         " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
-    )
-
-
-def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[Layer, ...]:
-    """The isolation layers of commands that this configuration has on this machine.
-
-    *shown* is ``LiveContainer.shown``.
-    """
-
-    def limit(name: str, controller: str, instead: str) -> Layer:
-        is_active = controller in host.controllers
-        return Layer(
-            name,
-            is_active,
-            "" if is_active else f"the engine has no {controller} cgroup; {instead}",
-        )
-
-    return (
-        Layer(
-            "user namespace",
-            True,
-            "with ids that no account has" if host.is_root else "the caller's",
-        ),
-        Layer("capabilities", True, "none for commands"),
-        Layer("no new privileges", True),
-        Layer(
-            "filter of system calls",
-            True,
-            "the engine's, narrowed" if installed_list() else "the engine's",
-        ),
-        Layer("read-only root", True),
-        Layer("hidden paths of the host", shown is None, shown or "except of what is bound"),
-        Layer(
-            "no network",
-            not config.network,
-            f"commands can reach: {', '.join(config.network.lines())}" if config.network else "",
-        ),
-        limit("memory limit", "memory", "the data of each process is limited instead"),
-        limit("process limit", "pids", "the user's processes are limited instead"),
-        limit("processor limit", "cpu", "only the time limit applies"),
-        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
     )
 
 

@@ -1,0 +1,1 @@
+"""What the sandboxes that run commands share: limits, capture of output, probes."""

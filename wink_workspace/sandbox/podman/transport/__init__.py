@@ -1,1 +1,0 @@
-"""Messages between the host and a container: frames with limits, and their stream."""
