@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 SCRIPTS := $(addprefix scripts/,audit check_language licences release write_reference)
 
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each process of the tests compiles every module again
 
 .PHONY: demo test coverage images check docs clients bench bench-libgit2 bench-peers scoreboard soak matrix lock audit release clean
 
-demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY))  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo
 
 test: $(READY)  ## the test suite
@@ -67,6 +68,10 @@ release: $(READY)  ## build and check the release VERSION; publishes nothing
 
 $(READY): pyproject.toml requirements/dev.txt scripts/setup tests/mcp_server/node/package-lock.json
 	scripts/setup $(PYTHON) $(VENV)
+	touch $@
+
+$(DEMO_READY): pyproject.toml requirements/runtime.txt scripts/setup
+	DEPENDENCIES=runtime scripts/setup $(PYTHON) $(VENV)
 	touch $@
 
 clean:

@@ -92,6 +92,7 @@ def test_the_lock_has_each_dependency_of_the_project_in_a_version_that_it_allows
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = {
+        "runtime.txt": project["dependencies"],
         "dev.txt": [*project["dependencies"], *extras["dev"]],
         "all.txt": [*project["dependencies"], *extras["models"], *extras["mcp"], *extras["web"]],
         "lowest.txt": [*project["dependencies"], *extras["models"], *extras["mcp"], *extras["web"]],
@@ -107,7 +108,7 @@ def test_the_lock_has_each_dependency_of_the_project_in_a_version_that_it_allows
                 f"{lock}: {each.name} {version}"
             )
         n_packages = len(locked)
-        assert text.count("--hash=sha256:") >= n_packages > 50
+        assert text.count("--hash=sha256:") >= n_packages > 30
 
 
 def test_every_licence_is_known_to_be_compatible(capsys: pytest.CaptureFixture[str]) -> None:
