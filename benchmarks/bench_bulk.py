@@ -27,7 +27,6 @@ from wink_workspace.workspace.place.storage import WorkspaceMode
 
 N_FILES = 20_000
 N_CHANGED = 1_000
-FILES_IN_A_PART = 64
 ROUNDS = 3
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -150,13 +149,11 @@ class Pair:
 
             fill(self.root, partial(old_directory, "new"), N_FILES)
             new = sorted(path.name for path in old.iterdir() if path.name.startswith("new"))
-            parts = [held / str(n) for n in range(-(-N_FILES // FILES_IN_A_PART))]
-            for part in parts:
-                part.mkdir(parents=True)
-            origin, targets = directory(old), [directory(part) for part in parts]
+            held.mkdir(parents=True)
+            origin, target = directory(old), directory(held)
             start = perf_counter()
-            for n, name in enumerate(new):
-                os.rename(name, name, src_dir_fd=origin, dst_dir_fd=targets[n // FILES_IN_A_PART])
+            for name in new:
+                os.rename(name, name, src_dir_fd=origin, dst_dir_fd=target)
             seconds = perf_counter() - start
             shutil.rmtree(held)
             call.fail("it failed")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from wink_workspace.clock import ManualClock
-from wink_workspace.filesystem import DiskTree, WorkspacePath
+from wink_workspace.filesystem import Dirty, DiskTree, WorkspacePath
 
 UNPRIVILEGED_UID = 65_534
 
@@ -22,6 +22,11 @@ def later() -> ManualClock:
 def path_of(text: str) -> WorkspacePath:
     """A path of any depth."""
     return WorkspacePath(tuple(text.split("/")))
+
+
+def covers(dirty: Dirty, path: WorkspacePath) -> bool:
+    """Whether *path* may have changed."""
+    return path in dirty.paths or not dirty.prefixes.isdisjoint((path, *path.ancestors()))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from disk_fixtures import as_ordinary_user, deep_tree, later, path_of
+from disk_fixtures import as_ordinary_user, covers, deep_tree, later, path_of
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem import (
@@ -51,11 +51,11 @@ def tracker(tmp_path: Path) -> Iterator[ScanTracker]:
 
 def test_prefix_covers_itself_and_what_is_below_and_a_path_only_itself() -> None:
     some = dirty("a", below=("b",))
-    covered = [path for path in ("a", "a/x", "b", "b/x/y", "bc") if some.covers(path_of(path))]
+    covered = [path for path in ("a", "a/x", "b", "b/x/y", "bc") if covers(some, path_of(path))]
     assert covered == ["a", "b", "b/x/y"]
     assert not some.everything
     assert Dirty.all("why").everything
-    assert Dirty.all("why").covers(path_of("x/y"))
+    assert covers(Dirty.all("why"), path_of("x/y"))
     assert some
     assert not Dirty(reason="why")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .index import NOTHING as NOTHING
     from .index import Dirty as Dirty
     from .index import FileIndex as FileIndex
-    from .index import Leaving as Leaving
+    from .index import Leaves as Leaves
     from .scan import ChangeTracker as ChangeTracker
     from .scan import ScanTracker as ScanTracker
     from .scan import open_tracker as open_tracker

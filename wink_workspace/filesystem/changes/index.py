@@ -14,11 +14,11 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any
 
 from wink_workspace._collector import CollectorPaused
 from wink_workspace.clock import Clock
@@ -50,7 +50,7 @@ __all__ = [
     "FileIndex",
     "IndexedTree",
     "KnownListing",
-    "Leaving",
+    "Leaves",
     "NotedChanges",
     "Status",
     "Watch",
@@ -69,16 +69,11 @@ class Dirty:
     changed its mode, and its entries are listed separately. Each of ``prefixes`` stands for
     itself and everything that is or was below it. ``reason`` is set if notes and events were
     not enough: the status of all entries was read, or, if ``everything``, nothing is known.
-    ``leaving`` has the sizes in bytes of files that the caller removes (``Leaving.files``), by
-    directory and name.
     """
 
     paths: frozenset[WorkspacePath] = frozenset()
     prefixes: frozenset[WorkspacePath] = frozenset()
     reason: str | None = None
-    leaving: Mapping[Parts, Mapping[str, int]] = field(
-        default_factory=dict[Parts, Mapping[str, int]], hash=False
-    )
 
     @classmethod
     def all(cls, reason: str) -> Dirty:
@@ -91,26 +86,17 @@ class Dirty:
         return ROOT in self.prefixes
 
     def __bool__(self) -> bool:
-        return bool(self.paths or self.prefixes or self.leaving)
+        return bool(self.paths or self.prefixes)
 
     def __or__(self, other: Dirty) -> Dirty:
-        if not (other.paths or other.prefixes or other.reason or other.leaving):
+        if not (other.paths or other.prefixes or other.reason):
             return self
-        if not (self.paths or self.prefixes or self.reason or self.leaving):
+        if not (self.paths or self.prefixes or self.reason):
             return other
         reason = self.reason or other.reason
         if self.reason and other.reason:
             reason = f"{self.reason}; {other.reason}"
-        leaving = {**self.leaving, **other.leaving}
-        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason, leaving)
-
-    def covers(self, path: WorkspacePath) -> bool:
-        """Whether *path* may have changed."""
-        if path in self.paths or path in self.prefixes:
-            return True
-        if path.parts and path.name in self.leaving.get(path.parts[:-1], ()):
-            return True
-        return any(ancestor in self.prefixes for ancestor in path.ancestors())
+        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason)
 
 
 NOTHING = Dirty()
@@ -143,8 +129,6 @@ class NotedChanges:
 _log = logging.getLogger(__name__)
 
 _MAX_SCANS = 5
-_MANY_FILES: Final = 64
-"""From this number on, new files of one directory leave together."""
 
 EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
@@ -154,17 +138,8 @@ KnownListing = tuple[DirectoryStatus, dict[str, Row]]
 
 Watch = Callable[[Parts, int], None]
 
-
-class Leaving(Protocol):
-    """What the caller of a drain removes, so that it need not be tracked."""
-
-    def directory(self, parts: Parts) -> bool:
-        """Whether the new directory *parts* leaves: nothing below it is read."""
-        ...
-
-    def files(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
-        """Those of the new files *names* of a directory that leave: they enter no index."""
-        ...
+Leaves = Callable[[Parts], bool]
+"""Whether the caller of a drain removes a new directory, so that nothing below it is read."""
 
 
 DirectoryForm = Callable[[int], int]
@@ -388,19 +363,6 @@ class FileIndex:
                 self.unreadable |= other.unreadable & {below}
                 todo += [(below, inner) for inner in other.names(below)]
 
-    def forget_files(self, directory: Parts, names: Iterable[str]) -> None:
-        """As ``forget`` for many names, also unknown ones; a directory among them must be empty."""
-        self._listed.pop(directory, None)
-        known = self.names(directory).intersection(names)
-        if not known:
-            return
-        entries = self.directories[directory]
-        for name in known:
-            del entries[name]
-        keys = {(directory, name) for name in known}
-        self.linked -= keys
-        self.racily_clean -= keys
-
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
         paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}
@@ -528,11 +490,11 @@ class IndexedTree:
         self.times = ChangeTimes(tree, clock, is_local=is_local)
         self._form = form
 
-    def look_at_all(self, watch: Watch | None = None, leaving: Leaving | None = None) -> Dirty:
+    def look_at_all(self, watch: Watch | None = None, leaves: Leaves | None = None) -> Dirty:
         """Read the status of all entries; the changes since the index, or everything without one.
 
         *watch* is called with each directory, and a descriptor of it, before it is listed.
-        *leaving* is that of ``ChangeTracker.drain``.
+        *leaves* is that of ``ChangeTracker.drain``.
         """
         before, self.index = self.index, None  # until all is read
         problem = ""
@@ -540,7 +502,7 @@ class IndexedTree:
             for _ in range(_MAX_SCANS):
                 index = FileIndex()
                 try:
-                    left = self._add_below(index, ROOT, watch, leaving, earlier=before)
+                    self._add_below(index, ROOT, watch, leaves, earlier=before)
                 except FilesystemError as error:
                     problem = error.message  # such as directories that another process moves
                 else:
@@ -548,7 +510,7 @@ class IndexedTree:
                         index.doubt_newest()
                     self.index = index
                     nothing_known = Dirty.all("there is no earlier state to compare with")
-                    return before.differences(index) | left if before else nothing_known
+                    return before.differences(index) if before else nothing_known
         return Dirty.all(f"not every entry could be read: {problem}")
 
     def look_below(self, index: FileIndex, path: WorkspacePath, watch: Watch) -> None:
@@ -598,11 +560,11 @@ class IndexedTree:
         index: FileIndex,
         top: WorkspacePath,
         watch: Watch | None,
-        leaving: Leaving | None = None,
+        leaves: Leaves | None = None,
         *,
         earlier: FileIndex | None = None,
-    ) -> Dirty:
-        """Add *top* and everything below it; what leaves since *earlier* is returned, not added."""
+    ) -> None:
+        """Add *top* and everything below it, but nothing below a directory that leaves."""
         racy_ns = self.times.racy_from_ns()
         form = self._form
 
@@ -625,51 +587,22 @@ class IndexedTree:
                 return None
             return earlier.names_in(top.parts + parts, status)
 
-        left: dict[Parts, Mapping[str, int]] = {}
         for listing in self.tree.listings(
             top, before=before, unreadable=unreadable, known_names=known
         ):
             directory, own = top.parts + listing.parts, listing.status
             self.n_visited += len(listing.entries)
-            if leaving is not None and earlier is not None:
-                files = _leaving_files(earlier, directory, listing.entries, leaving)
-                if files:
-                    left[directory] = files
-                    own = None  # not all entries are added
-                    listing.entries[:] = [at for at in listing.entries if at[0] not in files]
             index.put_listing(directory, listing.entries, racy_ns, own=own)
-            if leaving is not None and earlier is not None:
+            if leaves is not None and earlier is not None:
                 listing.entries[:] = [
                     (name, status)
                     for name, status in listing.entries
                     if not stat.S_ISDIR(status.st_mode)
-                    or not _is_new_and_leaves(earlier, (*directory, name), leaving)
+                    or not _is_new_and_leaves(earlier, (*directory, name), leaves)
                 ]
-        return Dirty(leaving=left)
 
 
-def _is_new_and_leaves(earlier: FileIndex, directory: Parts, leaving: Leaving) -> bool:
+def _is_new_and_leaves(earlier: FileIndex, directory: Parts, leaves: Leaves) -> bool:
     """Whether a directory is new since *earlier*, so that nothing else changed, and leaves."""
     known = earlier.get(directory[:-1], directory[-1])
-    return (known is None or not known.is_directory) and leaving.directory(directory)
-
-
-def _leaving_files(
-    earlier: FileIndex,
-    directory: Parts,
-    entries: Sequence[tuple[str, os.stat_result]],
-    leaving: Leaving,
-) -> dict[str, int]:
-    """The sizes of those of many new files that leave; not of hard links, which change others."""
-    if len(entries) < _MANY_FILES:
-        return {}
-    known = earlier.names(directory)
-    new = {
-        name: status.st_size
-        for name, status in entries
-        if name not in known and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    }
-    if len(new) < _MANY_FILES:
-        return {}
-    left = leaving.files(directory, list(new))
-    return new if len(left) == len(new) else {name: new[name] for name in left}
+    return (known is None or not known.is_directory) and leaves(directory)

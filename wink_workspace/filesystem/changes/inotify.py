@@ -23,9 +23,6 @@ What events do not report, and how each gap is closed:
   checked in each drain. A drain scans (a) if an existing file got a new name; (b) if a name was
   added and deleted since the last drain, as it may have been a hard link; (c) if a name was
   written and its file did not change. Temporary names that this process uses are excluded.
-* Names that leave a directory while this process moves many of its files out. Their events would
-  fill the queue, so these are not reported meanwhile. After that, the names are compared with the
-  index.
 * Lost events: the queue overflowed, or the canary's event did not come.
 * Changes that another machine makes to a network filesystem. There, every drain scans.
 
@@ -46,7 +43,7 @@ import sys
 import termios
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -57,7 +54,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts, prefix_of_points_below, read_mounts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
-from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
 from .index import (
@@ -67,7 +64,7 @@ from .index import (
     EntryKey,
     FileIndex,
     IndexedTree,
-    Leaving,
+    Leaves,
     NotedChanges,
     Status,
     is_directory_change,
@@ -148,9 +145,9 @@ class _Queue:
         give_back(self._inotify, [self._canary_watch, *self._directories])
         os.close(self._canary)
 
-    def watch(self, directory: Parts, descriptor: int, mask: int = _MASK) -> None:
-        """Watch an open directory; if it is already watched, record its path and set the mask."""
-        watch = self._inotify.add_watch(_proc(descriptor), mask)
+    def watch(self, directory: Parts, descriptor: int) -> None:
+        """Watch an open directory; if it is already watched, record its path."""
+        watch = self._inotify.add_watch(_proc(descriptor), _MASK)
         self._directories[watch] = directory
         self._renewed.add(watch)
         if self._max_watches is not None and len(self._directories) > self._max_watches:
@@ -400,41 +397,16 @@ class InotifyTracker:
             if self._queue is not None:
                 self._queue.unwatch_below(self._left)
 
-    def entries_leaving(self, directory: WorkspacePath) -> None:
-        """Do not watch a directory for names that leave it: many renames would fill the queue."""
-        with self._lock, suppress(FilesystemError), self._tree.opened(directory) as descriptor:
-            self._watch(directory.parts, descriptor, _MASK & ~_MOVED_FROM)
-
-    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Forget files that this process just moved out, and watch for names that leave again."""
-        with self._lock:
-            index = self._seen.index
-            if index is not None:
-                index.forget_files(directory.parts, names)
-            try:
-                with self._tree.opened(directory) as descriptor:
-                    self._watch(directory.parts, descriptor)
-                    present = set(os.listdir(descriptor))  # noqa: PTH208 - pathlib takes no descriptor
-            except (FilesystemError, OSError):  # another process removes it or moves it
-                self._noted.add(ROOT, below=True)
-                return
-            if index is not None:
-                changed = list(present ^ index.names(directory.parts))
-                hidden = self._tree.hidden
-                unseen = () if hidden is None else hidden.hidden_in(directory.parts, changed, ())
-                for name in set(changed).difference(unseen):
-                    self._noted.add(directory / name, below=False)
-
     def finish(self) -> None:
-        """Do nothing: ``directories_left`` and ``entries_left`` did all."""
+        """Do nothing: ``directories_left`` did all."""
 
-    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
+    def drain(self, leaves: Leaves | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
         del finishes
         self._process.check()  # a child would consume the events of the parent
         with self._lock:
             try:
-                return self._drain(leaving)
+                return self._drain(leaves)
             except BaseException:
                 self._seen.index = None  # it may be partly updated
                 raise
@@ -448,7 +420,7 @@ class InotifyTracker:
 
     # Following events
 
-    def _drain(self, leaving: Leaving | None) -> Dirty:
+    def _drain(self, leaves: Leaves | None) -> Dirty:
         pending, self._pending = self._pending, NOTHING
         complete_before_ns, self._complete_before_ns = self._complete_before_ns, None
         racy_ns = self._seen.times.racy_from_ns()
@@ -471,7 +443,7 @@ class InotifyTracker:
             return followed if pending is NOTHING else pending | followed
         if index is not None and complete_before_ns is not None:
             index.trust_older(complete_before_ns)  # else all of them would count as changed
-        return pending | noted | summary.dirty() | self._scan(reason, leaving)
+        return pending | noted | summary.dirty() | self._scan(reason, leaves)
 
     def _read_events(self) -> _EventSummary:
         summary = _EventSummary(
@@ -556,23 +528,23 @@ class InotifyTracker:
 
     # Scanning
 
-    def _scan(self, reason: str, leaving: Leaving | None = None) -> Dirty:
+    def _scan(self, reason: str, leaves: Leaves | None = None) -> Dirty:
         """The changes since the last drain, found by a scan; watches all directories again."""
         if self._queue is None and self._scan_reason is None:
             self._open_queue()
         if self._queue is not None:
             self._queue.begin_renewal()
-        found = self._seen.look_at_all(self._watch, leaving)
+        found = self._seen.look_at_all(self._watch, leaves)
         if self._queue is not None:
             self._queue.end_renewal()
         if self._seen.index is not None and self._seen.index.unreadable:
             self._warn(_UNREADABLE)
         return Dirty(reason=self._scan_reason or reason) | found
 
-    def _watch(self, directory: Parts, descriptor: int, mask: int = _MASK) -> None:
+    def _watch(self, directory: Parts, descriptor: int) -> None:
         if self._queue is not None:
             try:
-                self._queue.watch(directory, descriptor, mask)
+                self._queue.watch(directory, descriptor)
             except OSError as error:
                 self._stop_watching(f"not every directory can be watched: {error.strerror}")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .index import DirectoryForm, Dirty, FileIndex, IndexedTree, Leaving, NotedChanges
+from .index import DirectoryForm, Dirty, FileIndex, IndexedTree, Leaves, NotedChanges
 
 __all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
 
@@ -49,12 +49,12 @@ class ChangeTracker(ChangeObserver, Protocol):
         """The index as of the last drain, for storing; ``None`` if unknown."""
         ...
 
-    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
+    def drain(self, leaves: Leaves | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain.
 
         A caller that cannot use the answer returns it with ``note``. One that removes every new
-        directory for which *leaving* is true spares the tracker from reading them; if it fails
-        to remove one, it notes that everything may have changed. With *leaving* or *finishes*,
+        directory for which *leaves* is true spares the tracker from reading them; if it fails
+        to remove one, it notes that everything may have changed. With *leaves* or *finishes*,
         the caller also calls ``finish`` before other code may change files; with *finishes*, only
         if the answer has a ``reason``.
         """
@@ -111,11 +111,11 @@ class ScanTracker:
         """The index as of the last drain; ``None`` if not every entry could be read."""
         return self._seen.index
 
-    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
+    def drain(self, leaves: Leaves | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain."""
         del finishes
         with self._lock:
-            found = self._seen.look_at_all(leaving=leaving)
+            found = self._seen.look_at_all(leaves=leaves)
             return Dirty(reason=self._reason) | self._noted.take() | found
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
@@ -134,15 +134,6 @@ class ScanTracker:
 
     def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Do nothing: a scan finds deleted directories."""
-
-    def entries_leaving(self, directory: WorkspacePath) -> None:
-        """Do nothing: there are no events."""
-
-    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Forget *names*, which this process moved out of *directory*: no scan reports them."""
-        with self._lock:
-            if self._seen.index is not None:
-                self._seen.index.forget_files(directory.parts, names)
 
     def finish(self) -> None:
         """Do nothing: there are no events."""

@@ -323,14 +323,6 @@ class ChangeObserver(Protocol):
         """Record that *directories* were moved out of the root, with everything below them."""
         ...
 
-    def entries_leaving(self, directory: WorkspacePath) -> None:
-        """Expect that many entries of *directory* leave the root, until ``entries_left``."""
-        ...
-
-    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """Record that *names*, no directories, were moved from *directory* out of the root."""
-        ...
-
 
 class HiddenPaths(Protocol):
     """Paths that a tree neither shows nor changes."""
@@ -769,57 +761,41 @@ class DiskTree(ClosedAfterBlock):
                 self._sync_directory(new_parent)
                 self._sync_directory(old_parent)
 
-    def move_out(self, path: WorkspacePath, directory: int, name: str) -> bool:
-        """Rename *path*, with everything below it, to *name* in another open directory.
-
-        *directory* is the descriptor of that directory. Returns whether *path* is a directory. The
-        caller then passes all moved directories to ``moved_out``.
-        """
-        with (
-            translate_os_error(path),
-            self._changing(path, below=True),
-            self._parent(path) as parent,
-        ):
-            moved = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
-            is_directory = stat.S_ISDIR(moved.st_mode)
-            if self._make_accessible and is_directory:
-                os.close(open_directory(path.name, parent, make_accessible=True))
-            rename(path.name, name, parent, directory)
-            self._sync_directory(parent)
-        return is_directory
-
     @contextmanager
-    def moving_out(self, path: WorkspacePath) -> Generator[Callable[[str, int], None]]:
-        """Rename many entries of *path* into other open directories.
+    def moving_out(
+        self, path: WorkspacePath, directory: int
+    ) -> Generator[Callable[[str, str], bool]]:
+        """Rename entries of *path*, with everything below them, into another open directory.
 
-        The block gets a function for the name of an entry, which must not be a directory, and the
-        descriptor of a directory. As ``move_out``, but *path* is entered once, and the tracker is
-        notified once.
+        *directory* is the descriptor of that directory. The block gets a function for the name of
+        an entry and the new name, which returns whether the entry is a directory. The caller then
+        passes all moved directories to ``moved_out``.
         """
         self._check_changeable(path)
-        moved: list[str] = []
         with translate_os_error(path), self._entered(path) as parent:
 
-            def move(name: str, directory: int) -> None:
-                try:
-                    os.rename(name, name, src_dir_fd=parent, dst_dir_fd=directory)
-                except OSError as error:
-                    if self.tracker is not None:
-                        self.tracker.note(path / name, below=True)
-                    raise translated(path / name, error) from error
-                moved.append(name)
-
-            if self.tracker is not None:
-                self.tracker.entries_leaving(path)
-            try:
-                yield move
-                self._sync_directory(parent)
-            finally:
+            def move(name: str, new_name: str) -> bool:
+                is_directory = True
                 if self.tracker is not None:
-                    self.tracker.entries_left(path, moved)
+                    self.tracker.changing(path / name)
+                try:
+                    moved = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                    is_directory = stat.S_ISDIR(moved.st_mode)
+                    if self._make_accessible and is_directory:
+                        os.close(open_directory(name, parent, make_accessible=True))
+                    rename(name, new_name, parent, directory)
+                except OSError as error:
+                    raise translated(path / name, error) from error
+                finally:
+                    if self.tracker is not None:
+                        self.tracker.note(path / name, below=is_directory)
+                return is_directory
+
+            yield move
+            self._sync_directory(parent)
 
     def moved_out(self, directories: Sequence[WorkspacePath]) -> None:
-        """Stop tracking *directories*, which ``move_out`` moved."""
+        """Stop tracking *directories*, which ``moving_out`` moved."""
         if self.tracker is not None and directories:
             self.tracker.directories_left(directories)
 

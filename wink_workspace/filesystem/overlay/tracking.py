@@ -13,8 +13,7 @@ layer before: the base may have a directory of that name.
 The kernel reports the changes of a file for the name by which it first saw it in the mount. If that
 was one of several names (hard links), and its directory was removed, no event reports them. So
 after each drain in which that may have happened, the kernel is made to forget the names of files.
-That takes some 40 ms after thousands of new files. If it may have happened to few files, another
-thread does it, and the statuses of these files are read in each drain until it is done.
+That takes 0.1 ms, or some 40 ms after thousands of new files.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ import hashlib
 import logging
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError, MountError
-from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaving, open_tracker
+from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaves, open_tracker
 from wink_workspace.filesystem.changes.index import Status
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
@@ -69,23 +67,6 @@ _OPAQUE = frozenset(_form([(f"{space}.overlay.opaque", b"y")]) for space in ("tr
 """The forms of a directory that hides the base, and shows no other directory of it."""
 
 
-class _Forgetting:
-    """A thread that makes the kernel forget names; events of the files ``unsure`` may be lost."""
-
-    def __init__(self, forget: Callable[[], None], unsure: frozenset[WorkspacePath]) -> None:
-        self.unsure = unsure
-        self.error: MountError | None = None
-        self._forget = forget
-        self.thread = threading.Thread(target=self._run, name="wink-forget", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._forget()
-        except MountError as error:
-            self.error = error
-
-
 class OverlayTracker:
     """Tracks the upper layer of a branch; implements ``ChangeTracker``.
 
@@ -100,8 +81,8 @@ class OverlayTracker:
         clock: Measures the age of files.
 
     Attributes:
-        expect, directory_made, directories_left, entries_leaving, entries_left: See
-            ``ChangeObserver``; the names and directories are those of the branch.
+        expect, directory_made, directories_left: See ``ChangeObserver``; the names and
+            directories are those of the branch.
     """
 
     def __init__(
@@ -122,8 +103,6 @@ class OverlayTracker:
                 self._earlier[directory] = set(entries)
         self._forget_names = forget_names
         self._had_links = False
-        self._changed_unseen: frozenset[WorkspacePath] | None = None  # in a scan; None: unknown
-        self._forgetting: _Forgetting | None = None
         self._base = DiskTree(base)
         self._upper = DiskTree(upper)
         self._watched: set[Parts] = {()}
@@ -140,8 +119,6 @@ class OverlayTracker:
         self.expect = self._tracker.expect
         self.directory_made = self._tracker.directory_made
         self.directories_left = self._tracker.directories_left
-        self.entries_leaving = self._tracker.entries_leaving
-        self.entries_left = self._tracker.entries_left
 
     @property
     def n_visited(self) -> int:
@@ -171,19 +148,15 @@ class OverlayTracker:
         if path.parts[:-1] not in self._watched:
             self._watch_copied_up(path)
 
-    def drain(self, leaving: Leaving | None = None, *, finishes: bool = False) -> Dirty:
+    def drain(self, leaves: Leaves | None = None, *, finishes: bool = False) -> Dirty:
         """What may have changed since the last drain; the arguments are as in ``ChangeTracker``.
 
         If the caller finishes, names are forgotten then: it is slow to find all of them again.
         """
-        if self._forgetting is not None:
-            self._look_at(self._forgetting)
-        found = self._tracker.drain(leaving)
+        found = self._tracker.drain(leaves)
         if self._had_links or found.reason is not None:
-            is_known = not (self._had_links or found.prefixes or len(found.paths) > _MANY_NAMES)
-            self._changed_unseen = found.paths if is_known else None
             self._had_links = True
-            if leaving is None and not (finishes and found.reason is not None):
+            if leaves is None and not (finishes and found.reason is not None):
                 self._forget_stale_names()
         if not found:
             return found
@@ -216,46 +189,18 @@ class OverlayTracker:
             for directory, inside in _by_directory(changed).items():
                 names = [path.parts[-1] for path in inside]
                 self._earlier.setdefault(directory, set()).update(names)
-        return Dirty(frozenset(paths), frozenset(prefixes), found.reason, found.leaving)
+        return Dirty(frozenset(paths), frozenset(prefixes), found.reason)
 
     def finish(self) -> None:
         """Forget stale names, which the drain before did not."""
-        if not self._had_links:
-            return
-        index = self._tracker.index
-        if (
-            self._forget_names is None
-            or self._changed_unseen is None
-            or self._forgetting is not None
-            or index is None
-            or index.linked
-        ):
+        if self._had_links:
             self._forget_stale_names()
-        else:
-            try:
-                self._forgetting = _Forgetting(self._forget_names, self._changed_unseen)
-            except RuntimeError:  # there are too many threads, or the interpreter ends
-                self._forget_stale_names()
-            else:
-                self._had_links = False
 
     def close(self) -> None:
         """Stop tracking."""
-        if self._forgetting is not None:
-            self._forgetting.thread.join()  # it uses the mount
         self._tracker.close()
         self._upper.close()
         self._base.close()
-
-    def _look_at(self, forgetting: _Forgetting) -> None:
-        """Read the statuses of files whose changes no event may have reported until now."""
-        is_done = not forgetting.thread.is_alive()
-        for path in forgetting.unsure:
-            self._tracker.note(path)
-        if is_done:
-            self._forgetting = None
-            if forgetting.error is not None:
-                self._not_forgotten(forgetting.error)
 
     def _forget_stale_names(self) -> None:
         """See the module; a failure is logged, and the next drain tries again."""
@@ -265,12 +210,8 @@ class OverlayTracker:
             try:
                 self._forget_names()
             except MountError as error:
-                self._not_forgotten(error)
-
-    def _not_forgotten(self, error: MountError) -> None:
-        """Let the next drain try again."""
-        self._had_links = True
-        _log.warning("Changes of hard links may not be noticed: %s", error)
+                self._had_links = True
+                _log.warning("Changes of hard links may not be noticed: %s", error)
 
     def _resolve(
         self,

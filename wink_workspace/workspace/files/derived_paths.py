@@ -124,14 +124,6 @@ class RecordedChanges:
         """See ``ChangeObserver``."""
         self._tracker.directories_left(directories)
 
-    def entries_leaving(self, directory: WorkspacePath) -> None:
-        """See ``ChangeObserver``; unrecorded paths are not moved in this way."""
-        self._tracker.entries_leaving(directory)
-
-    def entries_left(self, directory: WorkspacePath, names: Collection[str]) -> None:
-        """See ``ChangeObserver``."""
-        self._tracker.entries_left(directory, names)
-
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:

@@ -3,7 +3,7 @@
 A restore plans (``DiscardPlan``), moves every path whose content the history lacks into a folder of
 its own beside the files, and restores. Later, that folder is written into the history as one
 discard, and deleted. So a rollback costs one rename for each path, a new directory being one path,
-and reads no contents. Many new files of a directory that stays are moved into one directory.
+and reads no contents.
 
 Rule 1: the plan is on the disk before the first path is moved. A process that dies at any
 instant leaves folders that the next process records.
@@ -18,8 +18,7 @@ Rule 4: recording and deletion run in steps, so that no call waits for thousands
 ::
 
     discarded/<n>/plan.json     which paths are moved, and why
-    discarded/<n>/held/<k>      the k-th path of the plan; of a directory that stays, some files,
-                                with the others in other numbers
+    discarded/<n>/held/<k>      the k-th path of the plan
     discarded/<n>~              recorded, and about to be deleted
 """
 
@@ -29,12 +28,11 @@ import json
 import logging
 import os
 import stat
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -56,9 +54,7 @@ from wink_workspace.ledger import (
     SeparatePack,
     TreeEntry,
     build,
-    entries_at,
     entry_at,
-    names_in,
     run_steps,
     tree_steps,
 )
@@ -75,7 +71,6 @@ _SMALL_FILES: Final = 256
 _PIECE_BYTES: Final = 131_072
 _STEP_S: Final = 0.0005
 _DIGITS: Final = 6
-_FILES_A_PART: Final = 64
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
@@ -106,10 +101,6 @@ class DiscardPlan:
         base: The root of the last known state, for all paths that are not listed below.
         wanted: The root that is restored.
         moves: The paths that are moved aside, each with everything below it.
-        partial: Those directories among ``moves`` of which only some files are moved; the names
-            and known sizes in bytes, which are not stored.
-        parts: The numbers of the moves of each of these directories, for 64 files each: ext4
-            renames faster into small directories, and in the order in which files were listed.
         gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
         flipped: The files that differ from *wanted* only in the executable bit.
@@ -119,8 +110,6 @@ class DiscardPlan:
     base: str
     wanted: str
     moves: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
-    partial: dict[Parts, dict[str, int]] = field(default_factory=dict[Parts, dict[str, int]])
-    parts: dict[Parts, list[int]] = field(default_factory=dict[Parts, list[int]])
     gone: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     same: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     flipped: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
@@ -130,18 +119,13 @@ class DiscardPlan:
 
     def to_json(self, cause: DiscardCause) -> bytes:
         """The plan as the content of ``plan.json``."""
-        lists = {
-            stored: [path.parts for path in getattr(self, name)] for name, stored in _LISTS.items()
-        }
+        lists = {name: [path.parts for path in getattr(self, name)] for name in _LISTS}
         dropped = [
             (each.size_bytes, each.reason, path.parts) for path, each in self.dropped.items()
         ]
         why = {**asdict(cause), "at": cause.at.isoformat()}
         trees = {"base": self.base, "wanted": self.wanted}
-        partial = list(self.partial)
-        return json.dumps(
-            {"cause": why, **trees, **lists, "partial": partial, "dropped": dropped}
-        ).encode()
+        return json.dumps({"cause": why, **trees, **lists, "dropped": dropped}).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> tuple[DiscardPlan, DiscardCause]:
@@ -152,68 +136,20 @@ class DiscardPlan:
             at = datetime.fromisoformat(why.pop("at"))
             cause = DiscardCause(**why, at=at)
             plan = cls(base=read["base"], wanted=read["wanted"])
-            for name, stored in _LISTS.items():
-                found = read[stored if stored in read else name]
-                getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in found)
-            plan.partial = {tuple(parts): {} for parts in read.get("partial", ())}
-            for k, path in enumerate(plan.moves):
-                if path.parts in plan.partial:
-                    plan.parts.setdefault(path.parts, []).append(k)
+            for name in _LISTS:
+                getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in read[name])
             for size_bytes, reason, parts in read["dropped"]:
                 plan.drop(WorkspacePath(tuple(parts)), size_bytes, reason)
         except (ValueError, TypeError, KeyError) as error:
             raise LedgerDamagedError(f"cannot read the plan of a restore: {error!r}") from error
         return plan, cause
 
-    def move_files(self, directory: Parts, sizes_bytes: Mapping[str, int]) -> None:
-        """Move these files of a directory that stays."""
-        known = self.partial.setdefault(directory, {})
-        known.update(sizes_bytes)
-        numbers = self.parts.setdefault(directory, [])
-        while len(numbers) * _FILES_A_PART < len(known):
-            numbers.append(len(self.moves))
-            self.moves.append(WorkspacePath(directory))
-
-    def is_moved_file(self, path: WorkspacePath) -> bool:
-        """Whether *path* is moved as a file of a directory that stays."""
-        if not self.partial or not path.parts:
-            return False
-        return path.name in self.partial.get(path.parts[:-1], ())
-
-    def whole_moves(self) -> list[tuple[int, WorkspacePath]]:
-        """The numbers and paths that are moved with everything below them."""
-        partial = self.partial
-        return [(k, path) for k, path in enumerate(self.moves) if path.parts not in partial]
-
-    def partial_moves(self) -> list[tuple[WorkspacePath, dict[int, list[str]]]]:
-        """The directories of which some files are moved, with their names by number."""
-        found: list[tuple[WorkspacePath, dict[int, list[str]]]] = []
-        for directory, known in self.partial.items():
-            names = list(known)
-            parts = {
-                k: names[n * _FILES_A_PART : (n + 1) * _FILES_A_PART]
-                for n, k in enumerate(self.parts[directory])
-            }
-            found.append((WorkspacePath(directory), parts))
-        return found
-
-    def all_moves(self) -> list[WorkspacePath]:
-        """Every path that is moved."""
-        found = [path for _, path in self.whole_moves()]
-        for directory, names in self.partial.items():
-            found += [WorkspacePath((*directory, name)) for name in names]
-        return found
-
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
         """Record that *path* is not kept."""
         self.dropped[path] = DroppedFile(str(path), size_bytes, reason)
 
 
-_LISTS: Final = {"moves": "moved", "gone": "gone", "same": "same", "flipped": "flipped"}
-"""The lists and their stored names.
-
-Programs that know no ``parts`` look for ``moves``; without it they leave the folder as it is.
-"""
+_LISTS: Final = ("moves", "gone", "same", "flipped")
 
 
 class _File(NamedTuple):
@@ -262,81 +198,39 @@ class PendingDiscard:
         """Where a path in the folder was before."""
         return WorkspacePath((*self.plan.moves[int(parts[0])].parts, *parts[1:]))
 
-    def entries(
-        self, tree: DiskTree, shows: Callable[[Parts, bool], bool] = lambda _, __: True
-    ) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
+    def entries(self, tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
         """Everything in the folder as ``_walk``, but no hidden path: those enter no history."""
         hidden = self._hidden
         if hidden is None:
-            return _walk(tree, shows)
+            return _walk(tree)
         return _walk(
             tree,
             lambda parts, is_directory: (
-                shows(parts, is_directory)
-                and not hidden.hides(self.original(parts).parts, is_directory=is_directory)
+                len(parts) == 1  # no hidden path is moved
+                or not hidden.hides(self.original(parts).parts, is_directory=is_directory)
             ),
         )
 
     def dropped_parts(self) -> Iterator[Parts]:
         """The paths in the folder that the plan does not keep."""
-        if not self.plan.dropped:
-            return
-        plan = self.plan
-        numbers = {path: k for k, path in plan.whole_moves()}
-        files = self._numbers_of_files()
-        for path in plan.dropped:
-            if path in files:
-                yield (str(files[path]), path.name)
+        numbers = {path: k for k, path in enumerate(self.plan.moves)} if self.plan.dropped else {}
+        for path in self.plan.dropped:
             for n in range(len(path.parts) + 1):
                 k = numbers.get(WorkspacePath(path.parts[:n]))
                 if k is not None:
                     yield (str(k), *path.parts[n:])
 
-    def _numbers_of_files(self) -> dict[WorkspacePath, int]:
-        """The moved files of directories that stay, with the numbers that hold them."""
-        found: dict[WorkspacePath, int] = {}
-        for directory, inside in self.plan.partial_moves():
-            is_known = bool(self.plan.partial[directory.parts])
-            for k, names in inside.items():
-                part = self.directory / str(k)
-                if not is_known and part.exists():
-                    names = [path.name for path in part.iterdir()]
-                found |= {directory / name: k for name in names}
-        return found
-
-    def files(self) -> list[_File]:
-        """The files to keep; measures the folder."""
-        plan, dropped = self.plan, set(self.dropped_parts())
-        known: set[str] = set()
+    def measure(self) -> list[_File]:
+        """The files to keep; sets ``n_bytes`` and ``n_files``."""
+        dropped = set(self.dropped_parts())
         found: list[_File] = []
-        for directory, inside in plan.partial_moves():
-            sizes_bytes = plan.partial[directory.parts]
-            if sizes_bytes:
-                known.update(map(str, inside))
-            for k, names in inside.items():
-                files = (_File(sizes_bytes[name], (str(k), name)) for name in names)
-                found += [file for file in files if file.parts not in dropped]
-
-        def shows(parts: Parts, _: bool) -> bool:
-            return len(parts) == 1 or parts[0] not in known
-
-        if len(known) < len(plan.moves):
-            with self.opened() as tree:
-                for parts, entry, _ in self.entries(tree, shows):
-                    if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
-                        size_bytes = entry.stat(follow_symlinks=False).st_size
-                        found.append(_File(size_bytes, (*parts, entry.name)))
+        with self.opened() as tree:
+            for parts, entry, _ in self.entries(tree):
+                if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
+                    size_bytes = entry.stat(follow_symlinks=False).st_size
+                    found.append(_File(size_bytes, (*parts, entry.name)))
         self.n_bytes, self.n_files = sum(file.size_bytes for file in found), len(found)
         return found
-
-    def measure(self) -> None:
-        """Set ``n_bytes`` and ``n_files``."""
-        plan = self.plan
-        if plan.dropped or plan.whole_moves() or not all(plan.partial.values()):
-            self.files()
-        else:
-            self.n_bytes = sum(sum(sizes.values()) for sizes in plan.partial.values())
-            self.n_files = sum(map(len, plan.partial.values()))
 
     def is_small(self) -> bool:
         """Whether recording it takes no noticeable time; looks at some of its entries only."""
@@ -426,57 +320,50 @@ class PendingDiscards:
         self._discards.append(discard)
         return discard
 
-    def move(self, discard: PendingDiscard, tree: DiskTree) -> None:
+    def move(self, discard: PendingDiscard, tree: DiskTree) -> list[WinkError]:
         """Move the paths of the plan aside; what cannot be moved is removed and recorded.
 
+        Returns why. This may be called again, and moves the rest.
+
         Raises:
-            OSError: If the folder, or a directory in it, cannot be made or opened. Then this may be
-                called again, and moves the rest.
+            OSError: If the folder cannot be opened.
         """
         plan = discard.plan
         plan.dropped.clear()  # what a call before could not move
         directories: list[WorkspacePath] = []
+        failures: list[WinkError] = []
 
         def failed(path: WorkspacePath, error: WinkError) -> None:
             there = tree.entry(path)
             if there is not None:
                 plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
+                failures.append(error)
 
-        def move(path: WorkspacePath, into: int, name: str) -> None:
+        inside: dict[Parts, list[tuple[str, int]]] = {}
+        for k, path in enumerate(plan.moves):
+            inside.setdefault(path.parts[:-1], []).append((path.name, k))
+        with Descriptor(os.open(discard.directory, _DIRECTORY)) as held:
             try:
-                if tree.move_out(path, into, name):
-                    directories.append(path)
-            except WinkError as error:
-                failed(path, error)
-            passed(KillPoint.HELD_MOVED)
-
-        numbers = list(chain.from_iterable(plan.parts.values()))
-        with (
-            Descriptor(os.open(discard.directory, _DIRECTORY)) as held,
-            _making_directories(held, numbers),
-        ):
-            try:
-                for k, path in plan.whole_moves():
-                    move(path, held, str(k))
-                for path, inside in plan.partial_moves():
-                    with suppress(WinkError), tree.moving_out(path) as move_file:
-                        for k, names in inside.items():
-                            with _made_directory(held, k) as into:
-                                while names:
-                                    name = names.pop()
-                                    try:
-                                        move_file(name, into)
-                                    except WinkError as error:
-                                        failed(path / name, error)
-                                    passed(KillPoint.HELD_MOVED)
-                    for k, names in inside.items():  # the directory cannot be entered
-                        with _made_directory(held, k) as into:
-                            for name in names:
-                                move(path / name, into, name)
+                for parts, names in inside.items():
+                    above = WorkspacePath(parts)
+                    try:
+                        with tree.moving_out(above, held) as move:
+                            while names:
+                                name, k = names.pop()
+                                try:
+                                    if move(name, str(k)):
+                                        directories.append(above / name)
+                                except WinkError as error:
+                                    failed(above / name, error)
+                                passed(KillPoint.HELD_MOVED)
+                    except WinkError as error:  # the directory cannot be entered
+                        for name, _ in names:
+                            failed(above / name, error)
                 if plan.dropped:
                     discard.write_plan()
             finally:
                 tree.moved_out(directories)
+        return failures
 
     def trim(self, discard: PendingDiscard) -> None:
         """Choose what exceeds the limit (rule 2), and report it in ``pop_notes``.
@@ -503,7 +390,7 @@ class PendingDiscards:
                 delete_tree(folder)
         for discard in self._discards:
             try:
-                found |= bool(discard.files())
+                found |= bool(discard.measure())
                 self._drop_over(discard, 0, _DISK_FULL)
                 with discard.opened() as tree:
                     run_steps(_delete_dropped(discard, tree))
@@ -526,7 +413,7 @@ class PendingDiscards:
         if discard.n_bytes is None:
             discard.measure()
         if (discard.n_bytes or 0) > limit_bytes:
-            files = discard.files()
+            files = discard.measure()
             n_bytes, n_files = discard.n_bytes or 0, len(files)
             if n_bytes > limit_bytes:
                 files.sort()
@@ -690,27 +577,8 @@ class PendingDiscards:
             else:
                 discard.plan.drop(path, 0, _NO_FILE)
             yield
-        for directory, numbers in discard.plan.parts.items():
-            there = [(str(k),) for k in numbers if (str(k),) in directories]
-            if there:
-                whole = self._before(discard.plan, WorkspacePath(directory))
-                for part in there:
-                    whole |= directories.pop(part)
-                    del directories[()][part[0]]
-                directories[there[0]] = whole
-                directories[()][there[0][0]] = SOME_DIRECTORY
         entries = yield from tree_steps(pack, directories)
         return {discard.plan.moves[int(k)]: entry for k, entry in entries.items()}
-
-    def _before(self, plan: DiscardPlan, directory: WorkspacePath) -> dict[str, TreeEntry]:
-        """The entries of a directory in the last known state."""
-        base = self._readable(plan.base, plan.wanted)
-        top = TreeEntry(FileKind.DIRECTORY, base)
-        entry = entry_at(self._store, base, directory) if directory.parts else top
-        if entry is None or entry.kind is not FileKind.DIRECTORY:
-            return {}
-        found = entries_at(self._store, entry.id, ROOT, names_in(self._store, entry)) or {}
-        return {name: at for name, at in found.items() if at is not None}
 
     def _version_before(self, plan: DiscardPlan, path: WorkspacePath) -> str | None:
         """The blob of a file that is moved aside, before the call changed it."""
@@ -741,54 +609,6 @@ class PendingDiscards:
                 self._store.tree(root)
                 return root
         return EMPTY_TREE_ID
-
-
-@contextmanager
-def _making_directories(parent: int, numbers: Sequence[int]) -> Generator[None]:
-    """Make directories in another thread, which the block need not wait for.
-
-    On ext4 that takes 30 to 500 µs each. If it fails, ``_made_directory`` fails, too.
-    """
-    is_over, thread = threading.Event(), None
-    if numbers:
-        own = os.dup(parent)
-        arguments = (own, numbers, is_over)
-        thread = threading.Thread(target=_make_directories, args=arguments, name="wink-discard")
-        try:
-            thread.start()
-        except RuntimeError:  # there are too many threads, or the interpreter ends
-            os.close(own)
-            thread = None
-    try:
-        yield
-    finally:
-        is_over.set()
-        if thread is not None:
-            thread.join()
-
-
-def _make_directories(parent: int, numbers: Sequence[int], is_over: threading.Event) -> None:
-    """Make directories until *is_over* is set; closes *parent*."""
-    with Descriptor(parent):
-        for k in numbers:
-            if is_over.is_set():
-                return
-            try:
-                os.mkdir(str(k), 0o700, dir_fd=parent)
-            except FileExistsError:
-                pass
-            except OSError:
-                return
-
-
-def _made_directory(parent: int, k: int) -> Descriptor:
-    """A descriptor of the directory *k*, which is made if it does not exist."""
-    try:
-        return Descriptor(os.open(str(k), _DIRECTORY, dir_fd=parent))
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(str(k), 0o700, dir_fd=parent)
-        return Descriptor(os.open(str(k), _DIRECTORY, dir_fd=parent))
 
 
 def _walk(

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar
@@ -34,7 +34,7 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
-from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty, Leaving
+from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty
 from wink_workspace.filesystem.disk.bulk_reading import BulkReading, ReadPart
 from wink_workspace.filesystem.disk.descriptors import Parts, attributes_of
 from wink_workspace.filesystem.disk.fingerprint_cache import DiskFingerprints
@@ -118,32 +118,6 @@ class FilesToken:
 
     history: TreeHistory
     root: str
-
-
-class _Leaving:
-    """What a restore of the tree *wanted* moves aside; implements ``Leaving``."""
-
-    def __init__(self, store: ObjectStore, wanted: str) -> None:
-        self._store = store
-        self._wanted = wanted
-
-    def directory(self, parts: Parts) -> bool:
-        """Whether the tree has no such directory."""
-        return self._entry(parts) is None
-
-    def files(self, directory: Parts, names: Sequence[str]) -> Collection[str]:
-        """Those of *names* that the tree does not have; none if it lacks the directory."""
-        entry = self._entry(directory)
-        if entry is None:
-            return ()
-        return set(names).difference(names_in(self._store, entry))
-
-    def _entry(self, parts: Parts) -> TreeEntry | None:
-        """The directory *parts* of the tree."""
-        if not parts:
-            return TreeEntry(FileKind.DIRECTORY, self._wanted)
-        entry = entry_at(self._store, self._wanted, WorkspacePath(parts))
-        return entry if entry is not None and entry.kind is FileKind.DIRECTORY else None
 
 
 class TreeHistory:
@@ -236,9 +210,8 @@ class TreeHistory:
         With *may_fail*, an error while a discard is begun is raised as ``FilesystemError``, before
         anything is deleted, unless the disk is full.
         """
-        leaving = _Leaving(self._store, token.root)
         try:
-            steps = self._steps(self.changed_paths(leaving=leaving), token.root)
+            steps = self._steps(self.changed_paths(leaves=self._leaves(token.root)), token.root)
             self._move_aside(steps, reason, kept, may_fail=may_fail)
             failures = self._replace(steps)
         except BaseException:
@@ -306,22 +279,23 @@ class TreeHistory:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def changed_paths(self, *, leaving: Leaving | None = None, finishes: bool = False) -> Dirty:
+    def changed_paths(
+        self, *, leaves: Callable[[Parts], bool] | None = None, finishes: bool = False
+    ) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
-        *leaving* and *finishes* are those of ``ChangeTracker.drain``; files that leave are not
-        reported again.
+        *leaves* and *finishes* are those of ``ChangeTracker.drain``.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
         """
         self._process.check()
         self._is_fresh = False
-        moved = self._tracker.drain(leaving, finishes=finishes)
+        moved = self._tracker.drain(leaves, finishes=finishes)
         if moved.paths or moved.prefixes:
             self.n_noticed += 1
         found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
-        self._unprocessed = replace(found, leaving={}) if found.leaving else found
+        self._unprocessed = found
         return found
 
     # From the directory into the ledger
@@ -503,8 +477,6 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
-        for directory, sizes_bytes in dirty.leaving.items():
-            steps.plan.move_files(directory, sizes_bytes)
         todo = dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))
         for path in sorted(todo, key=_parts):
             top = self._top(path, wanted)
@@ -522,9 +494,9 @@ class TreeHistory:
                 steps.made.append((change.path, change.after, False))
         done = {path for path, _, _ in steps.made}.union(steps.removed)
         odd = sorted(self._odd - done)
-        moved = {path for _, path in steps.plan.whole_moves() if odd}
+        moved = set(steps.plan.moves) if odd else set[WorkspacePath]()
         for path in odd:
-            if not (_is_inside(path, moved) or steps.plan.is_moved_file(path)):
+            if not _is_inside(path, moved):
                 self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
@@ -550,19 +522,8 @@ class TreeHistory:
             known = wanted
             if plan.base != plan.wanted:
                 known = entries_at(store, plan.base, directory, inside) or {}
-            new = [
-                name
-                for name in inside
-                if wanted[name] is None and not plan.is_moved_file(directory / name)
-            ]
-            found = self._tree.statuses(directory, new)
-            sizes = {n: at.st_size for n, at in found.items() if stat.S_ISREG(at.st_mode)}
-            if len(sizes) < _MANY_FILES:
-                sizes.clear()
-            else:
-                plan.move_files(directory.parts, sizes)
-                done.update(directory / name for name in sizes)
-            moved = [directory / name for name in found if name not in sizes]
+            new = [name for name in inside if wanted[name] is None]
+            moved = [directory / name for name in self._tree.kinds(directory, new)]
             plan.moves += moved
             done.update(moved)
             steps.complete.update(moved)
@@ -578,6 +539,15 @@ class TreeHistory:
                     done.add(path)
         return done
 
+    def _leaves(self, wanted: str) -> Callable[[Parts], bool]:
+        """Whether a restore of the tree *wanted* moves aside a new directory as a whole."""
+
+        def leaves(directory: Parts) -> bool:
+            entry = entry_at(self._store, wanted, WorkspacePath(directory))
+            return entry is None or entry.kind is not FileKind.DIRECTORY
+
+        return leaves
+
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
         """*path*, or its topmost ancestor that is not a directory in the wanted tree."""
         for above in path.ancestors():
@@ -592,8 +562,6 @@ class TreeHistory:
         ``DiscardPlan`` explains the lists of ``plan``.
         """
         plan = steps.plan
-        if plan.is_moved_file(path):
-            return
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
         if there is None:
@@ -668,13 +636,15 @@ class TreeHistory:
         if is_known and not (plan.moves or plan.gone or plan.flipped):
             return
         if self._pending_discards is None or self.discard_recorder is None:
-            steps.removed += plan.all_moves()
+            steps.removed += plan.moves
             return
         try:
             cause = self.discard_recorder.cause(reason)
             begin, move = self._pending_discards.begin, self._pending_discards.move
             discard = self._with_reserve(partial(begin, plan, cause))
-            self._with_reserve(partial(move, discard, self._tree))
+            failures = self._with_reserve(partial(move, discard, self._tree))
+            if is_full(failures) and self._reserve is not None and self._reserve.release():
+                move(discard, self._tree)
         except (OSError, WinkError) as error:
             if may_fail and not is_full([error]):
                 cause = getattr(error, "strerror", None) or error
@@ -683,7 +653,7 @@ class TreeHistory:
                     hint="Fix what the system reports, then open the workspace again.",
                 ) from error
             _log.warning("The files that a restore replaces are not kept: %s", error)
-            steps.removed += plan.all_moves()
+            steps.removed += plan.moves
             return
         steps.removed += plan.dropped  # these could not be moved and are in the way
         try:
