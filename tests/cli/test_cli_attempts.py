@@ -225,7 +225,7 @@ def test_the_run_ends_at_the_first_attempt_that_passes(user: CliUser) -> None:
         (("--models", "a:b"), "one kind of model"),
         (("--branch", "new", "--yes"), "cannot get a branch"),
         (("--script", "missing.jsonl"), "cannot read the script"),
-        (("--workspace", "0" * 12), "Give one of --repo and --workspace"),
+        (("--workspace", "0" * 12), "no workspace is called"),
     ],
 )
 def test_a_wrong_option_is_one_error_and_creates_nothing(

@@ -276,8 +276,8 @@ def test_help_is_wrapped_to_the_width_of_the_terminal(
 
 
 def test_wrong_usage_names_the_help_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log"]) == 2
-    assert capsys.readouterr().err.endswith("'workspace'. See wink-workspace log --help.\n")
+    assert main(["show"]) == 2
+    assert capsys.readouterr().err.endswith("'entry'. See wink-workspace show --help.\n")
 
 
 def test_misspelt_command_gets_a_suggestion(

@@ -118,7 +118,9 @@ def test_files_discarded_by_a_failed_call_are_listed_shown_and_restored(
 def test_discarded_with_wrong_arguments_explains_its_usage(
     shell: Shell, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    assert message in shell("discarded", "3f1", *arguments, exits=2)[1]
+    (tmp_path / "project").mkdir()
+    name = shell("new", tmp_path / "project")[0].partition(":")[0]
+    assert message in shell("discarded", name, *arguments, exits=2)[1]
 
 
 def test_gc_and_log_report_what_was_forgotten_and_why(

@@ -161,10 +161,13 @@ def test_b974_browser_shows_the_page_without_running_anything(page: str, tmp_pat
 
 
 def test_report_without_its_library_names_the_extra(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     for name in ("wink_workspace.report", "wink_workspace.report.reported"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    assert main(["report", "abc"]) == 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.with_name("state")))
+    assert main(["new", "."]) == 0
+    assert main(["report"]) == 2
     assert "wink-workspace[report]" in capsys.readouterr().err

@@ -408,14 +408,15 @@ def test_provider_key_is_in_no_record_script_or_output(user: CliUser, sandbox: s
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["Fix."], "one place"),
+        (["Fix."], "no model"),
         (["Fix.", "--repo", ".", "--source", "."], "one place"),
         (["--repo", "."], "nothing to do"),
         (["Fix.", "--repo", "."], "no model"),
         (["Fix.", "--repo", ".", "--model", "m:m", "--script", "x"], "one model"),
         (["Fix.", "--repo", ".", "--apply", "--patch", "x"], "one way"),
         (["Fix.", "--source", ".", "--apply"], "temporary copy"),
-        (["Fix.", "--workspace", "w", "--in-place"], "--repo"),
+        (["Fix.", "--source", ".", "--in-place"], "--repo"),
+        (["Fix.", "--workspace", "w"], "no workspace is called"),
         (["Fix.", "--repo", ".", "--in-place", "--apply"], "nothing to apply"),
         (["Fix.", "--repo", ".", "--resume"], "keeps its task"),
         (["Fix.", "--repo", ".", "--sandbox", "beach"], "'beach'"),

@@ -433,12 +433,6 @@ def test_new_names_files_that_cannot_be_copied(shell: Shell) -> None:
     assert "; could not be copied: pipe\n" in shell("new", shell.source)
 
 
-def test_run_without_source_or_workspace_is_wrong_usage(shell: Shell) -> None:
-    script = shell.tmp_path / "s.jsonl"
-    script.write_text('{"text": "x"}\n')
-    assert "one place" in shell("run", "--script", script, fails=2)
-
-
 def test_diff_written_in_pieces_is_printed_in_whole_coloured_lines() -> None:
     text = StringIO()
     terminal = Console(file=text, force_terminal=True, color_system="standard", highlight=False)

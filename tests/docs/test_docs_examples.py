@@ -169,16 +169,16 @@ def test_the_commands_on_bundles_work(
 
 
 RUN_BY_TESTS = {
-    ("docs/guide.md", "wink-workspace new ~/project"),
+    ("docs/guide.md", "cd ~/project"),
     ("docs/configuration.md", "wink-workspace new ."),
     ("docs/howto/fix-a-bug.md", "mkdir shop"),
-    ("docs/howto/fix-a-bug.md", "wink-workspace new shop"),
-    ("docs/howto/fix-a-bug.md", "wink-workspace log 3f1"),
-    ("docs/howto/fix-a-bug.md", "wink-workspace undo 3f1"),
+    ("docs/howto/fix-a-bug.md", "cd shop"),
+    ("docs/howto/fix-a-bug.md", "wink-workspace log"),
+    ("docs/howto/fix-a-bug.md", "wink-workspace undo"),
     ("docs/howto/agent-programs.md", "mkdir typo"),
     ("docs/howto/untrusted-code.md", "mkdir data"),
     ("docs/howto/untrusted-code.md", "wink-workspace image build"),
-    ("docs/scale.md", "wink-workspace export 3f1"),
+    ("docs/scale.md", "cd ~/project"),
 }
 """Blocks that a test runs as written, by the beginning of their first line."""
 
@@ -187,16 +187,16 @@ NOT_RUN = {
         ("CONTRIBUTING.md", "make test"),
     },
     "it asks a model of a provider": {
-        ("README.md", "wink-workspace new project"),
+        ("README.md", "cd project"),
         ("docs/guide.md", "pip install '.[models]'"),
         ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
         ("docs/howto/agent-programs.md", "wink-workspace image build"),
-        ("docs/howto/agent-programs.md", "wink-workspace run --workspace"),
+        ("docs/howto/agent-programs.md", "wink-workspace run --agent"),
         ("docs/howto/agent-programs.md", "wink-workspace attempts"),
         ("docs/howto/ci.md", "pip install"),
         ("docs/howto/project.md", "wink-workspace run"),
-        ("docs/sandboxes.md", "wink-workspace eval 3f1"),
-        ("docs/tutorial.md", "wink-workspace run"),
+        ("docs/sandboxes.md", "wink-workspace eval"),
+        ("docs/tutorial.md", "cd shop"),
         ("docs/ui.md", "wink-workspace run"),
     },
     "it is a program of others, or a server that runs until Ctrl-C": {
@@ -207,7 +207,7 @@ NOT_RUN = {
     },
     "tests of images and containers run these commands on other projects": {
         ("docs/guide.md", "cd ~/project"),
-        ("docs/sandboxes.md", "wink-workspace new"),
+        ("docs/sandboxes.md", "wink-workspace exec"),
         ("docs/howto/project.md", "cd ~/project"),
         ("docs/howto/project.md", "wink-workspace image build --base"),
         ("docs/howto/project.md", "wink-workspace image build --requirements"),

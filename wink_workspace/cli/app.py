@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from importlib import import_module  # noqa: TID251 - commands are loaded by name
 from inspect import Parameter
@@ -155,6 +156,13 @@ def demo(
     play_tests(context.out, sandboxes.default_images(context), build=build)
 
 
+_ID_CHARS: Final = 12
+_HERE: Final = "."
+_MAKING: Final = ("exec", "shell", "port", "eval")
+"""Commands that make a workspace of a directory that has none."""
+_READING: Final = ("blame", "diff", "log", "report", "script", "show", "ui")
+_RESOLVING: Final = ("use",)
+"""Commands that look at what the user named."""
 _NAMES = {name for commands in COMMANDS.values() for name in commands} | {*GROUPS}
 
 
@@ -224,7 +232,40 @@ class _Parsing:
 
 
 class _Command(_Parsing, TyperCommand):
-    pass
+    """A command whose first argument, if it is a workspace, can be left out."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._arguments = [each for each in self.params if each.param_type_name == "argument"]
+        first = self._arguments[0] if self._arguments else None
+        self._takes_workspace = first is not None and first.name == "workspace" and first.required
+        if self._takes_workspace and first is not None:
+            first.required = False  # its help says what the default is
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self._takes_workspace and not self._names_workspace(ctx, args):
+            args = [_HERE, *args]
+        return super().parse_args(ctx, args)
+
+    def _names_workspace(self, ctx: Any, args: list[str]) -> bool:
+        """Whether the first of the arguments is a workspace, and not already one of the others."""
+        end = args.index("--") if "--" in args else len(args)
+        options = self.make_parser(ctx)
+        options._args.clear()  # noqa: SLF001 - so that all arguments are left over
+        _, words, _ = options.parse_args(args[:end])
+        others = [each for each in self._arguments[1:] if end == len(args) or each.nargs != -1]
+        n_required = sum(each.required for each in others)
+        if len(words) <= n_required or not others:
+            return bool(words) and not others
+        if len(words) == 1 and others[0].name in ("directory", "file") and words[0][0] in "./~":
+            return False
+        kind = others[0].type_descriptor.annotation
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            return words[0] not in set(kind)
+        if others[0].name == "entry" and words[0].isdecimal() and len(words[0]) < _ID_CHARS:
+            return False
+        is_fixed = n_required == len(others) and others[-1].nargs == 1
+        return is_fixed or ctx.obj.is_name(words[0])
 
 
 def _with_default(default: str) -> type[TyperGroup]:
@@ -267,6 +308,7 @@ def _for_typer(command: Callable[..., object]) -> Callable[..., object]:
     ]
 
     def call(context: typer.Context, **given: Any) -> object:  # Any: what typer has parsed
+        _resolve(context.obj, context.info_name or "", given)
         if options is None:
             return command(context.obj, **given)
         return command(context.obj, options(**given))
@@ -276,6 +318,35 @@ def _for_typer(command: Callable[..., object]) -> Callable[..., object]:
     call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess] - for inspect
     call.__annotations__ = {each.name: each.annotation for each in (first, *parameters)}
     return call
+
+
+def _resolve(context: CommandContext, command: str, given: dict[str, Any]) -> None:
+    """Replace the workspace that the user names, or does not name, by its id and fork.
+
+    It is the last one used from now on. A command that changes it prints it, unless it was named.
+    """
+    if command in _RESOLVING or given.get("temporary"):
+        return
+    for option in ("workspace", "into"):
+        named = given.get(option)
+        if not named:
+            continue
+        is_path = named.startswith((".", "/", "~"))
+        if is_path and command == "rm":
+            raise UsageError(
+                f"rm needs an id, and {named} is a directory",
+                hint="`wink-workspace list DIRECTORY` shows the ids.",
+            )
+        found = given[option] = context.named(named, makes=command in _MAKING)
+        folder = None if found.startswith("/") else context.folder(found)
+        if folder is None:
+            continue
+        if command != "rm":
+            from wink_workspace.workspace.place.last_used import keep_use
+
+            keep_use(context.storage, folder.info())
+        if is_path and command not in _READING:
+            sys.stderr.write(printable(f"workspace {found} of {folder.info().source}\n"))
 
 
 def _print_version(is_asked: bool) -> None:

@@ -34,6 +34,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Workspaces": {
         "new": "past.workspaces.create",
         "list": "past.workspaces.list_all",
+        "use": "past.workspaces.use",
         "fork": "past.workspaces.fork",
         "checkpoint": "past.workspaces.checkpoint",
         "apply": "past.workspaces.apply",

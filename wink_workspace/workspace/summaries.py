@@ -22,6 +22,7 @@ from wink_workspace.errors import FilesystemError, LedgerError, UsageError, Wink
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind
 
 from .history.workspace_reader import WorkspaceReader
+from .place.last_used import workspaces_of
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from .runs.live_runs import RunInProgress
 from .runs.recorded_runs import RecordedRun
@@ -76,9 +77,15 @@ class WorkspaceSummary:
     last_used: datetime
 
 
-def summaries_of(storage: WorkspaceStorage, *, is_quick: bool = False) -> list[WorkspaceSummary]:
-    """``summary_of`` every workspace, newest first, without those that are deleted meanwhile."""
-    found = [summary_of(storage, info, is_quick=is_quick) for info in storage.all()]
+def summaries_of(
+    storage: WorkspaceStorage, *, of_directory: Path | None = None, is_quick: bool = False
+) -> list[WorkspaceSummary]:
+    """``summary_of`` every workspace, newest first, without those that are deleted meanwhile.
+
+    With *of_directory*, only those of this directory, the one used last first.
+    """
+    infos = storage.all() if of_directory is None else workspaces_of(storage, of_directory)
+    found = [summary_of(storage, info, is_quick=is_quick) for info in infos]
     return [each for each in found if storage.folder_of(each.info).is_workspace]
 
 

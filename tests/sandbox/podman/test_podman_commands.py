@@ -152,7 +152,7 @@ def test_exec_starts_one_engine_and_loads_what_it_needs(workspace: str) -> None:
 
 
 @pytest.mark.behaviour(109)
-def test_exec_in_a_directory_uses_a_temporary_workspace_of_it(
+def test_exec_makes_a_workspace_of_a_directory_or_uses_a_temporary_one(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "project"
@@ -160,11 +160,13 @@ def test_exec_in_a_directory_uses_a_temporary_workspace_of_it(
     (source / "a.txt").write_text("of the project\n")
     monkeypatch.chdir(source)
     script = "cat a.txt; echo changed >a.txt; exit 3"
-    assert "of the project" in shell("exec", ".", "--", "sh", "-c", script, code=3)
-    assert "of the project" in shell("exec", source, "--", "cat", "a.txt")
-    assert (source / "a.txt").read_text() == "of the project\n"
-    assert json.loads(shell("list", "--json")) == []
+    assert "of the project" in shell("exec", "--temporary", "--", "sh", "-c", script, code=3)
     assert "does not exist" in shell("exec", "./missing", "--", "true", code=2)
+    assert json.loads(shell("list", "--json")) == []
+    assert "of the project" in shell("exec", "--", "sh", "-c", script, code=3)
+    assert "changed" in shell("exec", source, "--", "cat", "a.txt")
+    assert len(json.loads(shell("list", "--json"))) == 1
+    assert (source / "a.txt").read_text() == "of the project\n"
 
 
 def test_exec_removes_escape_sequences_on_a_terminal_but_not_in_a_pipe(

@@ -139,7 +139,9 @@ class User:
     def passed(self, *more: str) -> set[tuple[str, str]]:
         """The tests of a Python project that pass in the sandbox."""
         show = f"{' '.join(PYTEST)} --junitxml=/tmp/r.xml {' '.join(more)} >&2; cat /tmp/r.xml"
-        return passed_in(self.types("exec", ".", "--", "sh", "-c", show), {"/workspace": "PROJECT"})
+        return passed_in(
+            self.types("exec", "--temporary", "--", "sh", "-c", show), {"/workspace": "PROJECT"}
+        )
 
 
 @pytest.fixture
@@ -257,7 +259,9 @@ def test_a_project_with_dependencies_passes_the_same_tests_as_on_this_machine(
     unpack(name, user.source, tmp_path)
     user.prepares()
     passed = user.passed()
-    listed = user.types("exec", ".", "--", "pip", "freeze", "--local", "--exclude-editable")
+    listed = user.types(
+        "exec", "--temporary", "--", "pip", "freeze", "--local", "--exclude-editable"
+    )
     itself = name.partition("==")[0]
     others = [each for each in listed.split("\n") if each and not each.lower().startswith(itself)]
     venv = Path(tempfile.mkdtemp())  # pytest shortens names with longer paths
@@ -276,7 +280,9 @@ def test_httpx_passes_the_same_tests_as_on_this_machine_with_the_command_of_the_
     unpack("httpx==0.28.1", user.source, tmp_path)
     user.types_page("of httpx")
     passed = user.passed()
-    listed = user.types("exec", ".", "--", "pip", "freeze", "--local", "--exclude-editable")
+    listed = user.types(
+        "exec", "--temporary", "--", "pip", "freeze", "--local", "--exclude-editable"
+    )
     venv = Path(tempfile.mkdtemp())  # pytest shortens names with longer paths
     request.addfinalizer(lambda: shutil.rmtree(venv))
     make_venv(venv, user.source, [*listed.split(), *DEBIAN_PYTEST])
@@ -331,7 +337,7 @@ def test_projects_in_other_languages_pass_the_same_tests_as_on_this_machine(
     if command[0] == "npm":
         npm(user.source, "install", "--package-lock-only")
     user.prepares()
-    passed = passed_lines(user.types("exec", ".", "--", *command))
+    passed = passed_lines(user.types("exec", "--temporary", "--", *command))
     assert len(passed) >= n_tests
     copy = tmp_path / "copy"
     shutil.copytree(user.source, copy)
@@ -400,7 +406,7 @@ def test_a_project_with_a_dependency_is_built_after_init_and_image_build(
         monkeypatch.setenv("GOSUMDB", f"{key} {address}/sum")
         user.types("init")
         user.types("image", "build")
-    printed = user.types("exec", ".", "--", "sh", "-c", f"{shlex.join(command)} 2>&1")
+    printed = user.types("exec", "--temporary", "--", "sh", "-c", f"{shlex.join(command)} 2>&1")
     assert printed.endswith("hello" + "\n" * (language == "rust"))
 
 
@@ -482,10 +488,10 @@ def test_a_java_project_runs_its_tests_after_init_and_image_build(
         )
         user.types("init")
         user.types("image", "build")
-        printed = user.types("exec", ".", "--", *command.split(), code=1)
+        printed = user.types("exec", "--temporary", "--", *command.split(), code=1)
         assert failed in printed
         write(user.source, {tests: JAVA_PROJECT[tests].replace("WRONG", "38")})
-        assert passed in user.types("exec", ".", "--", *command.split())
+        assert passed in user.types("exec", "--temporary", "--", *command.split())
 
 
 IS_ODD = """\
@@ -523,7 +529,7 @@ def test_a_lock_file_of_another_client_of_npm_is_installed(
     shutil.rmtree(user.source / "node_modules", ignore_errors=True)
     (user.source / "package.json").write_text(json.dumps(about))  # without `packageManager`
     user.prepares()
-    assert "ok 1 - odd" in user.types("exec", ".", "--", "npm", "test")
+    assert "ok 1 - odd" in user.types("exec", "--temporary", "--", "npm", "test")
 
 
 @pytest.mark.soak
@@ -537,7 +543,7 @@ def test_a_lock_file_of_uv_is_installed(user: User, tmp_path: Path) -> None:
         subprocess.run(lock, cwd=user.source, check=True, capture_output=True, timeout=600)
     user.prepares()
     code = "import click, idna; print(click.__version__)"
-    assert user.types("exec", ".", "--", "python", "-c", code).strip() == "8.1.7"
+    assert user.types("exec", "--temporary", "--", "python", "-c", code).strip() == "8.1.7"
 
 
 @pytest.mark.soak
@@ -555,7 +561,7 @@ def test_workspaces_of_npm_are_links_to_the_files_of_the_workspace(user: User) -
     write(user.source, {"test.js": IS_ODD.replace("NAME", "@p/b")})
     npm(user.source, "install", "--package-lock-only")
     user.prepares()
-    assert "ok 1 - odd" in user.types("exec", ".", "--", "node", "--test")
+    assert "ok 1 - odd" in user.types("exec", "--temporary", "--", "node", "--test")
 
 
 DEBIAN = {"go": ("golang-go",), "cargo": ("cargo",)}

@@ -81,7 +81,7 @@ def test_no_program_of_this_machine_gets_a_file_of_the_project_or_is_found_in_it
         for command in (
             ["init"],
             ["image", "build"],
-            ["exec", ".", "--", "python", "-c", "import wink_tests_dependency"],
+            ["exec", "--temporary", "--", "python", "-c", "import wink_tests_dependency"],
             ["run", "Look.", "--repo", ".", "--script", str(turns), "--yes"],
         ):
             argv = [sys.executable, "-P", "-m", "wink_workspace.cli", *command]

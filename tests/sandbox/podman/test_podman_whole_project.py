@@ -44,7 +44,7 @@ def test_agent_makes_the_tests_of_a_failing_project_pass_after_init_alone(
     project: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init"]) == 0
-    assert main(["exec", ".", "--", *TESTS]) == 1
+    assert main(["exec", "--temporary", "--", *TESTS]) == 1
     assert "1 failed" in capfd.readouterr().out
     turns = tmp_path / "turns.jsonl"
     edit = {"old_string": "numbers[1:]", "new_string": "numbers"}
@@ -64,7 +64,7 @@ def test_agent_makes_the_tests_of_a_failing_project_pass_after_init_alone(
     printed = capfd.readouterr()
     assert "+    return sum(numbers)" in printed.out + printed.err
     assert (project / "src/sums.py").read_text() == "def total(numbers):\n    return sum(numbers)\n"
-    assert main(["exec", ".", "--", *TESTS]) == 0
+    assert main(["exec", "--temporary", "--", *TESTS]) == 0
     assert "1 passed" in capfd.readouterr().out
     assert sorted(path.name for path in project.iterdir()) == [
         *("pyproject.toml", "src", "tests", "wink-workspace.toml")

@@ -519,7 +519,7 @@ def _discard_fields(history: Workspace | WorkspaceReader, discard: Discarded) ->
 def report(context: CommandContext, workspace: WorkspaceArgument) -> None:
     """Print the history as one HTML page, without secrets: every call, its output and its diff.
 
-    The page has no scripts and loads nothing: wink-workspace report 3f1 > run.html
+    The page has no scripts and loads nothing: wink-workspace report > run.html
     """
     try:
         from wink_workspace.report import ReportedHistory, write_page

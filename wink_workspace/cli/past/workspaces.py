@@ -30,7 +30,7 @@ from wink_workspace.cli.screen.console import write_patch
 from wink_workspace.cli.screen.display import print_table, printable, progress_bar
 from wink_workspace.cli.screen.preview import preview_fields, print_not_kept, print_preview
 from wink_workspace.counts import counted, listed, sized
-from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.errors import LedgerBusyError, UsageError, WinkError
 from wink_workspace.project import parse_seconds, parse_size
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.ledger import LogEntry
     from wink_workspace.ledger.upkeep.damage import LostObject
+    from wink_workspace.ledger.upkeep.retention import Maintenance
     from wink_workspace.workspace import (
         Applied,
         ApplyTarget,
@@ -65,6 +66,7 @@ __all__ = [
     "remove_finished_runs",
     "repair",
     "sync",
+    "use",
 ]
 
 _MAX_NAMES = 5
@@ -266,14 +268,41 @@ def _signals_blocked() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def list_all(context: CommandContext, json: JsonOption = False) -> None:
+def use(
+    context: CommandContext,
+    workspace: Annotated[
+        str, typer.Argument(help="A workspace or a fork; without it, print which one is taken.")
+    ] = "",
+) -> None:
+    """Choose the workspace or fork that commands in its directory take, and that `run` continues.
+
+    The choice ends when another workspace of this directory is used.
+    """
+    name = context.named(workspace or ".")
+    from wink_workspace.workspace.place.last_used import keep_use
+
+    info, branch = context.folder(name).info(), split_name(name)[1]
+    if workspace:
+        with context.read(name):  # raises if there is no such fork
+            keep_use(context.storage, info, branch)
+    context.out.print(f"{name}: {printable(info.source)}", markup=False)
+
+
+def list_all(
+    context: CommandContext,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="Only those of this directory, such as ., the one used last first."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """List the workspaces, newest first: task, state, paths that can be applied, size on the disk.
 
     Edits that are not an entry yet are not counted, and the source is not compared.
     """
     from wink_workspace.workspace.summaries import summaries_of
 
-    found = summaries_of(context.storage)
+    found = summaries_of(context.storage, of_directory=directory)
     if json:
         print_json([_summary_fields(each) for each in found])
         return
@@ -593,16 +622,18 @@ def merge(
     context: CommandContext,
     workspace: WorkspaceArgument,
     into: Annotated[
-        str, typer.Option("--into", help="The branch that gets the changes: WORKSPACE/FORK.")
-    ],
+        str | None,
+        typer.Option("--into", help="The branch that gets the changes; by default the main one."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Merge the changes of one branch of a workspace into another one, as one entry.
 
     WORKSPACE without a fork is its main branch. The entry can be undone.
     """
-    (source, branch), (target, _) = split_name(workspace), split_name(into)
-    if context.storage.folder(source).path != context.storage.folder(target).path:
+    (source, branch), (target, _) = split_name(workspace), split_name(into or workspace)
+    into = into or source
+    if source != target:
         raise UsageError(
             f"{workspace} and {into} are not branches of one workspace",
             hint="Merge branches of the same workspace.",
@@ -664,7 +695,9 @@ def recover(
 
 def gc(
     context: CommandContext,
-    workspace: WorkspaceArgument,
+    workspace: Annotated[
+        str, typer.Argument(help="A workspace, as for other commands; all by default.")
+    ] = "",
     keep_days: Annotated[
         float | None,
         typer.Option(
@@ -701,21 +734,29 @@ def gc(
     from wink_workspace.workspace.create.git_copies import GitCopies
     from wink_workspace.workspace.place.storage import sweep_temporary
 
-    source = Path(context.storage.folder(split_name(workspace)[0]).info().source)
     given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
-    settings = given.over(context.settings_for(source))
-    lost = _verified(context, workspace) if verify else ()
-    with (
-        context.open(workspace, config=context.config(settings)) as opened,
-        progress_bar(
-            context.err, "reading entries", MofNCompleteColumn(), is_shown=context.shows_progress
-        ) as update,
-    ):
-        done = opened.maintain(
-            steps=lambda what, n_done, n_all: update(
-                description=what, completed=n_done, total=n_all
-            )
-        )
+    names = [workspace] if workspace else [info.id for info in context.storage.all()]
+    done: dict[str, Maintenance] = {}
+    lost: list[LostObject] = []
+    column = MofNCompleteColumn()
+    with progress_bar(
+        context.err, "reading entries", column, is_shown=context.shows_progress
+    ) as update:
+        for name in names:
+            source = Path(context.folder(name).info().source)
+            settings = given.over(context.settings_for(source))
+            try:
+                lost += _verified(context, name) if verify else ()
+                with context.open(name, config=context.config(settings)) as opened:
+                    done[name] = opened.maintain(
+                        steps=lambda what, n_done, n_all: update(
+                            description=what, completed=n_done, total=n_all
+                        )
+                    )
+            except WinkError as error:
+                if workspace:
+                    raise
+                context.err.print(printable(f"{name}: {error}"), markup=False, style="yellow")
     n_unfinished = context.storage.sweep() + sweep_temporary()
     remove_finished_runs(context)
     from wink_workspace.cli.sandbox.sandboxes import sweep_sandboxes
@@ -725,9 +766,10 @@ def gc(
     GitCopies(context.storage.state_dir).collect()
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
+        of_each = {name: asdict(each) for name, each in done.items()}
         print_json(
             {
-                **asdict(done),
+                **(of_each[workspace] if workspace else {"workspaces": of_each}),
                 **unfinished,
                 "containers_removed": swept,
                 "bases": asdict(bases),
@@ -745,16 +787,18 @@ def gc(
     _print_damaged_bases(context, bases.damaged)
     if bases.disk_bytes:
         out.print(f"{bases.disk_bytes:,} bytes in bases, which workspaces share")
-    if not done.ran:
-        out.print("another process is using the workspace; nothing was collected")
-    else:
+    for name, each in done.items():
+        begin = "" if workspace else f"{name}: "
+        if not each.ran:
+            out.print(f"{begin}another process is using the workspace; nothing was collected")
+            continue
         out.print(
-            f"{counted(done.n_entries_forgotten, 'entry', 'entries')} and "
-            f"{counted(done.n_discards_forgotten, 'discard')} forgotten; "
-            f"{done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
+            f"{begin}{counted(each.n_entries_forgotten, 'entry', 'entries')} and "
+            f"{counted(each.n_discards_forgotten, 'discard')} forgotten; "
+            f"{each.freed_bytes:,} bytes freed, {each.disk_bytes:,} in use"
         )
-    if done.forgotten:
-        out.print(done.forgotten)
+        if each.forgotten:
+            out.print(each.forgotten)
 
 
 def _verified(context: CommandContext, workspace: str) -> tuple[LostObject, ...]:
@@ -790,7 +834,7 @@ def _print_damaged_bases(context: CommandContext, damaged: Mapping[str, Iterable
 
 def repair(
     context: CommandContext,
-    workspace: Annotated[str, typer.Argument(help="The id of a workspace, or its beginning.")],
+    workspace: WorkspaceArgument,
     json: JsonOption = False,
 ) -> None:
     """Restore damaged history and files from where they can still be read; name what is lost.
@@ -804,7 +848,7 @@ def repair(
     from wink_workspace.workspace import repair_workspace
 
     with context.spinner("reading all objects and files"):
-        done = repair_workspace(workspace, storage=context.storage)
+        done = repair_workspace(split_name(workspace)[0], storage=context.storage)
     if json:
         print_json(asdict(done))
         return

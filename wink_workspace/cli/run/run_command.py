@@ -41,6 +41,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
 
         attach(context, repo=options.repo, workspace=options.workspace)
         return
+    options = options.in_this_place(context)
     from wink_workspace.cli.past.workspaces import remove_finished_runs
     from wink_workspace.cli.sandbox.project import for_place
     from wink_workspace.cli.screen.console import check_output_file

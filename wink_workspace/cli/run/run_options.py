@@ -37,7 +37,6 @@ __all__ = [
     "check_branch",
     "open_place",
     "refuse",
-    "workspace_for_run",
 ]
 
 _CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
@@ -232,17 +231,18 @@ class RunOptions(WorkOptions):
             )
             return
         check_sandbox(self.sandbox or NO_SANDBOX)
-        n_places = _n_given(self.repo, self.workspace, self.source)
         refuse(
             not has_task and not self.resume, "there is nothing to do", "Give a TASK or a --script."
         )
         refuse(
-            n_places != 1,
+            _n_given(self.repo, self.workspace, self.source) > 1,
             "a run needs one place to work in",
-            "Give one of --repo, --workspace and --source.",
+            "Give one of --repo, --workspace and --source, or none for this directory.",
         )
         refuse(
-            self.in_place and not self.repo, "--in-place needs a directory", "Name it with --repo."
+            self.in_place and (self.workspace or self.source),
+            "--in-place is for a directory",
+            "Name it with --repo, or leave it out for this directory.",
         )
         refuse(
             _n_given(self.model or self.agent, self.script) > 1,
@@ -269,6 +269,17 @@ class RunOptions(WorkOptions):
         )
         refuse(self.has_sandbox and (self.in_place or is_temporary), *SANDBOX_NEEDS_COPY)
         self.check_ways(can_ask=can_ask)
+
+    def in_this_place(self, context: CommandContext) -> RunOptions:
+        """These options with a place: by default what ``use`` chose here, else this directory."""
+        if _n_given(self.repo, self.workspace, self.source):
+            return self
+        from wink_workspace.workspace.place.last_used import chosen_branch
+
+        infos = context.workspaces_of(Path())
+        if infos and not self.in_place and chosen_branch(context.storage, infos[0]) is not None:
+            return replace(self, workspace=context.named("."))
+        return replace(self, repo=context.nearest_source())
 
     def _check_agent(self) -> None:
         self.check_agent()
@@ -347,22 +358,9 @@ def open_place(context: CommandContext, options: RunOptions, opened: ExitStack) 
     elif options.resume:
         name = _last_workspace(context, repo, interrupted=options.message is None)
     else:
-        workspace = workspace_for_run(context, repo, opened)
+        workspace = opened.enter_context(context.make(repo))
         return RunPlace(workspace=workspace, name=workspace.info.id)
     return RunPlace(workspace=opened.enter_context(context.open(name)), name=name)
-
-
-def workspace_for_run(context: CommandContext, repo: Path, opened: ExitStack) -> Workspace:
-    """A new workspace with a copy of *repo*."""
-    from wink_workspace.workspace import Workspace
-    from wink_workspace.workspace.summaries import mark_made_for_run
-
-    with context.spinner(f"copying {repo}"):
-        workspace = opened.enter_context(
-            Workspace.create(repo, storage=context.storage, config=context.config())
-        )
-    mark_made_for_run(context.storage.folder(workspace.info.id))
-    return workspace
 
 
 def check_branch(options: WorkOptions, source: Path) -> None:
@@ -379,8 +377,8 @@ def _last_workspace(context: CommandContext, repo: Path, *, interrupted: bool) -
     from wink_workspace.workspace import RecordedRun
 
     storage = context.storage
-    for info in storage.all():
-        if info.mode != "in_place" and Path(info.source) == repo:
+    for info in context.workspaces_of(repo):
+        if info.mode != "in_place":
             newest = RecordedRun.newest(storage.folder_of(info))
             if newest is not None and not (interrupted and newest.is_finished):
                 return info.id

@@ -66,7 +66,9 @@ def for_workspace(
 
 
 def source_of(context: CommandContext, name: str) -> Path:
-    """The directory that is the source of the workspace *name*."""
+    """The directory that is the source of the workspace *name*, or that has none yet."""
+    if name.startswith("/"):
+        return Path(name)
     workspace, _ = split_name(name)
     return Path(context.storage.folder(workspace).info().source)
 

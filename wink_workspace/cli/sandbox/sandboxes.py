@@ -143,13 +143,7 @@ def _form(context: CommandContext) -> Finding:
 class ExecOptions:
     """The options of ``exec``."""
 
-    workspace: Annotated[
-        str,
-        typer.Argument(
-            help="The workspace's id or its beginning; WORKSPACE/FORK for a fork; a directory, such"
-            " as . or ./project, for a temporary workspace of it."
-        ),
-    ]
+    workspace: WorkspaceArgument
     command: Annotated[list[str], typer.Argument(help="After --, the program and its arguments.")]
     stdin: Annotated[
         bool, typer.Option("--stdin", help="Pass standard input on to the program.")
@@ -165,17 +159,25 @@ class ExecOptions:
     image: ImageOption = None
     sandbox: RunnerOption = None
     rollback: RollbackOption = False
+    temporary: Annotated[
+        bool,
+        typer.Option(
+            "--temporary", help="Use a new copy of the directory, and delete it afterwards."
+        ),
+    ] = False
 
 
 def execute(context: CommandContext, options: ExecOptions) -> int:
     """Run one command in a sandbox over the workspace, as one call of its history.
 
-    The exit code is the command's own. It is 124 if a limit ended the command, which is then
-    undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
-    not exist, and 126 if it cannot be run. In a temporary workspace all changes are discarded.
+    A directory that has no workspace yet gets one. The exit code is the command's own. It is 124 if
+    a limit ended the command, which is then undone, and 128 plus the signal's number if a signal
+    ended it. It is 127 if the program does not exist, and 126 if it cannot be run.
     """
-    source = _directory(options.workspace)
-    project = source or source_of(context, options.workspace)
+    name = options.workspace
+    if options.temporary:
+        name = str(Path(name).expanduser().resolve())
+    project = source_of(context, name)
     context = outside(context, project)
     # It starts while this process loads the rest. Files of settings rarely name another sandbox.
     engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
@@ -184,8 +186,8 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_project(context, project, given, asks=not options.stdin)
     config = running_config(context, options.sandbox, image=options.image)
-    if source is None:
-        context.prepare_sandbox(options.workspace, config)
+    if not name.startswith("/"):
+        context.prepare_sandbox(name, config)
     request = ExecRequest(
         argv=tuple(options.command),
         stdin=_standard_input() if options.stdin else b"",
@@ -194,10 +196,8 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     result: ExecResult | None = None
     error: WinkError | None = None
     with (
-        context.open(options.workspace)
-        if source is None
-        else context.temporary(source) as workspace
-    ):
+        context.temporary(project) if options.temporary else context.open_or_make(name)
+    ) as workspace:
         sandbox = workspace.sandbox(config)
         with workspace.call("exec", params={"argv": request.argv}) as call:
             try:
@@ -215,11 +215,6 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     if isinstance(error, ProgramError):
         return _EXIT_NOT_FOUND if error.is_missing else _EXIT_NOT_EXECUTABLE
     return 0 if result is None else _exit_code(result)
-
-
-def _directory(name: str) -> Path | None:
-    """The directory that *name* is; ``None`` for a workspace, whose id begins with no such sign."""
-    return Path(name).resolve() if name.startswith((".", "/")) else None
 
 
 def _standard_input() -> bytes:
@@ -307,11 +302,12 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=True)
     config = running_config(context, options.sandbox, image=options.image)
-    context.prepare_sandbox(options.workspace, config)
+    if not options.workspace.startswith("/"):
+        context.prepare_sandbox(options.workspace, config)
     argv = tuple(options.command or ())
     terminal = {"TERM": context.environment.variables.get("TERM", "dumb")}
     code = 1
-    with context.open(options.workspace) as workspace:
+    with context.open_or_make(options.workspace) as workspace:
         sandbox = workspace.sandbox(config)
         sandbox.start()
         del engine  # the sandbox uses it
@@ -377,7 +373,7 @@ def evaluate(context: CommandContext, options: EvalOptions) -> int:
         "reads": ["."] if options.reads is None else options.reads,
         "writes": options.writes or [],
     }
-    with context.open(options.workspace) as workspace:
+    with context.open_or_make(options.workspace) as workspace:
         call = workspace.execute(prompt, ToolCall.of("evaluate_python", arguments, id="eval")).event
     if options.json:
         result: object = None if call.value is None else serde.dump(call.value)

@@ -1,7 +1,9 @@
 """What every command works with: the environment, two consoles, and the user's workspaces.
 
-Only this module and ``app`` read the environment; everything below takes what it needs. A command
-names a workspace by its id or the beginning of it, and a fork by ``WORKSPACE/FORK``.
+Only this module and ``app`` read the environment; everything below takes what it needs. Users name
+a workspace by its id or the beginning of it, by its directory, and a fork by ``WORKSPACE/FORK`` or
+its own name. ``CommandContext.named`` makes ``ID`` or ``ID/FORK`` of all of them, before a command
+begins.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from wink_workspace.environment import Environment
+from wink_workspace.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         Workspace,
         WorkspaceConfig,
         WorkspaceFolder,
+        WorkspaceInfo,
         WorkspaceReader,
         WorkspaceStorage,
     )
@@ -67,7 +71,11 @@ IncludeIgnoredOption = Annotated[
     typer.Option("--include-ignored", help="Include new files that the source's rules ignore."),
 ]
 WorkspaceArgument = Annotated[
-    str, typer.Argument(help="The workspace's id or its beginning; WORKSPACE/FORK for a fork.")
+    str,
+    typer.Argument(
+        help="An id or its beginning, a fork, WORKSPACE/FORK, or a directory; by default the"
+        " workspace of this directory that was used last."
+    ),
 ]
 EntryArgument = Annotated[str, typer.Argument(help="The entry's number, or its id's beginning.")]
 
@@ -195,6 +203,84 @@ class CommandContext:
         git_links = Confirmations(self.environment.state_dir).git_links()
         return workspace_config(settings or self.settings_for(), git_links)
 
+    def named(self, name: str, *, makes: bool = False) -> str:
+        """The id of the workspace *name*, with its fork: ``ID`` or ``ID/FORK``.
+
+        Args:
+            name: As users give it: an id or its beginning, with or without ``/FORK``; a directory,
+                for its workspace that was used last; or a fork of that of this directory.
+            makes: Return the absolute path of a directory that has no workspace yet.
+
+        Raises:
+            UsageError: If it is not the name of one workspace.
+        """
+        if name.startswith((".", "/", "~")):
+            return self._of_path(Path(name).expanduser(), makes=makes)
+        found = self._candidates(name)
+        if len(found) > 1:
+            raise UsageError(
+                f"{len(found)} workspaces or forks are called {name!r}",
+                hint=f"Give one of these names: {', '.join(found)}.",
+            )
+        return found[0] if found else self.storage.folder(name.partition("/")[0]).path.name
+
+    def is_name(self, word: str) -> bool:
+        """Whether *word* names a workspace; a file does not."""
+        if word.startswith((".", "/", "~")):
+            path = Path(word).expanduser()
+            return path.is_dir() or not path.exists()
+        return bool(self._candidates(word))
+
+    def _candidates(self, name: str) -> list[str]:
+        first, slash, fork = name.partition("/")
+        ids = [info.id for info in self.storage.all() if info.id.startswith(first or name)]
+        if first in ids:
+            return [name]
+        here = [] if slash else self.workspaces_of(Path())[:1]
+        forks = [_name_of(each.id, name) for each in here if self._has_branch(each.id, name)]
+        return [*(each + slash + fork for each in ids), *forks]
+
+    def _has_branch(self, workspace: str, branch: str) -> bool:
+        from wink_workspace.ledger import MAIN_BRANCH
+
+        with self.read(workspace) as reader:
+            return branch in (MAIN_BRANCH, *reader.forks())
+
+    def _of_path(self, path: Path, *, makes: bool) -> str:
+        from wink_workspace.workspace.place.last_used import chosen_branch
+
+        directory, fork = (path, None) if path.is_dir() else (path.parent, path.name)
+        infos = self.workspaces_of(directory) if directory.is_dir() else []
+        for info in infos[:1]:
+            branch = fork or chosen_branch(self.storage, info)
+            if branch is None or self._has_branch(info.id, branch):
+                return _name_of(info.id, branch)
+            if fork is None:  # the chosen one was deleted
+                return info.id
+        if fork is not None:
+            where = f", and {infos[0].id} has no fork {fork!r}" if infos else ""
+            raise UsageError(
+                f"{path} does not exist{where}", hint="Name a directory, an id, or ID/FORK."
+            )
+        if makes:
+            return str(path.resolve())
+        raise UsageError(
+            f"{path.resolve()} has no workspace yet",
+            hint="Make one with `wink-workspace run TASK` or `wink-workspace exec -- COMMAND`, or"
+            " name one of `wink-workspace list`.",
+        )
+
+    def workspaces_of(self, directory: Path) -> list[WorkspaceInfo]:
+        """The workspaces of *directory*, or of the nearest one above; last used first."""
+        from wink_workspace.workspace.place.last_used import workspaces_of
+
+        return workspaces_of(self.storage, directory)
+
+    def nearest_source(self) -> Path:
+        """The directory whose workspaces commands take here; this one, if it has none."""
+        infos = self.workspaces_of(Path())
+        return Path(infos[0].source) if infos else Path().absolute()
+
     def folder(self, name: str) -> WorkspaceFolder:
         """Where the workspace or fork *name* is stored; ``UsageError`` if there is no workspace."""
         workspace, branch = split_name(name)
@@ -218,6 +304,28 @@ class CommandContext:
         checking = "reading all files for the first time since the machine started"
         with self.spinner(checking) if is_first else nullcontext():
             return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+
+    def make(self, source: Path) -> Workspace:
+        """A new workspace with a copy of *source*; ``run`` deletes it when nothing of it is left.
+
+        Raises:
+            UsageError: If there is no such directory.
+        """
+        from wink_workspace.workspace import Workspace
+        from wink_workspace.workspace.summaries import mark_made_for_run
+
+        with self.spinner(f"copying {source}"):
+            made = Workspace.create(source, storage=self.storage, config=self.config())
+        mark_made_for_run(made.folder)
+        return made
+
+    def open_or_make(self, name: str) -> Workspace:
+        """As ``open``; of an absolute path, as ``named`` gives it, ``make`` a workspace."""
+        if not name.startswith("/"):
+            return self.open(name)
+        made = self.make(Path(name))
+        self.err.print(f"workspace {made.info.id}: a copy of {name}", markup=False)
+        return made
 
     def prepare_sandbox(self, name: str, config: SandboxConfig) -> None:
         """Start what the first command in *name* needs while this process opens the workspace.
@@ -260,6 +368,12 @@ class CommandContext:
             with Workspace.create(directory, storage=storage, mode="in_place") as created:
                 info = created.info
         return info.id
+
+
+def _name_of(workspace: str, branch: str | None) -> str:
+    from wink_workspace.ledger import MAIN_BRANCH
+
+    return workspace if branch in (None, MAIN_BRANCH) else f"{workspace}/{branch}"
 
 
 def split_name(name: str) -> tuple[str, str]:

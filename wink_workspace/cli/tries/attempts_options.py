@@ -125,7 +125,7 @@ class StartOptions(RunningOptions):
             raise UsageError("there is nothing to do", hint="Give a TASK or a --script.")
         if not 1 <= self.n <= _MAX_N:
             raise UsageError(f"{self.n} attempts were asked for", hint=f"Use from 1 to {_MAX_N:,}.")
-        if (self.repo is None) == (self.workspace is None):
+        if self.repo is not None and self.workspace is not None:
             raise UsageError(
                 "attempts need one place to work in", hint="Give one of --repo and --workspace."
             )

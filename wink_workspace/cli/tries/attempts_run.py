@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.cli.run.run_limits import RunLimits
-from wink_workspace.cli.run.run_options import check_branch, workspace_for_run
+from wink_workspace.cli.run.run_options import check_branch
 from wink_workspace.cli.sandbox.project import for_place, for_workspace
 from wink_workspace.cli.screen.command_context import CommandContext, print_json
 from wink_workspace.cli.screen.console import ask_line, check_output_file, write_patch
@@ -50,6 +50,8 @@ def start(context: CommandContext, options: StartOptions) -> int:
     attempts together; only --max-turns is that of each.
     """
     options.check(can_ask=context.can_ask)
+    if options.repo is None and options.workspace is None:
+        options = replace(options, repo=context.nearest_source())
     with ExitStack() as opened:
         opened.callback(context.export_spans())
         if options.patch is not None:
@@ -123,7 +125,7 @@ def _workspace(context: CommandContext, options: StartOptions, opened: ExitStack
         return opened.enter_context(context.open(options.workspace))
     repo = (options.repo or Path()).absolute()
     check_branch(options, repo)
-    return workspace_for_run(context, repo, opened)
+    return opened.enter_context(context.make(repo))
 
 
 def _try_scorer(context: CommandContext, workspace: Workspace, scorer: RedactedScore) -> None:

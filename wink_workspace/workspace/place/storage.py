@@ -24,6 +24,7 @@
         applied.modes   narrow permissions in the source of what an apply removed
         applied.lock    locked during an apply of any branch
         applied.change  locked for an instant when ``applied`` is changed
+        used            when a command used it last; see ``last_used``
         sandbox/        which container runs, and the output of its present command
         services.json   the services that were started in it
         runs/<number>/  the task of each run, and the turns of its model
