@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,16 @@ from wink_workspace.adapters import (
     ModelRequest,
     ModelTurn,
     ProviderAdapter,
+    ScriptRecorder,
+    SummaryMessage,
     ToolMessage,
 )
-from wink_workspace.clock import TokenUsage
+from wink_workspace.clock import Budget, BudgetTracker, TokenUsage
 from wink_workspace.errors import UsageError
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
 from wink_workspace.session import Session, ToolInvoked
+from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 WINDOW = 100_000
 LARGE_CHARS = 12_000
@@ -35,6 +39,8 @@ class Long(ProviderAdapter[None]):
         super().__init__(**options)
         self._n_turns, self._bytes_of_token = n_turns, bytes_of_token
         self.sizes: list[int] = []
+        self.summaries: dict[int, str] = {}
+        self.n_taken = 0
         self.last: tuple[Message, ...] = ()
 
     def context_tokens(self) -> int | None:
@@ -43,11 +49,14 @@ class Long(ProviderAdapter[None]):
     def complete(self, request: ModelRequest) -> ModelTurn:
         n_bytes = len(request.instructions) + sum(len(repr(each)) for each in request.messages)
         self.sizes.append(int(n_bytes / self._bytes_of_token))
-        assert self.sizes[-1] < WINDOW, "the context overflows"
+        assert self.context_tokens() is None or self.sizes[-1] < WINDOW, "the context overflows"
         assert_paired(request.messages)
         self.last = request.messages
         usage = TokenUsage(self.sizes[-1], 5)
-        n = sum(isinstance(each, AssistantMessage) for each in request.messages) + 1
+        if request.n_summarised:
+            self.summaries[request.n_summarised] = f"summary of {request.n_summarised} turns"
+            return ModelTurn(self.summaries[request.n_summarised], usage=usage)
+        self.n_taken = n = self.n_taken + 1
         if n > self._n_turns:
             return ModelTurn("Done.", usage=usage)
         return ModelTurn(
@@ -92,18 +101,22 @@ def test_a_conversation_of_300_turns_with_large_results_stays_within_the_context
 
 
 @pytest.mark.behaviour(114)
-def test_old_results_become_one_line_that_names_the_call_and_the_newest_stay_whole() -> None:
+def test_old_turns_become_a_summary_of_the_model_and_the_newest_stay_whole() -> None:
     adapter = Long(40)
     evaluate(adapter, Session())
-    results = [each for each in adapter.last if isinstance(each, ToolMessage)]
-    lines = [each.text for each in results if len(each.text) < LARGE_CHARS]
-    assert lines[0] == (
-        "[act text='step 1' succeeded with a result of 12,008 characters, which is left out here "
-        "to save space. It is in the history of the workspace, as call id-1. Make the call again "
-        "if you need the result.]"
-    )
-    assert all(len(each.text) > LARGE_CHARS for each in results[-3:])
-    assert [each.text for each in results[: len(lines)]] == lines, "the oldest ones first"
+    first, *others = adapter.last
+    assert isinstance(first, SummaryMessage)
+    assert first.text.endswith(adapter.summaries[max(adapter.summaries)])
+    assert max(adapter.summaries) + len(others) // 2 == 40
+    assert all(len(each.text) > LARGE_CHARS for each in others if isinstance(each, ToolMessage))
+    assert len(others) >= 6
+
+
+def test_the_tokens_of_a_summary_count() -> None:
+    adapter, tracker = Long(40), BudgetTracker(Budget(max_total_tokens=10**9))
+    adapter.evaluate(prompt(), session=Session(), budget_tracker=tracker)
+    assert tracker.used.input_tokens == sum(adapter.sizes)
+    assert len(adapter.sizes) == 41 + len(adapter.summaries)
 
 
 @pytest.mark.behaviour(114)
@@ -121,21 +134,30 @@ def test_old_messages_change_rarely_so_that_the_provider_can_cache_them() -> Non
 
 
 @pytest.mark.behaviour(115)
-def test_a_continued_conversation_sends_the_same_messages() -> None:
+def test_a_continued_conversation_sends_the_same_messages(tmp_path: Path) -> None:
+    with Workspace.temporary(tmp_path) as workspace:
+        record = RecordedRun.begin(workspace.folder, RunAbout("Do it.", "", "none", 1))
+        long = Long(60)
+        recorder = ScriptRecorder(long, record.script, on_summary=record.keep_summary)
+        bound = prompt().bind(resources=workspace.resources)
+        recorder.evaluate(bound, session=workspace.session)
+        turns = record.script.read_text().splitlines()
+        record.script.write_text("".join(f"{turn}\n" for turn in turns[:-1]))  # it was killed here
+        continued = Long(0)
+        conversation = record.conversation(workspace)[:-1]  # without what says that it was killed
+        evaluate(continued, Session(), conversation=conversation)
+        assert continued.last == long.last
+        assert record.usage.input_tokens == sum(long.sizes[:-1])
+
+
+def test_a_conversation_that_is_larger_than_the_window_is_summarised_in_parts() -> None:
     whole = Long(60)
-    session = Session()
-    evaluate(whole, session)
-    texts = {event.call_id: event.text for event in session[ToolInvoked].all()}
-    recorded = tuple(  # as a workspace has them: nothing is replaced
-        ToolMessage(each.call_id, each.tool, texts[each.call_id], each.success)
-        if isinstance(each, ToolMessage)
-        else each
-        for each in whole.last
-    )
-    assert recorded != whole.last
-    continued = Long(60)
-    evaluate(continued, Session(), conversation=recorded)
-    assert continued.last == whole.last
+    whole.context_tokens = lambda: None  # type: ignore[method-assign] - nothing is summarised
+    evaluate(whole, Session())
+    continued = Long(0)
+    evaluate(continued, Session(), conversation=whole.last)
+    assert len(continued.summaries) > 1
+    assert isinstance(continued.last[0], SummaryMessage)
 
 
 def test_without_a_known_window_nothing_is_replaced() -> None:
@@ -150,4 +172,4 @@ def test_without_a_known_window_nothing_is_replaced() -> None:
 
 def test_limits_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError):
-        ContextLimits(full=0.3)
+        ContextLimits(full=1.3)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .messages import Message as Message
     from .messages import ModelRequest as ModelRequest
     from .messages import ModelTurn as ModelTurn
+    from .messages import SummaryMessage as SummaryMessage
     from .messages import ToolDefinition as ToolDefinition
     from .messages import ToolMessage as ToolMessage
     from .messages import UserMessage as UserMessage

@@ -1,12 +1,14 @@
 """The messages of a request, within the context window of the model.
 
-When the conversation nears the window, the oldest large results of tools are replaced by one line
-each: tool, arguments, size, outcome, and the id under which the history has the whole. Enough is
-replaced at once that many turns follow before the next time, because each change of old messages
-makes the provider's prompt cache useless.
+When the conversation nears the window, the model summarises its old turns, and the summary takes
+their place in later requests. So much is summarised at once that many turns follow before the next
+time, because each change of old messages makes the provider's prompt cache useless.
 
-Rule 1: the results of the newest turns stay whole. Every call keeps its answer.
-Rule 2: what is replaced follows from the messages alone, so a resumed run sends the same ones.
+Rule 1: the newest turns stay whole. Every call keeps its answer, or both are summarised.
+Rule 2: the request for a summary is the beginning of the conversation with one more message, which
+a provider has in its cache.
+Rule 3: a ``SummaryMessage`` replaces all messages before it, so a resumed run, which has the stored
+summaries among its messages, sends the same ones.
 
 Sizes are estimates: four bytes of UTF-8 for a token, corrected by the input tokens that the
 provider reports, if those are more.
@@ -15,21 +17,31 @@ provider reports, if those are more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from wink_workspace.errors import UsageError
-from wink_workspace.runtime import ToolCall
 
-from .messages import AssistantMessage, Message, ToolMessage
+from .messages import AssistantMessage, Message, SummaryMessage, ToolMessage
 
-__all__ = ["ContextLimits", "ContextWindow"]
+__all__ = ["ASK_FOR_SUMMARY", "SUMMARY_HEAD", "ContextLimits", "ContextWindow"]
 
 _BYTES_OF_TOKEN: Final = 4
 _BYTES_OF_MESSAGE: Final = 40  # what a provider adds: roles, ids, separators
 _BYTES_OF_IMAGE: Final = 6_400  # about 1,600 tokens
 _MOST_CORRECTION: Final = 4.0
-_MAX_ARGUMENT_CHARS: Final = 200
+_LEAST_OLD: Final = 0.1
+
+ASK_FOR_SUMMARY: Final = (
+    "The conversation gets too long for your context window. Write a summary of everything until"
+    " here, which will take its place; call no tool. In at most 1,000 words: what the user asked"
+    " for, word by word where it matters; decisions and their reasons; what was changed, by path;"
+    " what you found out, with exact names, numbers and errors; what failed; what is left to do."
+)
+SUMMARY_HEAD: Final = (
+    "This is your own summary of the conversation until here. The whole is in the history of the"
+    " workspace. Read a file again before you rely on its content.\n\n"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +51,20 @@ class ContextLimits:
     Attributes:
         tokens: The size of the window; ``None`` for what the adapter knows of the model.
             ``ModelAdapter`` takes 128,000 for a model that it does not know. If an adapter names
-            no size, results are never replaced.
-        full: Fraction of the window at which old results are replaced.
-        target: Fraction of the window that the conversation then has at most, if possible.
-        keep_turns: The newest turns, whose results stay whole.
-        small_bytes: Results up to this size stay whole.
+            no size, nothing is summarised.
+        full: Fraction of the window at which old turns are summarised.
+        keep_turns: The newest turns, which stay whole.
     """
 
     tokens: int | None = None
     full: float = 0.7
-    target: float = 0.4
     keep_turns: int = 3
-    small_bytes: int = 1_000
 
     def __post_init__(self) -> None:
-        is_valid = (
-            (self.tokens is None or self.tokens > 0)
-            and 0 < self.target <= self.full <= 1
-            and self.keep_turns >= 1
-            and self.small_bytes >= 0
-        )
-        if not is_valid:
+        if not ((self.tokens or 1) > 0 and 0 < self.full <= 1 and self.keep_turns >= 1):
             raise UsageError(
                 f"invalid limits: {self}",
-                hint="Use 0 < target <= full <= 1, keep_turns >= 1 and the others >= 0.",
+                hint="Use tokens > 0, 0 < full <= 1 and keep_turns >= 1.",
             )
 
 
@@ -70,7 +72,7 @@ class ContextWindow:
     """The messages of one run, as the next request has them.
 
     Args:
-        limits: When results are replaced, and how many.
+        limits: When old turns are summarised, and how many.
         tokens: The size of the window; ``None`` if it is not known.
     """
 
@@ -79,79 +81,62 @@ class ContextWindow:
         self._tokens = tokens if limits.tokens is None else limits.tokens
         self._shown: list[Message] = []
         self._sizes: list[int] = []
-        self._calls: dict[int, ToolCall] = {}  # by the place of the result
-        self._newest_calls: dict[str, ToolCall] = {}
+        self._n_turns = 0
         self._correction = 1.0
         self._requested = 0
 
     def append(self, message: Message) -> None:
-        """Add the newest message."""
-        if isinstance(message, AssistantMessage):
-            self._newest_calls = {call.id: call for call in message.tool_calls}
+        """Add the newest message; a summary removes those before it."""
+        if isinstance(message, SummaryMessage):
+            self._shown, self._sizes = [], []
+        elif isinstance(message, AssistantMessage):
+            self._n_turns += 1
             self._correct(message.input_tokens)
-        elif isinstance(message, ToolMessage) and message.call_id in self._newest_calls:
-            self._calls[len(self._shown)] = self._newest_calls[message.call_id]
         self._shown.append(message)
         self._sizes.append(_size(message))
 
-    def fit(self, n_more_bytes: int) -> tuple[Message, ...]:
-        """The messages of the next request, with old results replaced if necessary.
+    def messages(self, n_more_bytes: int) -> tuple[Message, ...]:
+        """The messages of the next request.
 
         Args:
             n_more_bytes: Size of the instructions and tools, which are sent with them.
         """
-        if self._tokens is not None:
-            self._replace(self._tokens, n_more_bytes)
-        self._requested = self._n_tokens(n_more_bytes)
+        self._requested = self._n_tokens(sum(self._sizes) + n_more_bytes)
         return tuple(self._shown)
 
-    def _n_tokens(self, n_more_bytes: int) -> int:
-        return int((sum(self._sizes) + n_more_bytes) / _BYTES_OF_TOKEN * self._correction)
+    def old(self, n_more_bytes: int) -> tuple[Sequence[Message], int]:
+        """The messages to summarise before the next request, and the number of turns until there.
+
+        There are none while the conversation has room. Of a conversation that is larger than the
+        window, those that fit come first.
+        """
+        if self._tokens is None:
+            return (), 0
+        room = self._limits.full * self._tokens
+        if self._n_tokens(sum(self._sizes) + n_more_bytes) <= room:
+            return (), 0
+        turns = [n for n, each in enumerate(self._shown) if isinstance(each, AssistantMessage)]
+        n_old, n_turns = 0, 0
+        for n, place in enumerate(turns[1 : 1 + len(turns) - self._limits.keep_turns], start=1):
+            if n_old and self._n_tokens(sum(self._sizes[:place]) + n_more_bytes) > room:
+                break
+            n_old, n_turns = place, self._n_turns - len(turns) + n
+        is_worth_it = self._n_tokens(sum(self._sizes[:n_old])) >= _LEAST_OLD * self._tokens
+        return (self._shown[:n_old], n_turns) if is_worth_it else ((), 0)
+
+    def summarise(self, n_old: int, summary: SummaryMessage) -> None:
+        """Replace the first *n_old* messages by *summary*."""
+        self._shown[:n_old] = [summary]
+        self._sizes[:n_old] = [_size(summary)]
+
+    def _n_tokens(self, n_bytes: int) -> int:
+        return int(n_bytes / _BYTES_OF_TOKEN * self._correction)
 
     def _correct(self, input_tokens: int) -> None:
         """Correct the estimate by what the provider counted for the last request."""
         if input_tokens and self._requested:
             corrected = self._correction * input_tokens / self._requested
             self._correction = min(max(corrected, 1.0), _MOST_CORRECTION)
-
-    def _replace(self, tokens: int, n_more_bytes: int) -> None:
-        limits = self._limits
-        if self._n_tokens(n_more_bytes) <= limits.full * tokens:
-            return
-        for place in range(self._first_kept()):
-            if self._n_tokens(n_more_bytes) <= limits.target * tokens:
-                return
-            message = self._shown[place]
-            if isinstance(message, ToolMessage) and self._sizes[place] > limits.small_bytes:
-                summary = _summary(message, self._calls.get(place))
-                self._shown[place] = replace(message, text=summary, image=None)
-                self._sizes[place] = _size(self._shown[place])
-
-    def _first_kept(self) -> int:
-        """The place of the first message of the newest turns."""
-        turns = [
-            place
-            for place, message in enumerate(self._shown)
-            if isinstance(message, AssistantMessage)
-        ]
-        return 0 if len(turns) <= self._limits.keep_turns else turns[-self._limits.keep_turns]
-
-
-def _summary(message: ToolMessage, call: ToolCall | None) -> str:
-    arguments = "" if call is None else _argument_text(call)
-    outcome = "succeeded" if message.success else "failed"
-    return (
-        f"[{message.tool} {arguments} {outcome} with a result of {len(message.text):,} characters,"
-        " which is left out here to save space. It is in the history of the workspace, as call"
-        f" {message.call_id}. Make the call again if you need the result.]"
-    )
-
-
-def _argument_text(call: ToolCall) -> str:
-    given = call.arguments
-    text = given if isinstance(given, str) else ", ".join(f"{k}={v!r}" for k, v in given.items())
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_ARGUMENT_CHARS else f"{text[: _MAX_ARGUMENT_CHARS - 1]}…"
 
 
 def _size(message: Message) -> int:

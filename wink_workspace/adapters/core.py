@@ -50,12 +50,13 @@ from wink_workspace.runtime import (
 from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session
 from wink_workspace.telemetry import span
 
-from .context_window import ContextLimits, ContextWindow
+from .context_window import ASK_FOR_SUMMARY, SUMMARY_HEAD, ContextLimits, ContextWindow
 from .messages import (
     AssistantMessage,
     Message,
     ModelRequest,
     ModelTurn,
+    SummaryMessage,
     ToolDefinition,
     ToolMessage,
     UserMessage,
@@ -327,7 +328,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
 
     @abstractmethod
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """Request one turn from the provider.
+        """Request one turn from the provider, or a summary if ``request.n_summarised`` is not 0.
 
         Raises:
             PromptEvaluationError: If the request fails, with phase ``"request"`` or
@@ -515,7 +516,7 @@ class _Evaluation(Generic[OutputT]):
     def _continue_from(self, message: Message) -> None:
         """Add a message of an interrupted run, with the effects that it had on the limits."""
         if isinstance(message, AssistantMessage):
-            self._window.fit(self._n_fixed_bytes)  # as before the request for this turn
+            self._window.messages(self._n_fixed_bytes)  # as before the request for this turn
         self._append(message)
 
     def _append(self, message: Message) -> None:
@@ -570,10 +571,25 @@ class _Evaluation(Generic[OutputT]):
         )
 
     def _request_turn(self) -> ModelTurn:
+        while (old := self._window.old(self._n_fixed_bytes))[0]:
+            messages, n_turns = old
+            asked = (*messages, UserMessage(ASK_FOR_SUMMARY))
+            text = self._complete(self._request(asked, n_summarised=n_turns)).text
+            self._window.summarise(len(messages), SummaryMessage(SUMMARY_HEAD + text))
+        turn = self._complete(self._request(self._window.messages(self._n_fixed_bytes)))
+        turn = turn.with_call_ids(self._n_turns + 1)
+        self._append(
+            AssistantMessage(
+                turn.text, tuple(turn.tool_calls), turn.native, turn.usage.input_tokens
+            )
+        )
+        return turn
+
+    def _complete(self, request: ModelRequest) -> ModelTurn:
         self._check_limits()
         with self.traces.chat() as chat:
             try:
-                turn = self._adapter.complete(self._request())
+                turn = self._adapter.complete(request)
             except PromptEvaluationError as error:
                 error.prompt_name = error.prompt_name or self._rendered.prompt_name
                 raise
@@ -581,12 +597,6 @@ class _Evaluation(Generic[OutputT]):
         self._usage += turn.usage
         if self._budget_tracker is not None:
             self._budget_tracker.record(turn.usage)
-        turn = turn.with_call_ids(self._n_turns + 1)
-        self._append(
-            AssistantMessage(
-                turn.text, tuple(turn.tool_calls), turn.native, turn.usage.input_tokens
-            )
-        )
         return turn
 
     def _check_limits(self) -> None:
@@ -602,14 +612,15 @@ class _Evaluation(Generic[OutputT]):
         except BudgetExceededError as error:
             raise self._error(error.message, phase="budget", hint=error.hint) from error
 
-    def _request(self) -> ModelRequest:
-        output_type = self._rendered.output_type
+    def _request(self, messages: tuple[Message, ...], *, n_summarised: int = 0) -> ModelRequest:
+        output_type = None if n_summarised else self._rendered.output_type
         return ModelRequest(
             instructions=self._rendered.text,
-            messages=self._window.fit(self._n_fixed_bytes),
+            messages=messages,
             tools=self._definitions,
             output_schema=None if output_type is None else serde.provider_schema(output_type),
             deadline=self._deadline,
+            n_summarised=n_summarised,
         )
 
     def _run_call(self, call: ToolCall) -> None:

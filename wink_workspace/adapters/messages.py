@@ -20,6 +20,7 @@ __all__ = [
     "Message",
     "ModelRequest",
     "ModelTurn",
+    "SummaryMessage",
     "ToolDefinition",
     "ToolMessage",
     "UserMessage",
@@ -36,6 +37,11 @@ class UserMessage:
 
     text: str
     __post_init__ = _make_encodable
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryMessage(UserMessage):
+    """A summary, which takes the place of all messages before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ class ModelRequest:
     ``instructions`` is the rendered prompt. ``messages`` is the conversation, oldest first, and
     ``tools`` what the model may call in this turn. ``output_schema`` is the JSON schema of the
     answer, if the prompt has an output type. The answer must arrive before ``deadline``.
+    ``n_summarised`` is not 0 if the answer is a summary of the first turns, and no turn itself.
     """
 
     instructions: str
@@ -93,6 +100,7 @@ class ModelRequest:
     tools: tuple[ToolDefinition, ...]
     output_schema: dict[str, JsonValue] | None = None
     deadline: Deadline | None = None
+    n_summarised: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,11 +111,13 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         return len(self._turns) - self._n_played
 
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """Return the next turn.
+        """Return the next turn; a script has no summaries, so there is a fixed text for one.
 
         Raises:
             PromptEvaluationError: If no turn is left, with phase ``"request"``.
         """
+        if request.n_summarised:
+            return ModelTurn("(A script has no summary of its turns.)")
         if not self.n_left:
             raise PromptEvaluationError(
                 f"the script ended after {counted(self._n_played, 'turn')}, but the run did not",
@@ -149,6 +151,8 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         append: Append to an existing script instead of truncating it.
         on_native: Called before each turn is written, with its number from 1 and its native
             form as JSON; ``None`` if it has none, or if redaction would change it.
+        on_summary: Called with each summary, which is not a turn of the script, and the number of
+            turns that it replaces.
     """
 
     def __init__(
@@ -158,6 +162,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         *,
         append: bool = False,
         on_native: Callable[[int, str | None], None] | None = None,
+        on_summary: Callable[[int, ModelTurn], None] | None = None,
     ) -> None:
         super().__init__(
             limits=adapter.limits,
@@ -169,13 +174,20 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         self._adapter = adapter
         self._path = Path(path)
         self._on_native = on_native
+        self._on_summary = on_summary
         with self._path.open("a+" if append else "w+", encoding="utf-8") as file:
             file.seek(0)
             self._n_turns = sum(1 for line in file if line.strip())
 
     def complete(self, request: ModelRequest) -> ModelTurn:
         """Record and return the next turn of the wrapped adapter."""
-        turn = self._adapter.complete(request).with_call_ids(self._n_turns + 1)
+        turn = self._adapter.complete(request)
+        if request.n_summarised:
+            if self._on_summary is not None:
+                text = turn.text if self.redact is None else self.redact(turn.text)
+                self._on_summary(request.n_summarised, replace(turn, text=text))
+            return turn
+        turn = turn.with_call_ids(self._n_turns + 1)
         self._n_turns += 1
         if self._on_native is not None:
             self._on_native(self._n_turns, self._native_without_secrets(turn))

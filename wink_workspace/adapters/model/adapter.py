@@ -252,7 +252,8 @@ class ModelAdapter(ProviderAdapter[OutputT], ClosedAfterBlock):
         response.add_done_callback(lambda _: texts.put(None))
         try:
             while (text := self._next(texts, request.deadline)) is not None:
-                self._notify(TextDelta(text))
+                if not request.n_summarised:
+                    self._notify(TextDelta(text))
         except BaseException:
             response.cancel()
             raise

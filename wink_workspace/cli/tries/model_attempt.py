@@ -113,7 +113,13 @@ class ModelAttempt:
         price: Callable[[TokenUsage], Decimal | None],
     ) -> ProviderAdapter[None]:
         reserving = _ReservingAdapter(adapter, budget, price)
-        return ScriptRecorder(reserving, record.script, append=True, on_native=record.keep_native)
+        return ScriptRecorder(
+            reserving,
+            record.script,
+            append=True,
+            on_native=record.keep_native,
+            on_summary=record.keep_summary,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,11 @@ class AcpSession:
                 tuple(_answered(record.conversation(workspace))), adapter.load_native
             )
             recorder = ScriptRecorder(
-                adapter, record.script, append=True, on_native=record.keep_native
+                adapter,
+                record.script,
+                append=True,
+                on_native=record.keep_native,
+                on_summary=record.keep_summary,
             )
             opened.enter_context(Watching(workspace, self._send))
             asking = MarkdownSection[None](

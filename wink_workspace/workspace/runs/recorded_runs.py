@@ -8,6 +8,7 @@
         natives.jsonl   turns in the provider's own format, by number, if there is one
         spent.jsonl     time and cost up to a turn; the last line counts
         messages.jsonl  messages of the user, each with the number of turns before it
+        summaries.jsonl summaries of old turns: how many, the text, its tokens
         problem.txt     why it ended without an answer; missing while it runs, or if it was killed
         live/           while it runs; see ``live_runs``
 
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 import json
 import logging
+import textwrap
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -33,9 +35,11 @@ from wink_workspace.adapters import (
     AssistantMessage,
     Message,
     ModelTurn,
+    SummaryMessage,
     ToolMessage,
     UserMessage,
 )
+from wink_workspace.adapters.context_window import SUMMARY_HEAD
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import ParseError, UsageError
 from wink_workspace.ledger import EntryKind
@@ -50,9 +54,11 @@ __all__ = ["RecordedRun", "RunAbout", "Spent"]
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
+_SUBJECT_CHARS: Final = 72
 _NATIVES: Final = "natives.jsonl"
 _SPENT: Final = "spent.jsonl"
 _MESSAGES: Final = "messages.jsonl"
+_SUMMARIES: Final = "summaries.jsonl"
 _PROBLEM: Final = "problem.txt"
 
 _RESUMED: Final = (
@@ -77,6 +83,7 @@ class RunAbout:
         follows: The number of the run that this one continues, if it does.
         message: The message of the user that continues it.
         is_agent: Whether an agent program works, whose turns are not known.
+        model_settings: Settings of the model, such as its temperature.
     """
 
     task: str
@@ -90,6 +97,14 @@ class RunAbout:
     follows: int | None = None
     message: str = ""
     is_agent: bool = False
+    model_settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def commit_message(self) -> str:
+        """A message for a commit of what it did: its first line has at most 72 characters."""
+        text = (self.message or self.task).strip()
+        subject = textwrap.shorten(text.partition("\n")[0], _SUBJECT_CHARS, placeholder="…")
+        return subject if subject == text else f"{subject}\n\n{textwrap.fill(text, _SUBJECT_CHARS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +214,33 @@ class RecordedRun:
     def keep_message(self, text: str) -> None:
         """Store a message of the user that the model gets after its newest turn."""
         self._add(_MESSAGES, [len(self.turns()), text])
+
+    def keep_summary(self, n_turns: int, turn: ModelTurn) -> None:
+        """Store a summary of the first *n_turns* turns, those of earlier runs included."""
+        self._add(_SUMMARIES, [n_turns, turn.text, asdict(turn.usage)])
+
+    def _summaries(self) -> Iterator[tuple[int, str, TokenUsage]]:
+        for _, line in self._lines(_SUMMARIES):
+            match line:
+                case [int(n_turns), str(text), dict()]:
+                    usage = cast("list[Any]", line)[2]
+                    yield n_turns, text, TokenUsage(**usage)
+                case _:
+                    continue  # half written, so the model did not get it
+
+    def _summarised(self, messages: Sequence[Message]) -> Iterator[Message]:
+        """*messages* of the whole conversation, with each summary behind what it replaces."""
+        by_turn, run = dict[int, str](), self
+        while run is not None:
+            by_turn = {n: text for n, text, _ in run._summaries()} | by_turn
+            run = run.previous
+        n_turns = 0
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                if n_turns in by_turn:
+                    yield SummaryMessage(SUMMARY_HEAD + by_turn[n_turns])
+                n_turns += 1
+            yield message
 
     def keep_problem(self, text: str) -> None:
         """Store why it ended without an answer; ``""`` deletes what an earlier process stored."""
@@ -339,7 +381,8 @@ class RecordedRun:
     def usage(self) -> TokenUsage:
         """The tokens spent so far, also by the runs that this one continues."""
         earlier = TokenUsage() if self.previous is None else self.previous.usage
-        return sum((turn.usage for turn in self.turns()), earlier)
+        summaries = sum((usage for _, _, usage in self._summaries()), earlier)
+        return sum((turn.usage for turn in self.turns()), summaries)
 
     def conversation(self, history: ReadableHistory) -> tuple[Message, ...]:
         """The messages so far, to continue from, with those of the runs that this one continues.
@@ -359,7 +402,7 @@ class RecordedRun:
         messages, is_open = self.own_messages(history)
         if messages and not is_open:
             messages.append(UserMessage(_RESUMED))
-        return (*self.earlier_messages(history), *messages)
+        return tuple(self._summarised([*self.earlier_messages(history), *messages]))
 
     def earlier_messages(self, history: ReadableHistory) -> tuple[Message, ...]:
         """The messages before the first turn of this run."""
