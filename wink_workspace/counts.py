@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "listed", "sized"]
+__all__ = ["counted", "lasted", "listed", "sized"]
 
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:
@@ -18,6 +18,17 @@ def sized(n_bytes: int) -> str:
         if n_bytes >= 1_024**power:
             return f"{n_bytes / 1_024**power:,.0f} {unit}"
     return counted(n_bytes, "byte")
+
+
+def lasted(seconds: float) -> str:
+    """``0.3s``, ``42s``, ``8m``, ``1h30m``, ``3d4h``: two units, as options take them."""
+    if seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    left, parts = int(seconds), list[str]()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        n, left = divmod(left, size)
+        parts += [f"{n}{unit}" if n else ""] if n or parts else []
+    return "".join(parts[:2])
 
 
 def listed(names: Sequence[object], limit: int) -> str:

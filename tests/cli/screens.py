@@ -109,7 +109,7 @@ def normalised(text: str, names: Mapping[str, str]) -> str:
     text = re.sub(r"\b\d\d-\d\d \d\d:\d\d\b", "01-01 12:00", text)
     text = re.sub(r"\b\d:\d\d\.\d\b", "0:01.0", text)
     text = re.sub(r"\b[0-9a-f]{40}\b", "0" * 40, text)
-    text = re.sub(r"elapsed: [^,\n]*", "elapsed: 1.0 s", text)
+    text = re.sub(r"elapsed: [^,\n]*", "elapsed: 1s", text)
     return re.sub(r" +[\d,]+ [KMG]iB", lambda m: "9 MiB".rjust(len(m[0])), text)
 
 
@@ -172,8 +172,12 @@ class Project:
             during = screen.wait_for(
                 lambda text: "shell_execute: wait" in text and "1 failed" in text
             )
+            screen.type("Thank you.")
+            during = screen.wait_for(lambda text: "Thank you. (sent at the next turn)" in text)
             self.go_on.touch()
-            screen.wait_for(lambda text: "[y,n,p,m,?]" in text)
+            screen.wait_for(lambda text: "[y,n,p,d,m,?]" in text)
+            screen.type("d")
+            screen.wait_for(lambda text: text.count("[y,n,p,d,m,?]") == 2)
             screen.type("n")
             after = screen.end()
             assert "\x1b[31m1 failed" not in screen.received

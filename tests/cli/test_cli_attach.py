@@ -72,7 +72,7 @@ def test_another_terminal_shows_the_running_command_each_call_and_the_end() -> N
                 during = attached.wait_for(lambda text: "1 failed" in text)
                 project.go_on.touch()
                 after = attached.end()
-            running.wait_for(lambda text: "[y,n,p,m,?]" in text)
+            running.wait_for(lambda text: "[y,n,p,d,m,?]" in text)
             running.type("n")
             running.end()
     assert f"workspace {project_id(during)}, process " in during

@@ -342,7 +342,7 @@ def test_interrupted_question_ends_the_run_and_prints_how_to_apply_later(
         )
     try:
         for _ in range(300):  # repeated, because Python sometimes misses the first one
-            if printed.read_text().rstrip().endswith("[y,n,p,m,?]"):
+            if printed.read_text().rstrip().endswith("[y,n,p,d,m,?]"):
                 if key == "Ctrl-C":
                     run.send_signal(signal.SIGINT)
                 else:

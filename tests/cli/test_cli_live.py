@@ -23,9 +23,11 @@ from wink_workspace import (
     ToolResult,
 )
 from wink_workspace.cli.run.run_display import RunDisplay, RunFeed
+from wink_workspace.cli.run.typed_messages import TypedMessages
 from wink_workspace.cli.screen.console import SafeConsole
-from wink_workspace.cli.screen.live_area import LiveArea, elapsed, plain_lines
+from wink_workspace.cli.screen.live_area import LiveArea, plain_lines
 from wink_workspace.clock import ManualClock
+from wink_workspace.counts import lasted
 from wink_workspace.session import OutputLines, ToolInvoked, ToolOutput, ToolStarted, call_subject
 
 
@@ -106,9 +108,22 @@ def test_escape_sequences_are_removed_whole() -> None:
     assert list(plain_lines(lines)) == ["red and plain", "a       b", "x"]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.25, "0.2 s"), (42.9, "42 s"), (185, "3 min 5 s")])
-def test_elapsed_time_is_for_people(seconds: float, text: str) -> None:
-    assert elapsed(seconds) == text
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.2s"), (42.9, "42s"), (185, "3m5s"), (480, "8m"), (5_400, "1h30m"), (3_605, "1h"), (273_600, "3d4h")],
+)  # fmt: skip
+def test_a_duration_is_written_as_options_take_it(seconds: float, text: str) -> None:
+    assert lasted(seconds) == text
+
+
+def test_typed_lines_are_queued_and_keys_edit_them() -> None:
+    typed = TypedMessages()
+    typed.type("fix\x7f\x7f\x7fadd a test\x1b[A\r")
+    typed.type("  \n")
+    typed.type("wrong\x15half")
+    assert (typed.queued, typed.line) == (["add a test"], "half")
+    assert typed.take() == ["add a test"]
+    assert typed.take() == []
 
 
 def test_live_area_shows_command_time_and_the_last_lines() -> None:
@@ -120,7 +135,7 @@ def test_live_area_shows_command_time_and_the_last_lines() -> None:
     area.add([f"line {n}" for n in range(9)] + ["y" * 50])
     console.print(area)
     lines = text.getvalue().splitlines()
-    assert lines[0].endswith("… 1 min 15 s")
+    assert lines[0].endswith("… 1m15s")
     assert lines[1:] == ["  line 5", "  line 6", "  line 7", "  line 8", "  " + "y" * 27 + "…"]
     assert all(len(line) <= 30 for line in lines)
 

@@ -133,3 +133,18 @@ def test_a_model_that_repeats_itself_is_stopped_with_an_explanation_and_again_af
     assert "You have made this call 5 times with the same result" in sent
     resume(user, fails=1)
     assert len(user.server.requests) == 7
+
+
+def test_settings_of_the_model_are_options_and_keys_and_a_resumed_run_keeps_them(
+    user: CliUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINK_WORKSPACE_TEMPERATURE", "0.5")
+    user.serve(*SHORT_RUN)
+    options = ("--effort", "none", "--max-answer", 900, "--max-turns", 1)
+    user("run", "Fix.", "--repo", user.source, "--model", "openai-chat:gpt-4o", *options, fails=1)
+    monkeypatch.setenv("WINK_WORKSPACE_TEMPERATURE", "1.5")
+    resume(user, "--max-turns", 3, "--max-answer", 800)
+    sent = [(each["temperature"], each["max_completion_tokens"]) for each in user.server.requests]
+    assert sent == [(0.5, 900), (0.5, 800), (0.5, 800)]
+    user.run("--effort", "much", fails=2)
+    assert "none, minimal, low" in user.err

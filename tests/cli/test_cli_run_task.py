@@ -36,7 +36,7 @@ from wink_workspace.cli.run.run_display import RunDisplay, RunFeed
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.session import Session
-from wink_workspace.workspace import RecordedRun
+from wink_workspace.workspace import RecordedRun, RunAbout
 
 
 @pytest.mark.parametrize("model", WIRES)
@@ -336,6 +336,24 @@ def test_changes_become_a_patch_or_a_branch(user: CliUser) -> None:
     )
     assert shown.stdout == user.fixed_text
     assert user.faulty_file.read_text() == user.faulty_text
+    subject = ["git", "log", "-1", "--format=%B", "fixed"]
+    logged = subprocess.run(subject, cwd=user.source, check=True, capture_output=True, text=True)
+    assert logged.stdout.strip() == "Fix the line numbers."
+    user("apply", user.workspaces[0], "--branch", "again", "--commit-message", "Count from 1")
+    subject[-1] = "again"
+    logged = subprocess.run(subject, cwd=user.source, check=True, capture_output=True, text=True)
+    assert logged.stdout.strip() == "Count from 1"
+    user("apply", user.workspaces[0], "--commit-message", "x", fails=2)
+    assert "new branch" in user.err
+
+
+def test_a_long_task_becomes_a_short_subject_and_a_body() -> None:
+    task = "Fix the line numbers in errors, which count from 0 and not from 1 as users expect."
+    subject, empty, *body = RunAbout(task, "", "none", 1).commit_message.splitlines()
+    assert subject.startswith("Fix the line numbers in errors, which")
+    assert len(subject) <= 72
+    assert empty == ""
+    assert " ".join(body) == task
 
 
 def test_run_in_place_changes_the_directory_itself(user: CliUser) -> None:
@@ -462,7 +480,7 @@ def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_charac
         assert "with [KEY] in" in shown.getvalue()
         feed.on_model_event(Retrying(2, 3.0, "the connection broke"))
         feed.on_model_event(TextDelta("Again."))
-    assert "in it\n… the connection broke; attempt 2 in 3 s" in shown.getvalue()
+    assert "in it\n… the connection broke; attempt 2 in 3s" in shown.getvalue()
     assert "\x1b]0" not in shown.getvalue()
 
 

@@ -34,7 +34,8 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
     assert "asking the model" not in after
     assert after.count("The greeting is polite now.") == 1
     head = next(line for line in during.splitlines() if "shell_execute: wait" in line)
-    assert head.endswith(" s")
+    assert head.endswith("s")
+    assert after.count("+print('hello')") == 2, "with its call, and after d"
     workspace = project.workspace
     commands = {
         "log": ("log", workspace), "diff": ("diff", workspace), "list": ("list",),

@@ -89,8 +89,7 @@ def test_a_changed_file_is_shown_as_git_shows_it() -> None:
     after = before.replace("4\n5\n", "4\nnew\n5\n").replace("19\n", "last")
     assert shown({"src/a.txt": before}, {"src/a.txt": after}) == (
         "diff --git a/src/a.txt b/src/a.txt\n"
-        "index 19df0a2d8aeab0e8737c2c84bae50ff92cb31d28"
-        "..9389093ba78b9a1488ecaa6c5443414b6a979908 100644\n"
+        "index 19df0a2..9389093 100644\n"
         "--- a/src/a.txt\n"
         "+++ b/src/a.txt\n"
         "@@ -3,6 +3,7 @@\n 2\n 3\n 4\n+new\n 5\n 6\n 7\n"

@@ -91,7 +91,7 @@ def test_a_diff_of_two_trees_equals_that_of_git(tmp_path: Path) -> None:
     git = ["git", f"--git-dir={tmp_path / 'ledger.git'}", "diff", "--no-renames", before, after]
     wanted, stat = (
         subprocess.run([*git, option], check=True, capture_output=True, text=True).stdout
-        for option in ("--full-index", "--numstat")
+        for option in ("--abbrev=7", "--numstat")
     )
     assert shown == re.sub(r"^(@@ .* @@).*$", r"\1", wanted, flags=re.MULTILINE)
     assert [

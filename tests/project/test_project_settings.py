@@ -59,7 +59,7 @@ def test_keys_for_one_project_in_the_users_file_come_before_its_other_keys(
 
 def test_every_source_can_set_the_whole_of_what_it_may(project: ProjectRig) -> None:
     project.user(
-        "private = ['mirror.test']\nmodel = 'anthropic:NAME'\ncontext = 64000\nmounts = ['/a:b:/mnt/a']\n"
+        "private = ['mirror.test']\nmodel = 'anthropic:NAME'\ncontext = 64000\neffort = 'low'\ntemperature = 0.5\nanswer = 900\nmounts = ['/a:b:/mnt/a']\n"
         "[secrets.tracker]\nhost = 'api.test:443'\nvariable = 'TRACKER_TOKEN'\n"
         "prefix = 'Bearer '\nurl-variable = 'TRACKER_URL'\n[mcp_servers.docs]\nurl = 'http://a.test'\n"
         "[retention]\ndays = 3\nsize = '1G'\n"

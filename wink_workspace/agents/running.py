@@ -31,7 +31,7 @@ from typing import Final, cast
 
 from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
-from wink_workspace.counts import counted
+from wink_workspace.counts import counted, lasted
 from wink_workspace.errors import AgentError, FilesystemError, UsageError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.sandbox import ExecRequest, OutputObserver, Sandbox
@@ -171,7 +171,7 @@ class _Run:
             raise self._failure
         stopped = result.stopped
         if result.timed_out:
-            stopped = f"its time is over: {limits.timeout_s:,.0f} s"
+            stopped = f"its time is over: {lasted(limits.timeout_s)}"
         output = serde.map_strings(CommandOutput.of(result), self._redact)
         if stopped is not None:
             self._workspace.commit_edits()

@@ -253,13 +253,15 @@ class _Command(_Parsing, TyperCommand):
         options = self.make_parser(ctx)
         options._args.clear()  # noqa: SLF001 - so that all arguments are left over
         _, words, _ = options.parse_args(args[:end])
-        others = [each for each in self._arguments[1:] if end == len(args) or each.nargs != -1]
+        others: list[Any] = [
+            each for each in self._arguments[1:] if end == len(args) or each.nargs != -1
+        ]
         n_required = sum(each.required for each in others)
         if len(words) <= n_required or not others:
             return bool(words) and not others
         if len(words) == 1 and others[0].name in ("directory", "file") and words[0][0] in "./~":
             return False
-        kind = others[0].type_descriptor.annotation
+        kind: object = others[0].type_descriptor.annotation
         if isinstance(kind, type) and issubclass(kind, StrEnum):
             return words[0] not in set(kind)
         if others[0].name == "entry" and words[0].isdecimal() and len(words[0]) < _ID_CHARS:

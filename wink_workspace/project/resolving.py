@@ -215,9 +215,10 @@ class ProjectSettings:
     def summary(self) -> str:
         """One line: what of the project's file applies, and what was not confirmed.
 
-        It is empty if there is no file.
+        It is empty if there is no file, or if it does what the user has confirmed.
         """
-        if self.file is None:
+        is_confirmed = self.granted and not self.denied
+        if self.file is None or is_confirmed or not (self.applied or self.denied):
             return ""
         parts: list[str] = []
         if self.applied:
@@ -230,7 +231,7 @@ class ProjectSettings:
                 f"not confirmed and not applied: {shown}"
                 f" (to confirm: wink-workspace trust {shlex.quote(str(self.file.source))})"
             )
-        return f"{PROJECT_FILE}: {'. '.join(parts) or 'nothing applies'}"
+        return f"{PROJECT_FILE}: {'. '.join(parts)}"
 
 
 def own_settings(environment: Environment, source: Path | None = None) -> Settings:

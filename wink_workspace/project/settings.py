@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from wink_workspace.sandbox import ImageRecipe, ServiceConfig
 
 __all__ = [
+    "EFFORTS",
     "KEYS",
     "Key",
     "McpServer",
@@ -78,6 +79,7 @@ def parse_seconds(text: str) -> float:
 # --------------------------------------------------------------------------------------- settings
 
 
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "max")
 _MOST: Final = 2**53
 _MOST_ITEMS: Final = 500
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -207,6 +209,18 @@ def _positive(number: float) -> float:
     return number
 
 
+def _checked_temperature(number: float) -> float:
+    if not 0 <= number <= 2:
+        raise UsageError(f"{number:g} is not a temperature", hint="Use a number from 0 to 2.")
+    return number
+
+
+def _checked_effort(text: str) -> str:
+    if text not in EFFORTS:
+        raise UsageError(f"{text!r} is not an effort", hint=f"Use one of {', '.join(EFFORTS)}.")
+    return text
+
+
 def _depth(number: int) -> int:
     from wink_workspace.workspace import ImportConfig
 
@@ -322,6 +336,8 @@ _PATHS: Final = _Kind(
 _COUNT: Final = _Kind("whole number", int, _positive, _number)
 _DEPTH: Final = _Kind("whole number; 0 for none", int, _depth, _number)
 _NUMBER: Final = _Kind("number", float, _positive, _number)
+_TEMPERATURE: Final = _Kind("number from 0 to 2", float, _checked_temperature, _number)
+_EFFORT: Final = _Kind(", ".join(f'`"{each}"`' for each in EFFORTS), str, _checked_effort)
 _DAYS: Final = _Kind("number", float, _days, _number)
 _MONEY: Final = _Kind("number", float, lambda value: Decimal(str(_positive(value))), _number)
 _SIZE: Final = _Kind('size: `"512M"`, `"2G"`', int | str, _size)
@@ -602,6 +618,27 @@ class Settings:
         Trust.USER,
         "MCP servers whose tools `run` offers to the model, by name.",
     )
+    effort: str | None = _key(
+        "effort",
+        _EFFORT,
+        Trust.USER,
+        "How much the model of `run` reasons; its own default otherwise.",
+        variable="WINK_WORKSPACE_EFFORT",
+    )
+    temperature: float | None = _key(
+        "temperature",
+        _TEMPERATURE,
+        Trust.USER,
+        "Sampling temperature of the model of `run`; its own default otherwise.",
+        variable="WINK_WORKSPACE_TEMPERATURE",
+    )
+    answer_tokens: int | None = _key(
+        "answer",
+        _COUNT,
+        Trust.USER,
+        "Most tokens of one answer of the model of `run`; its own default otherwise.",
+        variable="WINK_WORKSPACE_ANSWER",
+    )
     context_tokens: int | None = _key(
         "context",
         _COUNT,
@@ -618,6 +655,16 @@ class Settings:
             if getattr(self, each.name) is None
         }
         return replace(self, **unset)
+
+    @property
+    def of_model(self) -> dict[str, object]:
+        """The settings of a model adapter, in the names of pydantic-ai's ``ModelSettings``."""
+        given = {
+            "thinking": False if self.effort == "none" else self.effort,
+            "temperature": self.temperature,
+            "max_tokens": self.answer_tokens,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def recipe(self) -> ImageRecipe | None:

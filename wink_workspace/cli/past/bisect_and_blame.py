@@ -174,7 +174,8 @@ def blame(
 def _writer(line: BlamedLine) -> str:
     entry = line.entry
     what = printable(entry.tool or entry.kind.value)[:_MAX_WRITER_CHARS]
-    return f"{'^' if line.is_older else ''}{entry.number} {entry.at:%Y-%m-%d %H:%M} {what}"
+    at = f"{entry.at.astimezone():%Y-%m-%d %H:%M}"
+    return f"{'^' if line.is_older else ''}{entry.number} {at} {what}"
 
 
 def _line_fields(number: int, line: BlamedLine) -> dict[str, object]:

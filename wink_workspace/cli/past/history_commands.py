@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -34,9 +33,11 @@ from wink_workspace.cli.screen.command_context import (
 from wink_workspace.cli.screen.display import (
     MARKS,
     diff_text,
+    local_time,
     print_diff,
     print_table,
     printable,
+    stat_lines,
     warn_of_left_out,
 )
 from wink_workspace.cli.screen.preview import (
@@ -57,7 +58,6 @@ from wink_workspace.errors import (
 )
 
 if TYPE_CHECKING:
-    from wink_workspace.filesystem import LineCounts
     from wink_workspace.ledger import Discarded, LogEntry, Record
     from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 
@@ -121,27 +121,24 @@ def log(context: CommandContext, options: LogOptions) -> None:
         rows = [_row(entry, short=out.is_terminal) for entry in entries]
         if forgotten is not None:
             what = (
-                f"entries up to {forgotten.up_to_number}, of {forgotten.up_to:%Y-%m-%d %H:%M:%S}"
+                f"entries up to {forgotten.up_to_number}, of {local_time(forgotten.up_to)}"
                 f" and before: {forgotten.reason}"
             )
-            rows.append(("", _when(forgotten.at, short=out.is_terminal), "forgotten", " ", what))
+            rows.append(
+                ("", local_time(forgotten.at, short=out.is_terminal), "forgotten", " ", what)
+            )
         below = [stats.get(entry.id, ()) for entry in entries]
-        print_table(out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows, below=below)
+        print_table(out, ("ENTRY", "WHEN", "KIND", "", "WHAT"), rows, below=below)
 
 
 def _row(entry: LogEntry, *, short: bool) -> tuple[str, ...]:
     return (
         str(entry.number),
-        _when(entry.at, short=short),
+        local_time(entry.at, short=short),
         entry.kind.value,
         " " if entry.outcome is None else MARKS.get(entry.outcome, " "),
         entry.subject,
     )
-
-
-def _when(at: datetime, *, short: bool) -> str:
-    """A time; *short* for a terminal, so that a subject has room at 80 columns."""
-    return f"{at:%m-%d %H:%M:%S}" if short else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _stat(reader: WorkspaceReader, entry: LogEntry) -> tuple[str, ...]:
@@ -150,17 +147,7 @@ def _stat(reader: WorkspaceReader, entry: LogEntry) -> tuple[str, ...]:
         return ()
     if lost := reader.lost_changes(entry):
         return (lost,)
-    changed = reader.review_of(entry)
-    return tuple(
-        f"{path} | {_counts(lines)}"
-        for path, lines in zip(changed.paths, changed.line_counts(), strict=True)
-    )
-
-
-def _counts(lines: LineCounts | None) -> str:
-    if lines is None:
-        return "large"
-    return "binary" if lines.is_binary else f"+{lines.n_added:,} -{lines.n_removed:,}"
+    return stat_lines(reader.review_of(entry))
 
 
 def _graph(context: CommandContext, options: LogOptions, reader: WorkspaceReader) -> Iterator[str]:
@@ -169,7 +156,7 @@ def _graph(context: CommandContext, options: LogOptions, reader: WorkspaceReader
         entry, lanes = row.entry, " ".join(row.lanes)
         names = f" ({', '.join(row.branches)})" if row.branches else ""
         mark = " " if entry.outcome is None else MARKS.get(entry.outcome, " ")
-        when = _when(entry.at, short=context.out.is_terminal)
+        when = local_time(entry.at, short=context.out.is_terminal)
         yield printable(f"{lanes} {entry.number} {when} {mark}{names} {entry.subject}")
         for line in _stat(reader, entry) if options.stat else ():
             yield printable(f"{lanes.replace('*', '|')}     {line}")
@@ -207,7 +194,7 @@ def show(
 def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
     outcome = "" if entry.outcome is None else f", {entry.outcome.value.replace('_', ' ')}"
     lines = [
-        f"entry {entry.number}, {entry.kind.value}{outcome}, {entry.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"entry {entry.number}, {entry.kind.value}{outcome}, {local_time(entry.at)}",
         f"id {entry.id}",
     ]
     data = record.data if isinstance(record.data, dict) else {}
@@ -430,14 +417,14 @@ def _list_discards(
     rows = [
         (
             str(each.discard or each.id[:12]),
-            f"{each.at:%Y-%m-%d %H:%M:%S}",
+            local_time(each.at),
             str(each.number),
             f"{each.reason}: {each.call_id}",
             _discard_summary(history, each),
         )
         for each in found
     ]
-    print_table(context.out, ("DISCARD", "WHEN (UTC)", "AFTER ENTRY", "WHY", "PATHS"), rows)
+    print_table(context.out, ("DISCARD", "WHEN", "AFTER ENTRY", "WHY", "PATHS"), rows)
 
 
 def _discard_summary(history: Workspace | WorkspaceReader, discard: Discarded) -> str:
@@ -460,7 +447,7 @@ def _show_discard(
         print_json({**_discard_fields(history, found), "diff": text, "not_shown": not_shown})
         return
     lines = [
-        f"discard {found.discard or found.id[:12]}, {found.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"discard {found.discard or found.id[:12]}, {local_time(found.at)}",
         f"id {found.id}",
         f"{found.reason}: call {found.call_id}, found after entry {found.number}",
     ]

@@ -19,6 +19,7 @@ from wink_workspace.cli.sandbox.project import for_project
 from wink_workspace.cli.screen.choose_hunks import choose_parts
 from wink_workspace.cli.screen.command_context import (
     CommandContext,
+    CommitMessageOption,
     IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
@@ -321,8 +322,10 @@ def list_all(
     heads = ("WORKSPACE", "STATE", "CHANGES", "SIZE", "TASK")
     first = [(each.info.id,) for each in found]
     if not out.is_terminal or out.width >= _WIDE:
-        first = [(each.info.id, f"{each.info.created_at:%Y-%m-%d %H:%M}") for each in found]
-        heads = ("WORKSPACE", "CREATED (UTC)", *heads[1:])
+        first = [
+            (each.info.id, f"{each.info.created_at.astimezone():%Y-%m-%d %H:%M}") for each in found
+        ]
+        heads = ("WORKSPACE", "CREATED", *heads[1:])
     if not out.is_terminal:  # programs read these columns by their number
         first = [
             (*cells, each.info.mode.replace("_", " "), each.info.source)
@@ -491,6 +494,7 @@ class ApplyOptions:
     branch: Annotated[
         str | None, typer.Option(help="Create this branch in the source's repository.")
     ] = None
+    commit_message: CommitMessageOption = None
     include_ignored: IncludeIgnoredOption = False
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be applied; write nothing.")
@@ -515,6 +519,8 @@ class ApplyOptions:
         if (self.patch is not None) + (self.branch is not None) + self.merge > 1:
             raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
         others = self.patch is not None or self.branch is not None or self.include_ignored
+        if self.commit_message is not None and self.branch is None:
+            raise UsageError("--commit-message is for a new branch", hint="Add --branch NAME.")
         if self.undo and (others or self.interactive or self.dry_run):
             raise UsageError(
                 "--undo takes back the last apply to the source", hint="Give only --merge with it."
@@ -594,17 +600,24 @@ def _apply(
             selected=selected,
         )
         return write_patch(options.patch, write_to), str(options.patch)
+    if options.branch is not None:
+        applied = workspace.source.apply_to_branch(
+            options.branch,
+            message=context.commit_message(
+                workspace, options.commit_message, asks=not options.json
+            ),
+            include_ignored=options.include_ignored,
+            previewed=preview,
+            selected=selected,
+        )
+        return applied, f"branch {options.branch}, commit {applied.commit[:7]}"
     applied = workspace.apply(
-        options.target,
-        branch=options.branch or "",
         merge=options.merge,
         include_ignored=options.include_ignored,
         previewed=preview,
         selected=selected,
     )
     _print_conflicts(context, applied)
-    if options.branch is not None:
-        return applied, f"branch {options.branch}, commit {applied.commit[:12]}"
     return applied, workspace.info.source
 
 

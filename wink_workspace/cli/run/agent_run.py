@@ -15,8 +15,8 @@ from wink_workspace.agents import AgentLimits, AgentProgram, run_agent
 from wink_workspace.attempts import AttemptContext
 from wink_workspace.cli.sandbox.sandbox_options import configured
 from wink_workspace.cli.screen.command_context import CommandContext
-from wink_workspace.cli.screen.live_area import elapsed
 from wink_workspace.clock import SYSTEM_CLOCK, TokenUsage
+from wink_workspace.counts import lasted
 from wink_workspace.errors import AgentError, UsageError, WinkError
 from wink_workspace.ledger import EntryKind, LogEntry
 from wink_workspace.project import Secret, Settings
@@ -333,7 +333,7 @@ def _agent_report(
         context.err.print(f"resume with: {command}", markup=False)
         raise
     finally:
-        context.err.print(f"elapsed: {elapsed(SYSTEM_CLOCK.monotonic_s() - started_s)}")
+        context.err.print(f"elapsed: {lasted(SYSTEM_CLOCK.monotonic_s() - started_s)}")
     return RunReport(
         answer=answer,
         calls=calls.all()[n_earlier:],

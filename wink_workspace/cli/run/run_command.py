@@ -47,6 +47,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
     from wink_workspace.cli.screen.console import check_output_file
 
     from .run_display import RunDisplay, RunFeed
+    from .typed_messages import TypedMessages
 
     with ExitStack() as opened:
         opened.callback(context.export_spans())
@@ -66,6 +67,7 @@ def run(context: CommandContext, options: RunOptions) -> None:
             context.err,
             live=context.shows_progress and not options.json,
             redact=context.redact,
+            typed=TypedMessages() if context.can_ask and context.shows_progress else None,
         )
         feed = RunFeed(display, redact=context.redact)
         if options.source is None and options.message is None:  # it may be that of a finished run

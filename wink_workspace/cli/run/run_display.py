@@ -10,8 +10,8 @@ output gets whole lines only, and the first lines of the output of each command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +19,10 @@ from rich.console import Console
 
 from wink_workspace.adapters.model import ModelEvent, Retrying
 from wink_workspace.cli.screen.command_context import CommandContext, split_name
-from wink_workspace.cli.screen.display import diff_line, printable
+from wink_workspace.cli.screen.display import diff_line, printable, stat_lines
 from wink_workspace.cli.screen.live_area import LiveArea, plain_lines, print_call
 from wink_workspace.clock import SYSTEM_CLOCK, Clock, WaitingClock
-from wink_workspace.counts import counted
+from wink_workspace.counts import lasted
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Diff
 from wink_workspace.sections import Plan, StepStatus
@@ -45,6 +45,7 @@ from wink_workspace.workspace.runs.live_runs import (
 )
 
 from .run_options import RunOptions, RunPlace
+from .typed_messages import TypedMessages
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import RecordedRun, WorkspaceStorage
@@ -68,6 +69,7 @@ class RunDisplay:
             pieces. The text of events is redacted already.
         diff_of: The diff of an entry; no diffs are shown when omitted.
         clock: For elapsed times.
+        typed: What the user types meanwhile, if it is read.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RunDisplay:
         redact: Callable[[str], str] = str,
         diff_of: Callable[[int], Diff] | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        typed: TypedMessages | None = None,
     ) -> None:
         self._console = console
         self._live = live
@@ -85,7 +88,8 @@ class RunDisplay:
         self.diff_of = diff_of
         self._unprinted = ""
         self._has_printed_words = False
-        self._area = LiveArea(console, clock) if live else None
+        self.typed = typed
+        self._area = LiveArea(console, clock, self._typed_lines) if live else None
         self._n_output_lines = 0
         self._running: list[str] = []
 
@@ -108,7 +112,7 @@ class RunDisplay:
                 if event.text.strip() and not has_printed_words:
                     self._console.print(printable(event.text.rstrip()), markup=False)
             case ModelRetries():
-                wait = f"attempt {event.attempt} in {event.wait_s:.0f} s"
+                wait = f"attempt {event.attempt} in {lasted(event.wait_s)}"
                 self._note(f"… {event.reason}; {wait}", style="yellow")
             case MessageReceived():
                 self._note(f"> {event.text}", style="bold")
@@ -138,11 +142,21 @@ class RunDisplay:
         """Remove what is shown of the present activity."""
         self._hide_area()
 
+    @property
+    def shows_edits(self) -> bool:
+        """Whether a person has seen the diff of each edit."""
+        return self.diff_of is not None and self._console.is_terminal
+
+    def _typed_lines(self) -> Iterator[str]:
+        if self.typed is not None:
+            yield from (f"> {line} (sent at the next turn)" for line in tuple(self.typed.queued))
+            yield f"> {self.typed.line}" if self.typed.line else "> (type a message; Enter sends)"
+
     def _note(self, text: str, *, style: str) -> None:
         self._console.print(printable(text), style=style, markup=False)
 
     def _print_diff(self, diff: Diff) -> None:
-        """Print the first lines, and count the others without keeping them in memory."""
+        """Print the diff, or of one that is longer than the screen the paths and line counts."""
         kept, n_lines = b"", 0
 
         def take(piece: bytes) -> None:
@@ -151,12 +165,12 @@ class RunDisplay:
             n_lines += piece.count(b"\n")
 
         diff.write_to(take)
-        lines = kept.decode("utf-8", "surrogateescape").splitlines()
-        for line in lines[:_MAX_DIFF_LINES]:
+        if n_lines > (self._console.height if self._console.is_terminal else _MAX_DIFF_LINES):
+            for line in stat_lines(diff):
+                self._note(f"  {line}", style="dim")
+            return
+        for line in kept.decode("utf-8", "surrogateescape").splitlines():
             self._console.print(diff_line(line))
-        if n_lines > _MAX_DIFF_LINES:
-            n_more = n_lines - _MAX_DIFF_LINES
-            self._console.print(f"… {counted(n_more, 'more line')}", style="dim")
 
     def _print_plan(self, plan: PlanChanged) -> None:
         self._console.print(f"  {printable(plan.objective)}", style="bold", markup=False)
@@ -212,12 +226,13 @@ class RunFeed:
         redact: Applied to the model's words.
 
     Attributes:
+        display: Shows the events.
         publish: Shows an event, and publishes it.
         last_words: What the model wrote last.
     """
 
     def __init__(self, display: RunDisplay, *, redact: Callable[[str], str] = str) -> None:
-        self._display = display
+        self.display = display
         self._redact = redact
         self._received: list[str] = []
         self.publish: Callable[[RunEvent], None] = display.show
@@ -232,7 +247,7 @@ class RunFeed:
             )
             return
         self._received.append(event.text)
-        self._display.add_words(event.text)
+        self.display.add_words(event.text)
 
     @contextmanager
     def of(
@@ -251,7 +266,7 @@ class RunFeed:
         plan = session[Plan].latest()
 
         def publish_and_show(event: RunEvent) -> None:
-            self._display.show(event)
+            self.display.show(event)
             if publish is not None:
                 publish(event)
 
@@ -281,14 +296,14 @@ class RunFeed:
             subscribe(ToolOutput, add_output),
             subscribe(ToolInvoked, end),
         )
-        self._display.show_activity()
+        self.display.show_activity()
         try:
             yield
         finally:
             for stop in stops:
                 stop()
             self._end_words()
-            self._display.end()
+            self.display.end()
 
     def _end_words(self) -> None:
         """Publish the words of a turn, which is complete."""
@@ -335,17 +350,20 @@ def published(
     place: RunPlace, record: RecordedRun, feed: RunFeed, redact: Callable[[str], str]
 ) -> Generator[Callable[[], Sequence[str]]]:
     """Show the run in the block, and let others watch it; yields how it gets their messages."""
-    run = PublishedRun(record)
+    run, typed = PublishedRun(record), feed.display.typed
 
     def messages() -> list[str]:
-        texts = [redact(text) for text in run.messages()]
+        texts = [redact(text) for text in (*run.messages(), *(typed.take() if typed else ()))]
         for text in texts:
             record.keep_message(text)
             feed.publish(MessageReceived(text=text))
         return texts
 
     try:
-        with feed.of(place.workspace.session, run.publish, lambda: place.workspace.head.number):
+        with (
+            nullcontext() if typed is None else typed.reading(),
+            feed.of(place.workspace.session, run.publish, lambda: place.workspace.head.number),
+        ):
             yield messages
     except BaseException as error:
         run.end("interrupted" if isinstance(error, KeyboardInterrupt) else str(error))

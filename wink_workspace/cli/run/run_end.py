@@ -18,6 +18,7 @@ from wink_workspace.cli.screen.preview import (
     print_not_kept,
     print_preview,
 )
+from wink_workspace.cli.screen.user_programs import paged
 from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError, WinkError
 from wink_workspace.workspace.runs.task_run import RunReport
@@ -60,8 +61,9 @@ def finish(
         _print_report(context, printed, report, place.name, with_answer=not is_shown)
         raise
     broken_pipe: BaseException | None = None
+    seen = feed.display.shows_edits
     try:
-        _print_report(context, options, report, place.name, with_answer=not is_shown)
+        _print_report(context, options, report, place.name, with_answer=not is_shown, seen=seen)
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
     stays = not place.name or (place.is_in_place and options.branch is None)
@@ -82,8 +84,9 @@ def _print_report(
     name: str,
     *,
     with_answer: bool,
+    seen: bool = False,
 ) -> None:
-    """Print the report, with the diff unless it is in a patch file."""
+    """Print the report, with the diff unless it was *seen*, or is longer than the screen."""
     diff = report.changes.review()
     if options.json:
         from wink_workspace import serde
@@ -99,9 +102,8 @@ def _print_report(
         }
         typer.echo(serde.dump_json(fields, indent=2))
         return
-    if options.patch is None:
-        not_shown = print_diff(context.out, diff.write_to)
-        warn_of_left_out(context.err, not_shown, hint="--patch FILE, or --full of the command diff")
+    if options.patch is None and not (context.out.is_terminal and seen):
+        _print_whole_diff(context, report, is_previewed=bool(name))
     n_failed = sum(not call.success for call in report.calls)
     context.out.print(
         f"{counted(len(report.calls), 'call')}, {n_failed} undone; "
@@ -111,6 +113,20 @@ def _print_report(
     )
     if with_answer:
         context.out.print(printable(report.answer), markup=False)
+
+
+def _print_whole_diff(context: CommandContext, report: RunReport, *, is_previewed: bool) -> None:
+    diff, hint = report.changes.review(), "--patch FILE, or --full of the command diff"
+    if context.out.is_terminal:
+        text, not_shown = diff_text(diff)
+        if text.count("\n") > context.out.height:
+            if not is_previewed:
+                print_preview(context.out, report.changes)
+            return
+        print_diff(context.out, lambda write: write(text.encode("utf-8", "surrogateescape")))
+    else:
+        not_shown = print_diff(context.out, diff.write_to)
+    warn_of_left_out(context.err, not_shown, hint=hint)
 
 
 def _report_fields(report: RunReport) -> dict[str, object]:
@@ -156,20 +172,28 @@ def apply_changes(
         if not step.message:
             err.print(later, markup=False)
         return step.message
+    asks = not (options.yes or options.json)
     try:
-        applied = workspace.apply(
-            target,
-            branch=branch or "",
-            include_ignored=options.include_ignored,
-            previewed=preview,
-            selected=step.selected,
-        )
+        if branch is None:
+            applied = workspace.apply(
+                include_ignored=options.include_ignored,
+                previewed=preview,
+                selected=step.selected,
+            )
+        else:
+            applied = workspace.source.apply_to_branch(
+                branch,
+                message=context.commit_message(workspace, options.commit_message, asks=asks),
+                include_ignored=options.include_ignored,
+                previewed=preview,
+                selected=step.selected,
+            )
     except WinkError:
         err.print(later, markup=False)
         raise
     where = f"applied to {workspace.info.source}"
     if branch is not None:
-        where = f"on branch {branch}, commit {applied.commit[:12]}"
+        where = f"on branch {branch}, commit {applied.commit[:7]}"
     err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
     print_not_kept(err, applied.left_out, preview)
     if step.selected is not None and workspace.source.preview(target).paths:
@@ -191,5 +215,12 @@ def _next_step(
         context.err,
         f"Apply {printable(where)}?",
         partial(choose_parts, context, preview),
+        partial(_page_diff, context, preview),
         takes_message=isinstance(options, RunOptions),
     )
+
+
+def _page_diff(context: CommandContext, changes: ChangeSet) -> None:
+    with paged(context.err, context.environment, is_wanted=True) as out:
+        not_shown = print_diff(out, changes.review().write_to)
+    warn_of_left_out(context.err, not_shown)

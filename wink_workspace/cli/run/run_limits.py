@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Budget, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.counts import lasted
 from wink_workspace.errors import PromptEvaluationError, UsageError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class RunMeter:
         if error.phase == "turns":
             return f"--max-turns {2 * limits.turns}"
         if self.deadline.expired:
-            return f"--deadline {2 * int(limits.time)}s"
+            return f"--deadline {lasted(max(10, 2 * limits.time))}"
         if error.phase != "budget":
             return None
         if self.tracker.used.total_tokens > limits.tokens:
@@ -155,14 +156,15 @@ class RunMeter:
             return False
         if self.deadline.expired:
             error.message = (
-                f"the time of the run is over: {self.elapsed_s:,.0f} s used,"
-                f" {self._limits.time:,.0f} s allowed"
+                f"the time of the run is over: {lasted(self.elapsed_s)} used,"
+                f" {lasted(self._limits.time)} allowed"
             )
         used = self.tracker.used
         cost = self.tracker.cost_usd
         spent = "" if not cost else f", ${cost:.4f}"
         error.hint = (
             f"So far: {used.input_tokens:,} input and {used.output_tokens:,} output tokens"
-            f"{spent}, {self.elapsed_s:.0f} s. The work is kept. Continue with: {command} {option}"
+            f"{spent}, {lasted(self.elapsed_s)}. The work is kept."
+            f" Continue with: {command} {option}"
         )
         return True

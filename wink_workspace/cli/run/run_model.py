@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli.screen.command_context import CommandContext
-from wink_workspace.cli.screen.live_area import elapsed
+from wink_workspace.counts import lasted
 from wink_workspace.errors import PromptEvaluationError
 from wink_workspace.workspace.runs.task_run import RunReport
 
@@ -67,7 +67,7 @@ def _evaluate(
     finally:
         meter.keep(len(prepared.record.turns()))
         used = meter.tracker.used
-        footer = f"elapsed: {elapsed(meter.elapsed_s)}"
+        footer = f"elapsed: {lasted(meter.elapsed_s)}"
         if used.total_tokens:
             cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
             footer += f", tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out"

@@ -15,11 +15,13 @@ from wink_workspace.cli.sandbox.sandbox_options import SANDBOX_HELP, ImageOption
 from wink_workspace.cli.screen.command_context import (
     MODEL_VARIABLE,
     CommandContext,
+    CommitMessageOption,
     IncludeIgnoredOption,
     JsonOption,
 )
 from wink_workspace.errors import UsageError
 from wink_workspace.project import parse_seconds
+from wink_workspace.project.settings import EFFORTS
 from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX
 
 if TYPE_CHECKING:
@@ -68,6 +70,12 @@ def _deadline(text: str) -> float:
         raise typer.BadParameter(str(error).rstrip(".")) from error
 
 
+def _effort(text: str) -> str:
+    if text not in EFFORTS:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(EFFORTS)}")
+    return text
+
+
 def _dollars(text: str) -> Decimal:
     try:
         dollars = Decimal(text.removeprefix("$"))
@@ -91,6 +99,7 @@ class WorkOptions:
     branch: Annotated[
         str | None, typer.Option(help="Create this branch in the directory's repository.")
     ] = None
+    commit_message: CommitMessageOption = None
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -126,6 +135,21 @@ class WorkOptions:
             " run that is continued.",
         ),
     ] = None
+    effort: Annotated[
+        str | None,
+        typer.Option(
+            parser=_effort,
+            metavar="LEVEL",
+            help=f"How much the model reasons: {', '.join(EFFORTS)}.",
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=2, help="Sampling temperature of the model.")
+    ] = None
+    answer_tokens: Annotated[
+        int | None,
+        typer.Option("--max-answer", min=1, help="Most tokens of one answer of the model."),
+    ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False
     include_ignored: IncludeIgnoredOption = False
     json: JsonOption = False
@@ -142,6 +166,9 @@ class WorkOptions:
             max_turns=self.max_turns,
             deadline_s=self.deadline_s,
             max_cost_usd=self.max_cost_usd,
+            effort=self.effort,
+            temperature=self.temperature,
+            answer_tokens=self.answer_tokens,
         )
 
     @property
@@ -157,10 +184,20 @@ class WorkOptions:
             "the tokens of an agent program are not known",
             "Limit it with --max-turns, which counts its entries, or --deadline.",
         )
+        refuse(
+            _n_given(self.effort, self.temperature, self.answer_tokens),
+            "an agent program has its own settings",
+            "Leave out --effort, --temperature and --max-answer.",
+        )
 
     def check_ways(self, *, can_ask: bool) -> None:
         """Raise ``UsageError`` if what to do with the changes is not clear."""
         n_ways = _n_given(self.apply, self.patch, self.branch)
+        refuse(
+            self.commit_message is not None and self.branch is None,
+            "--commit-message is for a new branch",
+            "Name the branch with --branch.",
+        )
         refuse(n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch.")
         refuse(
             (self.apply or self.branch is not None) and not self.yes and (self.json or not can_ask),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,8 +73,16 @@ def prepare(
     limits = RunLimits.of(options.given, context.settings_for(), about)
     name = _model_name(context, options, about)
     price = price_of(name, limits)
+    model_settings = context.settings_for().of_model
+    if about is not None:
+        model_settings = model_settings | about.model_settings | options.given.of_model
     adapter = work_adapter(
-        context, name or turns_of(options.script), limits, opened, on_event=on_event
+        context,
+        name or turns_of(options.script),
+        limits,
+        opened,
+        model_settings=model_settings,
+        on_event=on_event,
     )
     if prepared is None:
         prepared = _prepared(context, options, opened)
@@ -132,6 +140,7 @@ def _record(
             model=_model_name(context, options) or "",
             sandbox=_sandbox(context, options, place),
             after_entry=place.workspace.head.number,
+            model_settings=context.settings_for().of_model,
         )
         return RecordedRun.begin(place.folder, about), ()
     record = RecordedRun.newest(place.folder)
@@ -165,7 +174,9 @@ def recorded(
         meter.keep(number - 1)  # this turn is not counted yet
         record.keep_native(number, native)
 
-    adapter = ScriptRecorder(adapter, record.script, append=True, on_native=keep)
+    adapter = ScriptRecorder(
+        adapter, record.script, append=True, on_native=keep, on_summary=record.keep_summary
+    )
     if options.record is not None:
         adapter = ScriptRecorder(adapter, options.record, append=append)
     return adapter
@@ -185,6 +196,7 @@ def work_adapter(
     limits: RunLimits,
     opened: ExitStack,
     *,
+    model_settings: Mapping[str, object] | None = None,
     on_event: Callable[[ModelEvent], None] | None = None,
 ) -> ProviderAdapter[None]:
     """The adapter for the model of that name, or for the turns of a script."""
@@ -200,7 +212,13 @@ def work_adapter(
     from wink_workspace.adapters.model import ModelAdapter
 
     return opened.enter_context(
-        ModelAdapter[None](model, environment=context.environment, on_event=on_event, **settings)
+        ModelAdapter[None](
+            model,
+            environment=context.environment,
+            settings=model_settings or context.settings_for().of_model,
+            on_event=on_event,
+            **settings,
+        )
     )
 
 

@@ -22,7 +22,7 @@ from wink_workspace.cli.screen.command_context import (
 )
 from wink_workspace.cli.screen.display import print_table, printable
 from wink_workspace.clock import SYSTEM_CLOCK
-from wink_workspace.counts import counted, sized
+from wink_workspace.counts import counted, lasted, sized
 from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox import (
     AGENT_NAMES,
@@ -569,7 +569,7 @@ def list_images(context: CommandContext, json: JsonOption = False) -> None:
             image.reference,
             printable(image.state),
             "" if image.size_bytes is None else f"{image.size_bytes:,}",
-            _age(image.created_s, now_s),
+            lasted(now_s - image.created_s) if image.created_s else "",
         )
         for image in listed
     ]
@@ -621,7 +621,11 @@ def prune_images(
     now_s = SYSTEM_CLOCK.now().timestamp()
     if report.removed:
         rows = [
-            (printable(item.name), f"{item.size_bytes:,}", _age(item.used_s, now_s))
+            (
+                printable(item.name),
+                f"{item.size_bytes:,}",
+                lasted(now_s - item.used_s) if item.used_s else "",
+            )
             for item in report.removed
         ]
         heading = "WOULD BE DELETED" if dry_run else "DELETED"
@@ -634,13 +638,3 @@ def prune_images(
         f"{counted(len(report.removed), 'item')}; {done} at least {sized(report.freed_bytes)}",
         markup=False,
     )
-
-
-def _age(created_s: float | None, now_s: float) -> str:
-    if not created_s:
-        return ""
-    minutes = max(0, int(now_s - created_s)) // 60
-    for size, noun in ((1_440, "day"), (60, "hour")):
-        if minutes >= size:
-            return counted(minutes // size, noun)
-    return counted(minutes, "minute")

@@ -52,6 +52,7 @@ _NEXT_HELP: Final = """\
 y - apply all changes
 n - apply nothing now; `wink-workspace apply` applies them later
 p - choose files and hunks
+d - show the diff, in a pager
 m - send the model a message; it continues with the same conversation and files
 ? - print this help"""
 _EDIT_HELP: Final = (
@@ -79,6 +80,7 @@ def ask_next_step(
     console: Console,
     question: str,
     choose_parts: Callable[[], Selection],
+    show_diff: Callable[[], object],
     *,
     takes_message: bool = True,
 ) -> NextStep:
@@ -88,12 +90,13 @@ def ask_next_step(
         console: Where to explain the answers.
         question: Such as ``Apply to DIRECTORY?``.
         choose_parts: Lets the user choose files and hunks.
+        show_diff: Shows the diff.
         takes_message: Whether a message can continue the run.
 
     Raises:
         typer.Abort: On Ctrl-C, and at the end of the input.
     """
-    answers = "y,n,p,m,?" if takes_message else "y,n,p,?"
+    answers = "y,n,p,d,m,?" if takes_message else "y,n,p,d,?"
     while True:
         match ask_line(f"{question} [{answers}] ").strip().lower():
             case "y" | "yes":
@@ -103,6 +106,8 @@ def ask_next_step(
             case "p":
                 selected = choose_parts()
                 return NextStep(applies=bool(selected), selected=selected)
+            case "d":
+                show_diff()
             case "m" if takes_message:
                 if message := ask_line("Message to the model: ").strip():
                     return NextStep(message=message)

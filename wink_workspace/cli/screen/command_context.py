@@ -42,6 +42,7 @@ __all__ = [
     "MODEL_VARIABLE",
     "TOKEN_VARIABLE",
     "CommandContext",
+    "CommitMessageOption",
     "EntryArgument",
     "FullOption",
     "IncludeIgnoredOption",
@@ -63,6 +64,12 @@ _CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 FullOption = Annotated[
     bool, typer.Option("--full", help="Show every path in the diff, however large it is.")
+]
+CommitMessageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-message", help="Of the commit of --branch; by default the task of the last run."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NoPagerOption = Annotated[bool, typer.Option("--no-pager", help="Print without a pager.")]
@@ -326,6 +333,19 @@ class CommandContext:
         made = self.make(Path(name))
         self.err.print(f"workspace {made.info.id}: a copy of {name}", markup=False)
         return made
+
+    def commit_message(self, workspace: Workspace, given: str | None, *, asks: bool) -> str:
+        """*given*, or a message of the newest task, which the user may replace if *asks*."""
+        from wink_workspace.workspace import RecordedRun
+
+        run = RecordedRun.newest(workspace.folder.of_branch(workspace.branch_name))
+        proposed = "" if run is None else run.about.commit_message
+        if given is not None or not (asks and self.can_ask):
+            return given or proposed
+        from .console import ask_line
+
+        subject = proposed.partition("\n")[0]
+        return ask_line(f"Commit message{f' [{subject}]' if subject else ''}: ") or proposed
 
     def prepare_sandbox(self, name: str, config: SandboxConfig) -> None:
         """Start what the first command in *name* needs while this process opens the workspace.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from wink_workspace.counts import counted, listed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import Console
     from rich.progress import ProgressColumn
     from rich.table import Table
@@ -27,10 +29,12 @@ __all__ = [
     "MARKS",
     "diff_line",
     "diff_text",
+    "local_time",
     "print_diff",
     "print_table",
     "printable",
     "progress_bar",
+    "stat_lines",
     "table_of",
     "warn_of_left_out",
 ]
@@ -92,6 +96,25 @@ def progress_bar(
 def printable(text: str) -> str:
     """*text* with every control character replaced, except line breaks and tabs."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+def local_time(at: datetime, *, short: bool = False) -> str:
+    """A time of this machine; *short* for a terminal, so that a subject has room."""
+    at = at.astimezone()
+    return f"{at:%m-%d %H:%M:%S}" if short else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def stat_lines(diff: Diff) -> tuple[str, ...]:
+    """A line for each path of *diff*, with the number of its added and removed lines."""
+    counts = (
+        "large"
+        if each is None
+        else "binary"
+        if each.is_binary
+        else f"+{each.n_added:,} -{each.n_removed:,}"
+        for each in diff.line_counts()
+    )
+    return tuple(f"{path} | {count}" for path, count in zip(diff.paths, counts, strict=True))
 
 
 def print_table(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from wink_workspace.clock import Clock
+from wink_workspace.counts import lasted
 from wink_workspace.session import Outcome
 from wink_workspace.workspace.runs.live_runs import CallEnded
 
@@ -23,14 +24,14 @@ from .display import MARKS, printable
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["LiveArea", "elapsed", "plain_lines", "print_call"]
+__all__ = ["LiveArea", "plain_lines", "print_call"]
 
 _ESCAPES: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -/]*[0-~])"
 )
 _TAB: Final = 8
 _N_LINES: Final = 5
-_PER_SECOND: Final = 4
+_PER_SECOND: Final = 8
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -41,24 +42,20 @@ def plain_lines(lines: Iterable[str]) -> Iterator[str]:
             yield plain
 
 
-def elapsed(seconds: float) -> str:
-    """A duration for people: ``0.3 s``, ``42 s``, ``3 min 5 s``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 class LiveArea:
     """Shows one activity at a time.
 
     Args:
         console: The terminal.
         clock: For the elapsed time.
+        footer: The last lines, which may change: those that the user types.
     """
 
-    def __init__(self, console: Console, clock: Clock) -> None:
+    def __init__(
+        self, console: Console, clock: Clock, footer: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         self._console = console
+        self._footer = footer
         self._clock = clock
         self._live: Live | None = None
         self._what = ""
@@ -94,12 +91,16 @@ class LiveArea:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The area as it is now, one terminal line for each of its lines."""
-        time = elapsed(self._clock.monotonic_s() - self._started_s)
+        time = lasted(self._clock.monotonic_s() - self._started_s)
         head = Text(self._what, style="bold", no_wrap=True, overflow="ellipsis")
         head.truncate(max(1, options.max_width - len(time) - 3), overflow="ellipsis")
         yield Text("… ", style="dim") + head + Text(f" {time}", style="dim")
         for line in tuple(self._lines):
             text = Text(f"  {line}", style="dim", no_wrap=True)
+            text.truncate(max(1, options.max_width), overflow="ellipsis")
+            yield text
+        for line in self._footer():
+            text = Text(printable(line), no_wrap=True)
             text.truncate(max(1, options.max_width), overflow="ellipsis")
             yield text
 

@@ -43,6 +43,7 @@ from .renames import find_renames, is_binary
 __all__ = ["Diff", "LineCounts", "render_diff"]
 
 _NO_ID: Final = "0" * 40
+_ID_DIGITS: Final = 7  # as git shows them
 _BATCH_LINES: Final = 1_024
 
 
@@ -202,8 +203,11 @@ class _Section:
     def new(self) -> Content:
         return self.after.content if self.after else NO_CONTENT
 
-    def header(self, *, has_hunks: bool) -> bytes:
-        """The lines before the content; with *has_hunks*, also ``---`` and ``+++``."""
+    def header(self, *, has_hunks: bool, is_binary: bool = False) -> bytes:
+        """The lines before the content; with *has_hunks*, also ``---`` and ``+++``.
+
+        Only a binary patch needs whole ids.
+        """
         before, after = self.before, self.after
         source = quote_name(f"a/{self.source}")
         target = quote_name(f"b/{self.target}")
@@ -222,6 +226,8 @@ class _Section:
         old_id = before.content.id if before else _NO_ID
         new_id = after.content.id if after else _NO_ID
         if old_id != new_id:
+            if not is_binary:
+                old_id, new_id = old_id[:_ID_DIGITS], new_id[:_ID_DIGITS]
             is_kept = before is not None and old_mode == new_mode
             lines.append(f"index {old_id}..{new_id}" + (f" {new_mode}" if is_kept else ""))
         if has_hunks:
@@ -295,7 +301,7 @@ class _Rendering:
                 write(section.header(has_hunks=True))
                 _write_hunks(write, part, spans, self._context_lines)
             case _Binary():
-                write(section.header(has_hunks=False))
+                write(section.header(has_hunks=False, is_binary=True))
                 for piece in _binary(section):
                     write(piece)
             case _Unread():
@@ -376,7 +382,7 @@ def _binary(section: _Section) -> Iterator[bytes]:
 def _unread(section: _Section) -> Iterator[bytes]:
     """Contents of any size: every line removed, and every line added."""
     counts = [_count_lines(content) for content in (section.old, section.new)]
-    yield section.header(has_hunks=None not in counts)
+    yield section.header(has_hunks=None not in counts, is_binary=None in counts)
     if None in counts:
         yield from _binary(section)
         return
