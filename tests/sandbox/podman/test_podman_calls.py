@@ -496,3 +496,29 @@ def test_a_fork_has_its_own_container(commands: CommandWorkspace, tmp_path: Path
         assert commands.shell("cat where").text == "Exit code 0\n\nmain\n"
         assert containers_of(fork) != containers_of(commands.workspace)
     assert replace(fork._folder, branch="main") != fork._folder
+
+
+def test_a_fork_shares_what_a_command_installed_and_both_go_on(
+    tmp_path: Path, environment: Environment
+) -> None:
+    storage = WorkspaceStorage(tmp_path / "state")
+    install = (
+        "mkdir -p node_modules/a && head -c 3000000 /dev/zero > node_modules/a/big && echo 1 > v"
+    )
+    with (
+        Workspace.create(source(tmp_path), storage=storage, mode="overlay") as workspace,
+        calls(workspace) as commands,
+    ):
+        assert commands.shell(install).text.startswith("Exit code 0")
+        fork = workspace.fork("other")
+        assert fork.left_out == ()
+        with fork.open() as other, calls(other) as fork_commands:
+            change = "echo 2 > node_modules/a/new; rm node_modules/a/big; ls node_modules/a; cat v"
+            assert fork_commands.shell(change).text == "Exit code 0\n\nnew\n1\n"
+            assert commands.shell("ls node_modules/a; echo 3 > v").text == "Exit code 0\n\nbig\n"
+            moved = fork_commands.shell("mv node_modules/a node_modules/b && ls node_modules/b")
+            assert moved.text == "Exit code 0\n\nnew\n"
+        assert workspace.files.read_bytes("v") == b"3\n"
+        assert commands.shell("mv node_modules/a node_modules/c && ls node_modules").text.endswith(
+            "c\n"
+        )
