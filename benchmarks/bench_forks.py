@@ -103,6 +103,20 @@ def bench_fork_and_open_with_changed_files(benchmark, overlay: Forks) -> None:
     benchmark.pedantic(overlay.fork_and_open, setup=overlay.close, rounds=30, warmup_rounds=3)
 
 
+def bench_fork_and_open_with_installed_dependencies(benchmark, overlay: Forks) -> None:
+    """A call changed them since the last fork, so each fork makes a layer that it shares."""
+    root = overlay.workspace.files.tree.root / "node_modules"
+
+    def install() -> None:
+        overlay.close()
+        with overlay.workspace.call("install"):
+            for n in range(N_CHANGED):
+                (root / f"package-{n}").mkdir(parents=True, exist_ok=True)
+                (root / f"package-{n}/index.js").write_bytes(b"x" * 100_000)
+
+    benchmark.pedantic(overlay.fork_and_open, setup=install, rounds=30, warmup_rounds=3)
+
+
 def bench_fork_and_open_a_plain_copy(benchmark, plain: Forks) -> None:
     benchmark.pedantic(plain.fork_and_open, setup=plain.close, rounds=1)
 

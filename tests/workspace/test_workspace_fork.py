@@ -223,3 +223,15 @@ def test_a_workspace_is_deleted_though_another_process_has_just_deleted_a_fork(
     monkeypatch.setattr(Ledger, "forks", lambda _: ("gone", "try"))
     Workspace.delete(workspace.info.id, storage=state(tmp_path))
     assert list(state(tmp_path).all()) == []
+
+
+def test_closed_fork_keeps_no_reserved_space(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        fork = workspace.fork("try").open()
+        reserve = fork._folder.reserve
+        assert reserve.stat().st_blocks > 0
+        fork.close()
+        assert not reserve.exists()
+        with workspace.branches.open("try"):
+            assert reserve.stat().st_blocks > 0
+        assert workspace._folder.reserve.stat().st_blocks > 0

@@ -380,10 +380,25 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
                     self._discards.record_small()
                 self._discards.close()
                 self._ledger.flush()  # before the locks are released
+                self._release_reserve()
             finally:
                 self._close()
             if self._delete_storage is not None:
                 self._delete_storage()
+
+    def _release_reserve(self) -> None:
+        """Free the reserved space of a closed fork, of which there may be thousands.
+
+        A recovery may need it, and the main branch needs it to delete the workspace.
+        """
+        reserve, is_fork = self._opened.reserve, self._folder.branch != MAIN_BRANCH
+        if (
+            is_fork
+            and reserve is not None
+            and self._writer.is_held
+            and self._writer.pending() is None
+        ):
+            reserve.release()
 
     def _check_open(self) -> None:
         self._process.check()
