@@ -12,7 +12,11 @@ Commands use no sandbox unless a test names one: checking which one works here t
 Each process that runs tests is in a network namespace with loopback only; see ``loopback``.
 
 Of a corpus or suite with the mark ``share(n)``, ``make test`` runs *n* cases: in CI always the same,
-otherwise others each time. ``make soak`` runs the rest, and pytest without workers all.
+otherwise others each time. ``make soak`` runs the rest, and pytest without workers all. A test with
+the mark ``sweep`` does the same with the points of its loop; see ``random_cases``.
+
+Groups of tests run first, those in ``FIRST_GROUPS`` before the others, so that no long one is left
+for the end and only one worker waits for the sandbox images.
 
 Coverage is measured in the processes that run tests. In the Python processes that these start it
 takes 0.1 s each, so it is measured there only in the directories ``MEASURED_PROCESSES``.
@@ -42,6 +46,7 @@ ENOUGH_BYTES = 4 * 2**30
 """Several times what two workers use at once."""
 
 
+FIRST_GROUPS = ("podman", "browser", "ray")
 MEASURED_PROCESSES = {"attempts", "mcp_server", "web"}
 """The directories of tests of code that mostly runs in processes of its own."""
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
@@ -64,6 +69,7 @@ def has_room_in_memory() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose network, temporary files and random cases; handle Ctrl-C also in the background."""
     only_coordinates = bool(config.getoption("numprocesses", None))  # workers run the tests
+    config.option.loadscopereorder = False  # groups are ordered by `place_in_run`
     if os.geteuid() == 0 and not only_coordinates and not loopback.enter():
         raise pytest.UsageError("root cannot make a network namespace; run as an ordinary user")
     os.environ.setdefault("WINK_WORKSPACE_MODE", "copy")
@@ -91,17 +97,26 @@ def asked_marks(config: pytest.Config) -> set[str]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that only ``make soak`` and ``make clients`` run, which name their mark."""
-    run = getattr(config, "workerinput", {}).get("testrunuid")
-    if run:
-        leave_rest_to_soak(items, seed="suite" if os.environ.get("CI") else run)
+    if random_cases.RUN in os.environ:
+        leave_rest_to_soak(items, seed=random_cases.run_seed())
     if random_cases.in_soak:
         for item in items:
-            if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            is_random = isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+            if is_random or item.get_closest_marker("sweep"):
                 item.add_marker("soak")
     not_asked = {"soak", "clients"} - asked_marks(config)
     left_out = {item: None for item in items if any(map(item.get_closest_marker, not_asked))}
     config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = sorted((item for item in items if item not in left_out), key=place_in_run)
+
+
+def place_in_run(item: pytest.Item) -> int:
+    """Return the sort key of a test; see the module."""
+    group = item.get_closest_marker("xdist_group")
+    if group is None:
+        return len(FIRST_GROUPS) + 1
+    name = group.args[0]
+    return FIRST_GROUPS.index(name) if name in FIRST_GROUPS else len(FIRST_GROUPS)
 
 
 def leave_rest_to_soak(items: Sequence[pytest.Item], *, seed: str) -> None:

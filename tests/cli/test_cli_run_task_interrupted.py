@@ -43,8 +43,8 @@ def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_s
     run = prepare_interrupted_run(user, server, TURNS)
     assert len({files for files, *_ in run.states}) == 5
     assert len(set(map(str, run.states))) == 7
-    run.interrupt_at_random(signal.SIGINT, 4)
-    run.interrupt_at_random(signal.SIGKILL, 3)
+    run.interrupt_at_random(signal.SIGINT, 2)
+    run.interrupt_at_random(signal.SIGKILL, 1)
 
 
 def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two_calls(
@@ -52,7 +52,7 @@ def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two
 ) -> None:
     run = prepare_interrupted_run(user, server, TURNS, "--in-place")
     assert len({str(contents) for *_, contents in run.states}) == 5
-    run.interrupt_at_random(signal.SIGINT, 2)
+    run.interrupt_at_random(signal.SIGINT, 1)
     run.interrupt_at_random(signal.SIGKILL, 1)
 
 

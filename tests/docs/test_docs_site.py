@@ -46,6 +46,7 @@ def page() -> Iterator[Page]:
         yield browser.new_page()
 
 
+@pytest.mark.soak
 def test_every_public_name_has_an_entry_in_the_reference(site: Path, hooks: ModuleType) -> None:
     packages = hooks.public_packages()
     assert len(packages) > 15
@@ -59,6 +60,7 @@ def test_every_public_name_has_an_entry_in_the_reference(site: Path, hooks: Modu
     assert missing == []
 
 
+@pytest.mark.soak
 def test_a_page_asks_nothing_of_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 80
@@ -89,6 +91,7 @@ def test_pages_of_the_repository_link_to_pages_of_the_site(hooks: ModuleType) ->
     assert lead("docs", "../tests/conftest.py") is None
 
 
+@pytest.mark.soak
 def test_pages_are_readable_in_a_browser_and_search_works_in_a_folder(
     site: Path, page: Page
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from docs_names import find
 from test_docs_raises import functions
 
+pytestmark = pytest.mark.xdist_group("docs-names")
+
 NUMBER = re.compile(r"(?:int|float)(?: \| None)?")
 UNIT_IN_NAME = re.compile(
     r"(?:^|_)(?:s|ms|ns|bytes|chars|tokens|usd|lines|files|calls|days|turns|entries|results|paths|cpus)$"

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 import pytest
+import random_cases
 from disk_disturbance import entries_below
 
 from wink_workspace.errors import WinkError
@@ -219,13 +220,15 @@ SWAPS: dict[str, Callable[[RootAndOutside], None]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(42)
 @pytest.mark.parametrize("swap", SWAPS)
 def test_nothing_outside_is_touched_if_a_link_appears_before_any_system_call(
     tmp_path: Path, swap: str
 ) -> None:
     dirs = RootAndOutside(tmp_path)
-    for name in FILESYSTEM_OPERATIONS | {f"tree: {name}": None for name in TREE_OPERATIONS}:
+    names = [*FILESYSTEM_OPERATIONS, *(f"tree: {name}" for name in TREE_OPERATIONS)]
+    for name in random_cases.some(names, 12):
         for n in itertools.count(1):
             dirs.fill_root()
             with DiskFilesystem(dirs.root) as files, DiskTree(dirs.root) as tree:

@@ -11,7 +11,7 @@ from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 # The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Class-scoped fixture"),
-    pytest.mark.share(40),
+    pytest.mark.share(20),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403 - the checks are its functions
@@ -11,9 +12,9 @@ from wink_workspace.integrations.inspect_ai import WinkSandbox
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.share(16),
     # inspect_ai leaves streams of its display to the garbage collector.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
-    pytest.mark.usefixtures("left_streams"),
 ]
 
 
@@ -31,6 +32,8 @@ def shared(tmp_path_factory, container):
         yield environments["default"]
         environments["default"].workspace.close()
         asyncio.run(WinkSandbox.task_cleanup("checks", None, cleanup=True))
+        del environments
+        gc.collect()  # here its warnings are ignored
 
 
 async def start():

@@ -13,10 +13,7 @@ from wink_workspace.session import Outcome
 from wink_workspace.workspace import WorkspaceStorage
 
 # inspect_ai leaves streams of its display to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
-    pytest.mark.usefixtures("left_streams"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject")
 
 DOCS = Path(__file__).parents[2] / "docs" / "integrations.md"
 SITUATIONS = ("tool", "command", "run", "parallel", "nested", "streamed")
@@ -33,6 +30,8 @@ def loop(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Loop]:
     made = LOOPS[request.param]
+    if request.param == "inspect_ai":
+        request.getfixturevalue("left_streams")
     if made.is_contained:
         request.getfixturevalue("container")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

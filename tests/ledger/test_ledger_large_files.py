@@ -9,6 +9,7 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
+import random_cases
 from ledger_support import (
     NOW,
     assert_clean,
@@ -233,6 +234,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
+@pytest.mark.sweep
 def test_a_kill_at_any_step_loses_no_version(tmp_path) -> None:
     with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {})
@@ -244,7 +246,7 @@ def test_a_kill_at_any_step_loses_no_version(tmp_path) -> None:
             write(other, tmp_path, expected[-1] + b"x")
             own.maintain(Retention())
 
-    for n in count(1, 2):
+    for n in count(1, 2 if random_cases.in_soak else 4):
         killed = killed_in_child(work, at_step=n)
         with reopened(tmp_path) as ledger:
             (found,) = versions(ledger, 1)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("sources")  # they are read once
+
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "wink_workspace"
 _PRIVATE = re.compile(r"(?:.*\.)?(_(?!_)\w+)")

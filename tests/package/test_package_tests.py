@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("sources")  # they are read once
+
 TESTS = Path(__file__).parents[1]
 SUITES = TESTS.parent / "wink_workspace" / "testing"
 WIDE = {"Exception", "BaseException", "WinkError"}

@@ -110,6 +110,11 @@ def copied(template: Path, target: Path) -> Path:
     return target
 
 
+def spread(n: int, times: int) -> list[int]:
+    """At most *times* numbers from 1 to *n*, evenly spread, including both ends."""
+    return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
+
+
 def kills_at_random(
     server: Server, stage: Stage, directory: Path, *, times: int, seed: int
 ) -> Iterator[None]:

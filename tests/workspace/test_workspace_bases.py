@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from kill_rig import Server
+import random_cases
+from kill_rig import Server, spread
 from workspace_rig import assert_fsck_clean, assert_same, picture
 from workspace_support import make_tree
 
@@ -909,6 +910,7 @@ def prepared(directory: Path, work: str) -> Machine:
     return machine
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("work", ["import_base", "reimport_base", "build_base", "collect_bases"])
 def test_work_on_bases_that_is_killed_at_any_step_can_be_repeated(
     server: Server, tmp_path: Path, work: str
@@ -920,7 +922,9 @@ def test_work_on_bases_that_is_killed_at_any_step_can_be_repeated(
     passed: dict[str, int] = json.loads((directory / "passed").read_text())
     assert {"system-call"} < passed.keys()
     for point, n_times in passed.items():
-        for n in spread(n_times, 8 if point == "system-call" else 2):
+        for n in random_cases.some(
+            spread(n_times, 8 if point == "system-call" else 2), 3 if point == "system-call" else 1
+        ):
             machine = prepared(directory, work)
             assert server.run(directory, name, [point, n]) == signal.SIGKILL
             machine.store.collect(machine.store.named_by_branches)
@@ -932,11 +936,6 @@ def test_work_on_bases_that_is_killed_at_any_step_can_be_repeated(
             done.base.release()
             assert machine.store.collect(set) == 1
             assert machine.bases == []
-
-
-def spread(n: int, times: int) -> list[int]:
-    """At most *times* numbers from 1 to *n*, evenly spread, including both ends."""
-    return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
 
 
 # Objects

@@ -63,7 +63,7 @@ def assert_kept(workspace: Workspace, contents: dict[int, bytes]) -> None:
 
 @pytest.mark.behaviour(37)
 def test_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(tmp_path: Path) -> None:
-    churn(tmp_path, n_calls=120, budget_bytes=24 * MIB)
+    churn(tmp_path, n_calls=80, budget_bytes=16 * MIB)
 
 
 @pytest.mark.soak

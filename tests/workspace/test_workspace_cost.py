@@ -281,11 +281,11 @@ def see_files(workspace: Workspace, *paths: str) -> None:
     workspace.session.dispatch(FilesUsed(seen=seen))
 
 
-def test_the_500th_undo_and_redo_in_a_row_read_as_much_as_the_10th(
+def test_the_200th_undo_and_redo_in_a_row_read_as_much_as_the_10th(
     tmp_path: Path, read_objects: list[str]
 ) -> None:
     """The commits and trees; a packed content is read in another way than a loose one."""
-    n_calls = 510
+    n_calls = 210
     with made(tmp_path, {"a": b""}, clock=later()) as workspace:
         store = workspace._ledger.store
         for n in range(n_calls):
@@ -297,7 +297,7 @@ def test_the_500th_undo_and_redo_in_a_row_read_as_much_as_the_10th(
                 store.forget()  # the trees of the last calls are cached
                 read_objects.clear()
                 move()
-                if n in (10, 500):
+                if n in (10, 200):
                     costs.append(Counter(store.repository.header(id_)[0] for id_ in read_objects))
             assert [costs[0][kind] for kind in ("commit", "tree")] == [
                 costs[1][kind] for kind in ("commit", "tree")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import random_cases
 from in_place_kill_server import FILES, state_of
 from in_place_rig import begun, files_of, fingerprint_of, repository, source_of, unfinished_in
 from kill_rig import Server, Stage, copied, kills_at_random
@@ -124,21 +125,23 @@ def assert_recovers(directory: Path, stage: Stage) -> None:
     assert_fsck_clean(folder(directory).ledger)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("point", POINTS)
 def test_calls_killed_at_a_step_leave_a_completed_state_and_the_edits(
     server: Server, mixed: Stage, tmp_path: Path, point: str
 ) -> None:
     passed = mixed.passed[point]
-    for nth in {1, passed // 2, passed}:
+    for nth in random_cases.some({1, passed // 2, passed}, 1):
         directory = copied(mixed.template, tmp_path / "killed")
         assert server.run(directory, "calls", [point, nth]) == signal.SIGKILL
         assert_recovers(directory, mixed)
 
 
+@pytest.mark.sweep
 def test_call_killed_between_its_changes_is_rolled_back_and_the_record_names_them(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    for nth in (1, 2, 3):
+    for nth in random_cases.some((1, 2, 3), 1):
         directory = copied(mixed.template, tmp_path / "killed")
         assert server.run(directory, "calls", ["damage", nth]) == signal.SIGKILL
         assert_recovers(directory, mixed)
@@ -155,7 +158,7 @@ def test_work_killed_before_a_system_call_leaves_a_completed_state_and_the_edits
 ) -> None:
     stage = mixed if work == "calls" else undoing
     chosen = random.Random(3)
-    for nth in sorted(chosen.sample(range(1, stage.passed["system-call"]), 5)):
+    for nth in sorted(chosen.sample(range(1, stage.passed["system-call"]), 3)):
         directory = copied(stage.template, tmp_path / "killed")
         assert server.run(directory, work, ["system-call", nth]) == signal.SIGKILL
         assert_recovers(directory, stage)
@@ -164,7 +167,7 @@ def test_work_killed_before_a_system_call_leaves_a_completed_state_and_the_edits
 def test_calls_killed_at_random_leave_a_completed_state_and_the_edits(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=6, seed=1):
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=3, seed=1):
         assert_recovers(tmp_path / "killed", mixed)
 
 
@@ -177,16 +180,18 @@ def test_calls_killed_at_1000_instants_leave_a_completed_state_and_the_edits(
         assert_recovers(tmp_path / "killed", mixed)
 
 
+@pytest.mark.sweep
 def test_undo_killed_at_any_step_leaves_a_completed_state_and_the_edits(
     server: Server, undoing: Stage, tmp_path: Path
 ) -> None:
     for point in (each for each in POINTS if each.startswith(("effect", "ref"))):
-        for nth in {undoing.passed[point] // 2, undoing.passed[point]}:
+        for nth in random_cases.some({undoing.passed[point] // 2, undoing.passed[point]}, 1):
             directory = copied(undoing.template, tmp_path / "killed")
             assert server.run(directory, "undo", [point, nth]) == signal.SIGKILL
             assert_recovers(directory, undoing)
 
 
+@pytest.mark.sweep
 def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
@@ -197,7 +202,7 @@ def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     passed = json.loads((complete / "passed").read_text())
     assert passed["effect-done"] > 5
     for point in POINTS:
-        for nth in {passed.get(point, 0) // 2, passed.get(point, 0)} - {0}:
+        for nth in random_cases.some({passed.get(point, 0) // 2, passed.get(point, 0)} - {0}, 1):
             directory = copied(interrupted, tmp_path / "killed")
             assert server.run(directory, "open", [point, nth]) in (signal.SIGKILL, 0)
             assert_recovers(directory, mixed)

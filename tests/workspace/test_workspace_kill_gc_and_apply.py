@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from kill_rig import FORMS, Server, Stage, copied, staged
+import random_cases
+from kill_rig import FORMS, Server, Stage, copied, spread, staged
 from kill_server import LITTLE_BYTES, state_of
 from workspace_rig import (
     Picture,
@@ -45,11 +46,6 @@ FILES: dict[str, str | bytes | None] = {
     "link": "-> a.txt",
     "empty": None,
 }
-
-
-def spread(n: int, times: int) -> list[int]:
-    """At most *times* numbers from 1 to *n*, evenly spread, including both ends."""
-    return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
 
 
 # Old history
@@ -102,11 +98,12 @@ def assert_cleans(server: Server, stage: Stage, directory: Path, kill: object) -
     return signal_number
 
 
+@pytest.mark.sweep
 def test_gc_killed_at_any_of_its_steps_leaves_a_whole_history(
     server: Server, cleaning: Stage, tmp_path: Path
 ) -> None:
     for point in POINTS:
-        for nth in spread(cleaning.passed[point], 3):
+        for nth in random_cases.some(spread(cleaning.passed[point], 3), 1):
             ended_by = assert_cleans(server, cleaning, tmp_path / "killed", [point, nth])
             # Records contain times, so the number of steps differs a little between runs.
             assert ended_by == signal.SIGKILL or nth > 1
@@ -123,7 +120,7 @@ def killed_in_gc(server: Server, stage: Stage, directory: Path, *, times: int) -
 def test_gc_killed_at_system_calls_and_at_random_leaves_a_whole_history(
     server: Server, cleaning: Stage, tmp_path: Path
 ) -> None:
-    killed_in_gc(server, cleaning, tmp_path / "killed", times=6)
+    killed_in_gc(server, cleaning, tmp_path / "killed", times=3)
 
 
 @pytest.mark.soak
@@ -233,7 +230,7 @@ def killed_in_apply(
 def test_apply_killed_at_system_calls_and_at_random_is_reported_and_finished_or_reverted(
     server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    killed_in_apply(server, applying, tmp_path / "killed", caplog, times=24)
+    killed_in_apply(server, applying, tmp_path / "killed", caplog, times=9)
 
 
 @pytest.mark.soak
@@ -274,7 +271,7 @@ def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: in
 def test_apply_to_a_branch_killed_at_random_leaves_a_whole_branch_or_none(
     server: Server, applying: Stage, tmp_path: Path
 ) -> None:
-    killed_in_branch(server, applying, tmp_path / "killed", times=8)
+    killed_in_branch(server, applying, tmp_path / "killed", times=3)
 
 
 @pytest.mark.soak

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import random_cases
 from kill_rig import Server, assert_recovers, copied, staged_calls
 from overlay_files import close_shown
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened, storage
@@ -718,6 +719,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("work", STEPS)
 def test_a_branch_killed_at_a_step_of_its_making_folding_or_deletion_is_whole(
     server: Server, template: Path, tmp_path: Path, work: str
@@ -735,7 +737,7 @@ def test_a_branch_killed_at_a_step_of_its_making_folding_or_deletion_is_whole(
     for point in STEPS[work]:
         assert passed[point], point
         every = 1 if point != "system-call" else max(1, passed[point] // 6)
-        for nth in range(1, passed[point] + 1, every):
+        for nth in random_cases.some(range(1, passed[point] + 1, every), 2):
             directory = copied(template, tmp_path / "killed")
             assert server.run(directory, work, [point, nth]) == signal.SIGKILL
             assert_whole(directory, states)
@@ -744,13 +746,15 @@ def test_a_branch_killed_at_a_step_of_its_making_folding_or_deletion_is_whole(
             close_shown()
 
 
+@pytest.mark.sweep
 def test_calls_on_an_overlay_killed_at_a_step_leave_a_completed_state(
     server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "mixed").mkdir()
     mixed = staged_calls(server, tmp_path / "mixed", "overlay")
     steps = (("damage", 2), ("held-moved", 2), ("held-kept", 1), ("commit-written", 7))
-    for step in (*steps, ("ref-moved", 2), ("system-call", mixed.passed["system-call"] // 2)):
+    last = ("system-call", mixed.passed["system-call"] // 2)
+    for step in random_cases.some((*steps, ("ref-moved", 2), last), 3):
         directory = copied(mixed.template, tmp_path / "killed")
         assert server.run(directory, "calls", list(step)) == signal.SIGKILL
         assert_recovers(directory, mixed)

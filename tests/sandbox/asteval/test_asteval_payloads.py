@@ -99,6 +99,7 @@ def test_the_number_of_attempts_does_not_shrink() -> None:
 
 
 @pytest.mark.behaviour(61)
+@pytest.mark.share(100)
 @pytest.mark.parametrize("interpreter", ["asteval", "python"])
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
 def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
@@ -118,6 +119,7 @@ def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
     assert evaluate(sandbox, "6 * 7").value.json == 42
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(
     "payload", [each for each in PAYLOADS if each.effect], ids=lambda payload: payload.name
 )

@@ -16,7 +16,7 @@ from podman_machine import TREE, WATCHDOG_S
 
 from wink_workspace.environment import Environment
 
-pytestmark = pytest.mark.xdist_group("podman-toolkit")
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("podman-toolkit")]
 
 NAME = f"localhost/wink-workspace/tests-toolkit-{os.getpid()}:latest"  # each worker has its own
 
