@@ -17,6 +17,7 @@ from wink_workspace.attempts import read_runs
 from wink_workspace.workspace import WorkspaceReader
 
 GOLDEN = Path(__file__).parent / "screens"
+COLUMNS = (80, pytest.param(120, marks=pytest.mark.soak))
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def project() -> Iterator[Project]:
 
 @pytest.mark.behaviour(136)
 @pytest.mark.xdist_group("screens")
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", COLUMNS)
 def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -> None:
     during, after = project.run(columns)
     assert "asking the model" not in after
@@ -47,7 +48,7 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
 
 @pytest.mark.behaviour(136)
 @pytest.mark.xdist_group("screens")
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", COLUMNS)
 def test_screens_of_attempts_are_those_of_the_golden_files(project: Project, columns: int) -> None:
     during, after = project.attempts(columns)
     workspace = project.workspace

@@ -143,6 +143,21 @@ def test_a_person_finds_an_entry_by_keys_and_reads_it(site: Site, page: Page) ->
     expect(page).to_have_title("Workspaces")
 
 
+@pytest.mark.behaviour(149)
+def test_hostile_names_and_contents_are_shown_as_text(site: Site, page: Page) -> None:
+    opened(site, "/files/main")
+    page.get_by_role("link", name=re.compile("onclick=x")).click()
+    expect(page.locator("table.code")).to_contain_text("<script>document.title='owned'</script>")
+    expect(page).to_have_title(re.compile(re.escape("<b onclick=x>&'\"#?%41 \\u202e.py")))
+    assert "\u202e" in NAME
+    opened(site)
+    for n in range(page.locator("li.row a").count()):
+        number = page.locator("li.row .number").nth(n).inner_text()
+        page.locator("li.row a").nth(n).click()
+        expect(page.locator("#detail h2 .number")).to_have_text(number)
+    expect(page.locator("#detail img")).to_have_count(0)
+
+
 @pytest.mark.behaviour(151)
 def test_a_new_entry_appears_while_the_page_is_open(site: Site, page: Page) -> None:
     """There are more rows than the newest ones, for which the page asks."""
@@ -173,21 +188,6 @@ def test_a_new_entry_appears_though_the_server_failed_once(site: Site, page: Pag
     expect(page.locator("li.row").first).to_contain_text("after a failure")
     assert len(site.problems) == 1
     assert "500" in site.problems.pop()
-
-
-@pytest.mark.behaviour(149)
-def test_hostile_names_and_contents_are_shown_as_text(site: Site, page: Page) -> None:
-    opened(site, "/files/main")
-    page.get_by_role("link", name=re.compile("onclick=x")).click()
-    expect(page.locator("table.code")).to_contain_text("<script>document.title='owned'</script>")
-    expect(page).to_have_title(re.compile(re.escape("<b onclick=x>&'\"#?%41 \\u202e.py")))
-    assert "\u202e" in NAME
-    opened(site)
-    for n in range(page.locator("li.row a").count()):
-        number = page.locator("li.row .number").nth(n).inner_text()
-        page.locator("li.row a").nth(n).click()
-        expect(page.locator("#detail h2 .number")).to_have_text(number)
-    expect(page.locator("#detail img")).to_have_count(0)
 
 
 def test_a_slider_goes_back_in_time_and_an_image_is_shown(site: Site, page: Page) -> None:

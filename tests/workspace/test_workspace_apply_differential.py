@@ -257,7 +257,7 @@ def check_move(
 
 @pytest.mark.behaviour(86)
 @pytest.mark.parametrize(
-    "n_cases", [30, pytest.param(5_000, marks=[pytest.mark.soak, pytest.mark.timeout(7_200)])]
+    "n_cases", [12, pytest.param(5_000, marks=[pytest.mark.soak, pytest.mark.timeout(7_200)])]
 )
 @pytest.mark.parametrize("check", [check_apply, check_sync, check_merge, check_undo])
 def test_no_merge_loses_a_version_that_a_person_saved(

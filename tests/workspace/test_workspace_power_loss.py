@@ -151,13 +151,14 @@ FORMS = [
 
 
 @needs_root
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("mode", "durability"), FORMS[:4])
 def test_a_workspace_opens_right_after_a_loss_of_power(
     tmp_path: Path, mode: str, durability: str
 ) -> None:
     """By default the newest calls may be lost; durable, nothing that was acknowledged is.
 
-    The four forms have at least 20 instants together.
+    Each form has at least 5 instants.
     """
     position = FORMS.index((mode, durability))
     every = N_INSTANTS // 6
