@@ -138,6 +138,22 @@ def contents(filesystem: Filesystem) -> dict[str, object]:
     return found
 
 
+def call_ok(agent: SmallWorkspace, name: str, **arguments: object) -> str:
+    """Return the answer to a call, which must succeed."""
+    outcome = agent.call(name, **arguments)
+    assert outcome.result.success, outcome.text
+    return outcome.text
+
+
+def call_refused(agent: SmallWorkspace, name: str, **arguments: object) -> str:
+    """Return the answer to a call, which must fail and change nothing."""
+    before = contents(agent.filesystem)
+    outcome = agent.call(name, **arguments)
+    assert not outcome.result.success, outcome.text
+    assert contents(agent.filesystem) == before
+    return outcome.text
+
+
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bytes]]:
     """Put standard output and error on a terminal; the function ends it and returns all output."""

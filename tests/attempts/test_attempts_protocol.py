@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import attempt_functions as do
 import pytest
@@ -68,16 +67,6 @@ class DrivenEngine:
         result = pickle.loads(pickle.dumps(run_task(self.plan, task, NoLink())))
         assert isinstance(result, AttemptResult)
         return AttemptEvent(EventKind.ENDED, task.number, task.epoch, result=result)
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    source = tmp_path / "source"
-    for name, text in do.PACKAGE.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-    with Workspace.temporary(source) as opened:
-        yield opened
 
 
 @pytest.mark.behaviour(167)

@@ -9,7 +9,6 @@ import pickle
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -42,16 +41,6 @@ if not os.environ.get("CI"):
     pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.share(9)]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    source = tmp_path / "source"
-    for name, text in do.PACKAGE.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-    with Workspace.temporary(source) as opened:
-        yield opened
 
 
 @pytest.fixture

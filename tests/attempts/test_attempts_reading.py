@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import attempt_functions as do
 import pytest
 
@@ -12,16 +9,6 @@ from wink_workspace.attempts import AttemptPhase, Attempts, LocalEngine, read_ru
 from wink_workspace.clock import Budget
 from wink_workspace.errors import UsageError
 from wink_workspace.workspace import Workspace, WorkspaceReader
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    source = tmp_path / "source"
-    for name, text in do.PACKAGE.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-    with Workspace.temporary(source) as opened:
-        yield opened
 
 
 @pytest.mark.behaviour(170)

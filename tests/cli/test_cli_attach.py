@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,6 @@ from screens import TASK, Project
 
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 from wink_workspace.workspace.runs.live_runs import PublishedRun, RunInProgress
-
-
-@pytest.fixture
-def user(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[CliUser]:
-    user = CliUser(tmp_path, capsys, monkeypatch)
-    yield user
-    user.close()
 
 
 class MeddlingServer(ModelServer):

@@ -8,14 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support import tool
+from support import executor_of, tool
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.cli import main
 from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
 from wink_workspace.ledger import Retention
 from wink_workspace.prompt import MarkdownSection, Prompt, ToolResult
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
 Shell = Callable[..., tuple[str, str]]
@@ -63,12 +62,7 @@ def fail_after_changes(workspace: Workspace) -> None:
     prompt = Prompt(ns="tests", key="discards", sections=[section])
     prompt.bind(resources=workspace.resources)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=workspace.session),
-            adapter=ScriptedAdapter(()),
-            session=workspace.session,
-        )
+        executor = executor_of(prompt, workspace.session)
         executor.execute(ToolCall("act"))
 
 

@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,15 +20,6 @@ from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
 MESSAGE = "Derive it from ValueError."
 AGAIN = edit("class ParseError(Exception):", "class ParseError(ValueError):")
-
-
-@pytest.fixture
-def user(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[CliUser]:
-    user = CliUser(tmp_path, capsys, monkeypatch)
-    yield user
-    user.close()
 
 
 def say(user: CliUser, message: str = MESSAGE, *options: object, fails: int = 0) -> str:

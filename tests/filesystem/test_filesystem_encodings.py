@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from random_cases import examples
-from support import SmallWorkspace, contents, small_workspace
+from support import SmallWorkspace, call_ok, call_refused, small_workspace
 from text_samples import SAMPLES, Sample
 
 from wink_workspace.errors import BinaryFileError, EditError, UsageError
@@ -25,21 +25,6 @@ each_sample = pytest.mark.parametrize(
 def agent() -> Iterator[SmallWorkspace]:
     with small_workspace(sections=[VfsToolsSection()]) as agent:
         yield agent
-
-
-def call_ok(agent: SmallWorkspace, name: str, **arguments: object) -> str:
-    outcome = agent.call(name, **arguments)
-    assert outcome.result.success, outcome.text
-    return outcome.text
-
-
-def call_refused(agent: SmallWorkspace, name: str, **arguments: object) -> str:
-    """The answer to a call that fails and changes nothing."""
-    before = contents(agent.filesystem)
-    outcome = agent.call(name, **arguments)
-    assert not outcome.result.success, outcome.text
-    assert contents(agent.filesystem) == before
-    return outcome.text
 
 
 def given_file(agent: SmallWorkspace, data: bytes) -> str:

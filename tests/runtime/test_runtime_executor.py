@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support import Note, Text, small_workspace, tool
+from support import Note, Text, executor_of, small_workspace, tool
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.clock import (
     Budget,
     BudgetTracker,
@@ -32,7 +31,7 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.resources import Binding, Scope
-from wink_workspace.runtime import MemoryJournal, ToolCall, ToolExecutor, transactions_of
+from wink_workspace.runtime import MemoryJournal, ToolCall, transactions_of
 from wink_workspace.runtime.journal import Saved
 from wink_workspace.session import (
     Append,
@@ -708,11 +707,6 @@ def test_the_filesystem_is_none_without_a_binding() -> None:
     section = MarkdownSection(title="Tools", template="Use them.", tools=[tool(act)])
     prompt = Prompt(ns="tests", key="bare", name="bare", sections=[section])
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(),
-            adapter=ScriptedAdapter(()),
-            session=Session(),
-        )
+        executor = executor_of(prompt, Session())
         executor.execute(ToolCall("act"))
     assert seen == [None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SmallWorkspace, contents, small_workspace
+from support import SmallWorkspace, call_ok, call_refused, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
 from wink_workspace.filesystem.disk import DiskFilesystem
@@ -36,22 +36,6 @@ FILES = {
 def agent() -> Iterator[SmallWorkspace]:
     with small_workspace(sections=[VfsToolsSection()], files=FILES) as agent:
         yield agent
-
-
-def call_ok(agent: SmallWorkspace, name: str, **arguments: object) -> str:
-    """Return the answer to a call, which must succeed."""
-    outcome = agent.call(name, **arguments)
-    assert outcome.result.success, outcome.text
-    return outcome.text
-
-
-def call_refused(agent: SmallWorkspace, name: str, **arguments: object) -> str:
-    """Return the answer to a call, which must fail and change nothing."""
-    before = contents(agent.filesystem)
-    outcome = agent.call(name, **arguments)
-    assert not outcome.result.success, outcome.text
-    assert contents(agent.filesystem) == before
-    return outcome.text
 
 
 # Listing and searching

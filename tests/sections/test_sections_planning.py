@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import SmallWorkspace, small_workspace
+from support import SmallWorkspace, executor_of, small_workspace
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import ReducerError, UsageError
 from wink_workspace.prompt import Prompt, ToolResult
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall
 from wink_workspace.sections import (
     AddStep,
     Plan,
@@ -242,12 +241,7 @@ def test_the_tools_store_a_plan_without_an_installed_prompt() -> None:
     session = Session()
     prompt = Prompt(ns="tests", key="bare", sections=[PlanningToolsSection()])
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(),
-            adapter=ScriptedAdapter(()),
-            session=session,
-        )
+        executor = executor_of(prompt, session)
         executor.execute(ToolCall("planning_setup_plan", objective=OBJECTIVE))
     assert session[Plan].latest() == Plan(OBJECTIVE)
 

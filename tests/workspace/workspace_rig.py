@@ -11,11 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from support import tool
+from support import executor_of, tool
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolResult
-from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
+from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 from wink_workspace.workspace import Workspace, WorkspaceFolder, WorkspaceStorage
 
@@ -70,12 +69,7 @@ def calls(
     prompt.bind(resources=workspace.resources)
     prompt.install(workspace.session)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=workspace.session),
-            adapter=ScriptedAdapter(()),
-            session=workspace.session,
-        )
+        executor = executor_of(prompt, workspace.session)
 
         def call(name: str, /, **arguments: object) -> CallOutcome:
             return executor.execute(ToolCall.of(name, arguments, id=f"{prefix}-{next(_ids)}"))

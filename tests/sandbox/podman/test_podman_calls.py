@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 from podman_machine import listed_containers
+from support import executor_of
 from workspace.workspace_rig import assert_same, picture
 
 from wink_workspace import (
     Prompt,
     Sandbox,
-    ScriptedAdapter,
     ToolCall,
-    ToolExecutor,
     Workspace,
     WorkspaceStorage,
 )
@@ -101,13 +100,7 @@ def calls(
     ids = iter(range(1_000_000))
     with prompt.resources:
         prompt.install(workspace.session)
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=workspace.session),
-            adapter=ScriptedAdapter(()),
-            session=workspace.session,
-            **options,
-        )
+        executor = executor_of(prompt, workspace.session, **options)
         yield CommandWorkspace(
             workspace,
             lambda name, /, **arguments: executor.execute(

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import executor_of
 from workspace.workspace_rig import assert_fsck_clean, assert_same, picture
 
-from wink_workspace import PodmanSandboxSection, Prompt, ToolExecutor, Workspace, WorkspaceStorage
-from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace import PodmanSandboxSection, Prompt, Workspace, WorkspaceStorage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import ToolCall
@@ -122,12 +122,7 @@ def test_a_workspace_is_recovered_after_its_process_was_killed_in_a_command(
         prompt.bind(resources=workspace.resources)
         with prompt.resources:
             prompt.install(workspace.session)
-            executor = ToolExecutor(
-                prompt=prompt,
-                rendered_prompt=prompt.render(session=workspace.session),
-                adapter=ScriptedAdapter(()),
-                session=workspace.session,
-            )
+            executor = executor_of(prompt, workspace.session)
             outcome = executor.execute(ToolCall("shell_execute", command="cat committed; ls"))
             assert outcome.text == "Exit code 0\n\ncommitted\nempty\nsrc\n".replace(
                 "\n\n", "\n\n1\n"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from podman_machine import listed_containers
+from support import executor_of
 
-from wink_workspace import Prompt, ScriptedAdapter, ToolCall, ToolExecutor, Workspace
+from wink_workspace import Prompt, ToolCall, ToolExecutor, Workspace
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.podman import PodmanService
 from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
@@ -28,12 +29,7 @@ def shell(workspace: Workspace) -> Iterator[ToolExecutor]:
     prompt.bind(resources=workspace.resources)
     with prompt.resources:
         prompt.install(workspace.session)
-        yield ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=workspace.session),
-            adapter=ScriptedAdapter(()),
-            session=workspace.session,
-        )
+        yield executor_of(prompt, workspace.session)
 
 
 def work(worker: int, n_commands: int, source: Path, storage: WorkspaceStorage) -> str:
