@@ -25,9 +25,6 @@ class Hidden:
     ) -> Collection[str]:
         return [name for name in names if self.hides((*directory, name))]
 
-    def may_change_in(self, directory: tuple[str, ...]) -> bool:
-        return False
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -28,10 +27,9 @@ from workspace_support import make_tree
 from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.changes import FileIndex, index, unchanged
+from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.changes.index_file import status_of
 from wink_workspace.filesystem.disk import descriptors
-from wink_workspace.filesystem.disk.fingerprint_cache import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention, diff, entry_at, walk
@@ -39,10 +37,9 @@ from wink_workspace.sandbox.git_directory import host_owner
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 from wink_workspace.workspace.create import bases as bases_module
 from wink_workspace.workspace.create.bases import Base, BaseStore, ImportedBase, collect_bases
-from wink_workspace.workspace.create.importing import begin_history, open_source
+from wink_workspace.workspace.create.importing import begin_history
 from wink_workspace.workspace.create.overlay_branches import _is_near
-from wink_workspace.workspace.create.source_survey import SourceWalk, Survey, open_survey
-from wink_workspace.workspace.files import seen_statuses as last_seen
+from wink_workspace.workspace.create.source_survey import SourceWalk, Survey
 from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.place.path_rules import ImportConfig
 
@@ -91,14 +88,6 @@ class Machine:
         return (store or self.store).import_source(
             self.source, self.new_ledger(), config=self.config
         )
-
-    def walked(self, earlier: FileIndex | None = None) -> Survey:
-        """What a walk of the source finds, given the statuses of an earlier one."""
-        with (
-            open_source(self.source) as whole,
-            open_survey(self.source, whole, self.config) as walk,
-        ):
-            return walk.run(racy_ns=racy_from_ns(self.clock), earlier=earlier)
 
     def let_an_hour_pass(self) -> None:
         """Nothing on disk is racily clean any more."""
@@ -211,8 +200,8 @@ def test_a_second_workspace_of_an_unchanged_source_reads_each_status_once(
     monkeypatch.setattr(os, "stat", reading)
     with create() as workspace:
         monkeypatch.undo()
-        assert n_listed < 60
-        assert 300 <= n_statuses < 300 + 20
+        assert 300 <= n_listed < 300 + 60
+        assert n_statuses < 20
         assert workspace.files.read_bytes("d0/f0") == b"old\n"
     (index,) = (tmp_path / "state/bases/sources").iterdir()
     before = index.stat().st_ino
@@ -247,18 +236,6 @@ def test_files_that_changed_last_are_read_again_if_a_server_sets_their_times(
         assert sorted(reads) == sorted(
             os.fsdecode(path) for path, entry in machine.original().items() if entry[0] == "file"
         )
-
-
-def test_a_new_file_is_imported_if_its_directory_kept_its_times(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DiskTree, "keeps_times", False)
-    for module in (index, unchanged, last_seen):
-        monkeypatch.setattr(module, "directory_status", lambda _: (1, 1, 1))
-    machine.let_an_hour_pass()
-    machine.imported()
-    make_tree(machine.source, {"d/arrived.txt": "new\n"})
-    assert "d/arrived.txt" in map(str, machine.imported().changed)
 
 
 def test_only_changed_files_are_read_and_reported(machine: Machine, reads: list[str]) -> None:
@@ -297,23 +274,6 @@ def test_any_edits_of_a_source_give_the_tree_of_a_new_import(machine: Machine) -
         assert (whole.tree, whole.report) == (done.tree, done.report)
         shutil.rmtree(machine.top / f"fresh-{n}")
     assert done.changed
-
-
-def test_any_edits_of_a_source_are_seen_by_a_walk_with_earlier_statuses(machine: Machine) -> None:
-    chosen = random.Random(8)
-    earlier = machine.walked().index
-    for n in range(50):
-        if n % 10 == 0:
-            make_tree(machine.source, {f"new-{n}/{m}/file": "x" for m in range(4)})
-        for _ in range(chosen.randint(0, 3)):
-            edit(machine.source, chosen)
-        compared, listed = machine.walked(earlier), machine.walked()
-        first, second = compared.index, listed.index
-        assert dict(first.directories) == dict(second.directories)
-        assert (first.linked, first.unreadable) == (second.linked, second.unreadable)
-        assert first.racily_clean >= second.racily_clean
-        assert replace(compared, index=second) == listed
-        earlier = first
 
 
 @pytest.mark.parametrize("place", ["in the source", "beside it"])

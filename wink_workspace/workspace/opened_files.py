@@ -165,7 +165,7 @@ def _open_copy(
     clock: Clock,
 ) -> OpenedFiles:
     unrecorded = info.rules.unrecorded()
-    last_seen = load_last_seen(folder.index, writer, unrecorded)
+    last_seen = load_last_seen(folder.index, writer)
     index, root = last_seen or (None, _head(writer).files)
     tracker = open_tracker(
         folder.files,

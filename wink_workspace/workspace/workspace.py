@@ -1042,12 +1042,7 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         with suppress(LedgerError, FilesystemError):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
-                save_last_seen(
-                    self._folder.index,
-                    self._opened.tracker.index,
-                    self.head,
-                    unrecorded=self.derived_paths(),
-                )
+                save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
 
 
 def _names_of(source: str) -> tuple[str, ...]:

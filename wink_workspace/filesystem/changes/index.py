@@ -14,9 +14,8 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,7 @@ from wink_workspace.filesystem.disk.fingerprint_cache import COARSEST_TICK_NS, C
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .index_file import (
-    DirectoryStatus,
-    IndexContent,
-    Row,
-    Status,
-    decoded,
-    directory_status,
-    encoded,
-    read_index,
-    row_of,
-    status_of,
-    write_index,
-)
+from .index_file import Status, read_index, status_of, write_index
 
 __all__ = [
     "NOTHING",
@@ -49,7 +36,6 @@ __all__ = [
     "EntryKey",
     "FileIndex",
     "IndexedTree",
-    "KnownListing",
     "Leaves",
     "NotedChanges",
     "Status",
@@ -133,9 +119,6 @@ _MAX_SCANS = 5
 EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
 
-KnownListing = tuple[DirectoryStatus, dict[str, Row]]
-"""The status of a directory before it was listed, and its entries."""
-
 Watch = Callable[[Parts, int], None]
 
 Leaves = Callable[[Parts], bool]
@@ -156,9 +139,6 @@ or is merged with another one. A directory whose form changes is another directo
 class FileIndex:
     """The status of every entry, by directory and name.
 
-    A directory whose entries did not change stays encoded, as it was listed or stored. It is
-    decoded by ``directories``, which is a view.
-
     Attributes:
         directories: The entries of each directory.
         linked: The files with several names (hard links).
@@ -167,13 +147,7 @@ class FileIndex:
     """
 
     def __init__(self) -> None:
-        self._packed: dict[Parts, bytes] = {}
-        self._decoded: dict[Parts, dict[str, Status]] = {}
-        self.directories: Mapping[Parts, dict[str, Status]] = _Directories(
-            self._packed, self._decoded
-        )
-        self._listed: dict[Parts, DirectoryStatus] = {}
-        self._just_listed: set[Parts] = set()
+        self.directories: dict[Parts, dict[str, Status]] = {}
         self.linked: set[EntryKey] = set()
         self.racily_clean: set[EntryKey] = set()
         self.unreadable: set[Parts] = set()
@@ -181,57 +155,30 @@ class FileIndex:
     @property
     def n_bytes(self) -> int:
         """The total size of all files."""
-        return sum(row[2] for parts in self.directories for row in self._rows(parts).values())
+        return sum(at.size_bytes for _, at in self._all())
 
-    def _rows(self, directory: Parts) -> Mapping[str, Row]:
-        """The entries of a directory; one that is encoded stays so."""
-        packed = self._packed.get(directory)
-        return self._decoded.get(directory, {}) if packed is None else decoded(packed)
+    def _all(self) -> Iterator[tuple[EntryKey, Status]]:
+        for parts, entries in self.directories.items():
+            for name, at in entries.items():
+                yield (parts, name), at
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FileIndex):
-            return NotImplemented
-        mine, theirs = (
-            (dict(each.directories), each.linked, each.racily_clean, each.unreadable)
-            for each in (self, other)
-        )
-        return mine == theirs
+        return vars(self) == vars(other) if isinstance(other, FileIndex) else NotImplemented
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - it changes
 
-    @property
-    def n_listed(self) -> int:
-        """The number of directories that need not be listed while their own status is the same."""
-        return len(self._listed.keys() - self._just_listed)
-
-    def set_listed(self, directory: Parts, own: DirectoryStatus, racy_ns: int) -> None:
-        """Record the status of a directory before all its entries were listed."""
-        self._listed[directory] = own
-        if own[2] >= racy_ns:
-            self._just_listed.add(directory)
-
     def get(self, directory: Parts, name: str) -> Status | None:
         """The status of an entry; ``None`` if it did not exist."""
-        entries = self._decoded.get(directory)
-        if entries is None:
-            entries = self.directories[directory] if directory in self._packed else {}
-        return entries.get(name)
+        return self.directories.get(directory, {}).get(name)
 
-    def names(self, directory: Parts) -> set[str]:
-        """The names in a directory, none if it did not exist."""
-        packed = self._packed.get(directory)
-        return set(self._decoded.get(directory, ()) if packed is None else decoded(packed))
-
-    def put(self, directory: Parts, entries: Mapping[str, Status], racy_ns: int) -> None:
+    def put(
+        self, directory: Parts, entries: Mapping[str, Status], racy_ns: int = sys.maxsize
+    ) -> None:
         """Add *entries*, by name, to a directory.
 
         Those that changed at *racy_ns* or later are racily clean.
         """
-        self._listed.pop(directory, None)
-        known = self.directories
-        (
-            known[directory] if directory in known else self._decoded.setdefault(directory, {})
-        ).update(entries)
+        self.directories.setdefault(directory, {}).update(entries)
         for name, at in entries.items():
             if at.n_links > 1:
                 self.linked.add((directory, name))
@@ -241,76 +188,26 @@ class FileIndex:
     def put_listing(
         self,
         directory: Parts,
-        entries: Sequence[tuple[str, os.stat_result]],
-        racy_ns: int,
-        *,
-        own: os.stat_result | None = None,
+        entries: Iterable[tuple[str, os.stat_result]],
+        racy_ns: int = sys.maxsize,
     ) -> None:
-        """As ``put`` for all entries of a new directory, sorted by name.
+        """As ``put`` for entries that were just listed."""
+        self.put(directory, {name: status_of(found) for name, found in entries}, racy_ns)
 
-        *own* is the status of the directory before it was listed.
-        """
-        rows = {name: row_of(found) for name, found in entries}
-        self.put_rows(directory, rows, racy_ns, own=own and directory_status(own))
+    def newest_ns(self) -> int:
+        """When anything last changed; 0 if there is nothing."""
+        return max((at.changed_ns for _, at in self._all()), default=0)
 
-    def put_rows(
-        self,
-        directory: Parts,
-        rows: Mapping[str, Row],
-        racy_ns: int,
-        *,
-        own: DirectoryStatus | None = None,
-    ) -> None:
-        """As ``put_listing``."""
-        self._packed[directory] = encoded(rows)
-        self._decoded.pop(directory, None)
-        self.linked.update((directory, name) for name, row in rows.items() if row[5] > 1)
-        self.racily_clean.update(
-            (directory, name) for name, row in rows.items() if row[4] >= racy_ns
-        )
-        if own is not None:
-            self.set_listed(directory, own, racy_ns)
-
-    def known_listings(self) -> dict[Parts, KnownListing]:
-        """The directories whose names are known by their own status, as for ``names_in``.
-
-        Those with an entry that was put or forgotten after the listing are left out.
-        """
-        return {
-            parts: (own, decoded(self._packed[parts]))
-            for parts, own in self._listed.items()
-            if parts in self._packed and parts not in self._just_listed
-        }
-
-    def keep_listed(self, other: FileIndex) -> None:
-        """Forget the own status of each directory for which *other* does not have the same one."""
-        self._listed = {
-            parts: at for parts, at in self._listed.items() if other._listed.get(parts) == at
-        }
-
-    def names_in(self, directory: Parts, now: os.stat_result) -> list[str] | None:
-        """The names in a directory that has the status *now*; ``None`` if they are not known.
-
-        In a tree that keeps times (``DiskTree.keeps_times``), each change of a name changes the
-        times of its directory, by the rule for files.
-        """
-        if self._listed.get(directory) != directory_status(now) or directory in self._just_listed:
-            return None
-        return sorted(self._rows(directory))
+    def doubt(self, racy_ns: int) -> None:
+        """Count all that changed at *racy_ns* or later as racily clean, too."""
+        self.racily_clean.update(key for key, at in self._all() if at.changed_ns >= racy_ns)
 
     def doubt_newest(self) -> None:
         """Count all that changed up to 2 s before the newest change as racily clean, too.
 
         For a tree that does not keep times; see ``fingerprint_cache``.
         """
-        changes = [
-            (row[4], (parts, name))
-            for parts in self.directories
-            for name, row in self._rows(parts).items()
-        ]
-        listed = (own[2] for own in self._listed.values())
-        racy_ns = max(chain((ns for ns, _ in changes), listed), default=0) - COARSEST_TICK_NS
-        self.racily_clean.update(key for ns, key in changes if ns >= racy_ns)
+        self.doubt(self.newest_ns() - COARSEST_TICK_NS)
 
     def trust_older(self, racy_ns: int) -> None:
         """No longer count entries that changed before *racy_ns* as racily clean.
@@ -323,17 +220,10 @@ class FileIndex:
             for directory, name in self.racily_clean
             if self.directories[directory][name].changed_ns >= racy_ns
         }
-        self._just_listed = {
-            parts
-            for parts in self._just_listed & self._listed.keys()
-            if self._listed[parts][2] >= racy_ns
-        }
 
     def forget(self, directory: Parts, name: str) -> None:
         """Forget an entry and everything below it."""
-        self._listed.pop(directory, None)
-        known = self.directories
-        known.get(directory, {}).pop(name, None)
+        self.directories.get(directory, {}).pop(name, None)
         todo = [(directory, name)]
         while todo:
             key = todo.pop()
@@ -341,10 +231,7 @@ class FileIndex:
             self.racily_clean.discard(key)
             below = (*key[0], key[1])
             self.unreadable.discard(below)
-            self._listed.pop(below, None)
-            if below in known:
-                todo += [(below, each) for each in known[below]]
-                del self._decoded[below]
+            todo += [(below, each) for each in self.directories.pop(below, ())]
 
     def copy(self, other: FileIndex, directory: Parts, name: str) -> None:
         """Have what *other* has of an entry and of everything below it."""
@@ -355,24 +242,23 @@ class FileIndex:
             status = other.get(parts, each)
             if status is None:
                 continue
-            self.put(parts, {each: status}, sys.maxsize)
+            self.put(parts, {each: status})
             self.racily_clean |= other.racily_clean & {(parts, each)}
             if status.is_directory:
                 below = (*parts, each)
-                self.put(below, {}, sys.maxsize)
+                self.put(below, {})
                 self.unreadable |= other.unreadable & {below}
-                todo += [(below, inner) for inner in other.names(below)]
+                todo += [(below, inner) for inner in other.directories.get(below, ())]
 
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
         paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}
         prefixes = {WorkspacePath(parts) for parts in self.unreadable | newer.unreadable}
-        before_by_directory, after_by_directory = self.directories, newer.directories
-        for directory in after_by_directory:
+        for directory, new in newer.directories.items():
             # A directory that is only in one index lies below one that was added or deleted.
-            if directory not in before_by_directory or self._is_same(newer, directory):
+            old = self.directories.get(directory)
+            if old is None or old == new:
                 continue
-            old, new = before_by_directory[directory], after_by_directory[directory]
             for name, after in (*new.items(), *((name, None) for name in old.keys() - new.keys())):
                 before = old.get(name)
                 if before != after:
@@ -380,27 +266,16 @@ class FileIndex:
                     (prefixes if whole else paths).add(WorkspacePath((*directory, name)))
         return Dirty(frozenset(paths), frozenset(prefixes))
 
-    def _is_same(self, newer: FileIndex, directory: Parts) -> bool:
-        """Whether a directory is known to have the same entries, without decoding them."""
-        before, after = self._packed.get(directory), newer._packed.get(directory)
-        return before is not None and before == after
-
     # Stored
 
     def save(self, path: Path, *, note: Mapping[str, Any] | None = None) -> None:
         """Store the index in the file *path*, replaced as a whole, with *note* as JSON."""
-        write_index(path, self._content(note or {}))
-
-    def _content(self, note: Mapping[str, Any]) -> IndexContent:
-        packed = {parts: encoded(entries) for parts, entries in self._decoded.items()}
-        return IndexContent(
-            {**self._packed, **packed},
-            {parts: own for parts, own in self._listed.items() if parts not in self._just_listed},
-            self.unreadable,
-            self.racily_clean,
-            self.linked,
-            note,
-        )
+        directories = {
+            parts: {name: tuple(at) for name, at in entries.items()}
+            for parts, entries in self.directories.items()
+        }
+        sets = [list(each) for each in (self.linked, self.racily_clean, self.unreadable)]
+        write_index(path, (directories, sets), dict(note or {}))
 
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
@@ -411,49 +286,21 @@ class FileIndex:
     @classmethod
     def load_noted(cls, path: Path) -> tuple[FileIndex, dict[str, Any]] | None:
         """As ``load``, with the note by its keys; empty if ``save`` got none."""
+        index = cls()
         try:
-            content = read_index(path)
+            (directories, sets), note = read_index(path)
+            with CollectorPaused():
+                index.directories = {
+                    parts: dict(zip(entries, map(Status._make, entries.values()), strict=True))
+                    for parts, entries in directories.items()
+                }
+            index.linked, index.racily_clean, index.unreadable = map(set, sets)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, EOFError, TypeError) as error:
             _log.warning("ignoring the file index %s: %s", path, error)
             return None
-        index = cls()
-        index._packed.update(content.entries)
-        index._listed = dict(content.listed)
-        index.unreadable = set(content.unreadable)
-        index.racily_clean = set(content.racily_clean)
-        index.linked = set(content.linked)
-        return index, dict(content.note)
-
-
-class _Directories(Mapping[Parts, dict[str, Status]]):
-    """The entries of every directory, each decoded when it is first used."""
-
-    def __init__(
-        self, packed: dict[Parts, bytes], unpacked: dict[Parts, dict[str, Status]]
-    ) -> None:
-        self._packed = packed
-        self._decoded = unpacked
-
-    def __getitem__(self, directory: Parts) -> dict[str, Status]:
-        packed = self._packed.get(directory)
-        if packed is None:
-            return self._decoded[directory]
-        rows = decoded(packed)
-        entries = dict(zip(rows, map(Status._make, rows.values()), strict=True))
-        self._decoded[directory] = entries
-        del self._packed[directory]
-        return entries
-
-    def __contains__(self, directory: object) -> bool:
-        return directory in self._packed or directory in self._decoded
-
-    def __iter__(self) -> Iterator[Parts]:
-        return iter([*self._packed, *self._decoded])
-
-    def __len__(self) -> int:
-        return len(self._packed) + len(self._decoded)
+        return index, note
 
 
 def is_directory_change(before: Status | None, after: Status | None) -> bool:
@@ -580,19 +427,10 @@ class IndexedTree:
         def unreadable(parts: Parts) -> None:
             index.unreadable.add(top.parts + parts)
 
-        keeps_times = self.tree.keeps_times
-
-        def known(parts: Parts, status: os.stat_result) -> list[str] | None:
-            if earlier is None or not keeps_times:
-                return None
-            return earlier.names_in(top.parts + parts, status)
-
-        for listing in self.tree.listings(
-            top, before=before, unreadable=unreadable, known_names=known
-        ):
-            directory, own = top.parts + listing.parts, listing.status
+        for listing in self.tree.listings(top, before=before, unreadable=unreadable):
+            directory = top.parts + listing.parts
             self.n_visited += len(listing.entries)
-            index.put_listing(directory, listing.entries, racy_ns, own=own)
+            index.put_listing(directory, listing.entries, racy_ns)
             if leaves is not None and earlier is not None:
                 listing.entries[:] = [
                     (name, status)

@@ -1,8 +1,7 @@
 """The status of an entry, and the file in which an index of many is stored.
 
-A file has a line of JSON (version, checksum, note), then the directories in the form of
-``marshal``. The entries of each are encoded on their own: a directory is compared as bytes, and
-decoded where its entries are needed.
+A file has a line of JSON (version, checksum, size, note), then the index in the form of
+``marshal``: it is read ten times as fast as JSON.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import marshal
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from io import BufferedReader
 from operator import attrgetter
 from pathlib import Path
@@ -21,33 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from wink_workspace.filesystem.disk.descriptors import Parts
 
-__all__ = [
-    "DirectoryStatus",
-    "IndexContent",
-    "Row",
-    "Status",
-    "decoded",
-    "directory_status",
-    "encoded",
-    "read_index",
-    "read_note",
-    "row_of",
-    "status_of",
-    "write_index",
-]
-
-DirectoryStatus = tuple[int, int, int]
-"""Inode, modification and change time of a directory, which change with its names."""
-
-Row = tuple[int, ...]
-"""The fields of a ``Status``."""
+__all__ = ["Status", "read_index", "read_note", "status_of", "write_index"]
 
 _fields = attrgetter("st_mode", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_nlink")
-_FORMAT: Final = 4  # the same for every Python: processes of several may share a base
-_Stored = tuple[
-    list[tuple[int, Parts, bytes | None, DirectoryStatus | None]], list[list[tuple[int, str]]]
-]
-_SAME_BYTES: Final = 2  # of marshal; later versions encode equal values differently
+_FORMAT: Final = 5
+_MARSHAL_FORMAT: Final = 2  # the same for every Python: processes of several may share a base
+_Stored = tuple[dict[Parts, dict[str, tuple[int, ...]]], list[list[Any]]]  # Any: keys or parts
 
 
 class Status(NamedTuple):
@@ -69,8 +45,8 @@ class Status(NamedTuple):
         return stat.S_ISDIR(self.mode)
 
 
-def row_of(found: os.stat_result) -> Row:
-    """The fields of a status.
+def status_of(found: os.stat_result) -> Status:
+    """The part of a status that shows changes.
 
     Only the mode counts where the rest changes without the entry. In an upper layer of an overlay,
     a character device 0:0 marks a deleted name. All of them may be hard links of one device, whose
@@ -78,64 +54,14 @@ def row_of(found: os.stat_result) -> Row:
     """
     mode = found.st_mode
     if stat.S_ISDIR(mode) or (stat.S_ISCHR(mode) and found.st_rdev == 0):
-        return mode, 0, 0, 0, 0, 0
-    return _fields(found)
+        return Status(mode)
+    return Status._make(_fields(found))
 
 
-def status_of(found: os.stat_result) -> Status:
-    """The part of a status that shows changes."""
-    return Status(*row_of(found))
-
-
-def directory_status(found: os.stat_result) -> DirectoryStatus:
-    """The part of a directory's status that shows whether its names changed."""
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-def encoded(entries: Mapping[str, Row]) -> bytes:
-    """The entries of a directory; equal ones in the same order have equal bytes."""
-    return marshal.dumps({name: tuple(row) for name, row in entries.items()}, _SAME_BYTES)
-
-
-def decoded(entries: bytes) -> dict[str, Row]:
-    """The entries of which ``encoded`` made these bytes."""
-    return marshal.loads(entries)  # noqa: S302 - made by this process, or in its own file
-
-
-@dataclass(slots=True)
-class IndexContent:
-    """What a file stores, by directory; ``racily_clean`` and ``linked`` name entries of them."""
-
-    entries: Mapping[Parts, bytes]
-    listed: Mapping[Parts, DirectoryStatus]
-    unreadable: Iterable[Parts]
-    racily_clean: Iterable[tuple[Parts, str]]
-    linked: Iterable[tuple[Parts, str]]
-    note: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # Any: anything with a JSON form
-
-
-def write_index(path: Path, content: IndexContent) -> None:
-    """Store *content* in a file, which is replaced as a whole."""
-    unreadable = set(content.unreadable)
-    numbers: dict[Parts, int] = {}
-    directories: list[tuple[int, Parts, bytes | None, DirectoryStatus | None]] = []
-    for parts in sorted({*content.entries, *unreadable}, key=lambda parts: (len(parts), parts)):
-        if parts and parts[:-1] not in numbers:
-            continue  # nothing leads to it
-        numbers[parts] = len(numbers)
-        entries = None if parts in unreadable else content.entries[parts]
-        own = content.listed.get(parts)
-        directories.append((numbers[parts[:-1]], parts[-1:], entries, own))
-    pairs = [
-        [(numbers[parts], name) for parts, name in keys if parts in numbers]
-        for keys in (content.racily_clean, content.linked)
-    ]
-    stored: _Stored = directories, pairs
-    body = marshal.dumps(stored, _SAME_BYTES)
-    note = json.dumps(dict(content.note))
-    header = json.dumps([_FORMAT, _checksum(note, body), len(body), note]).encode()
+def write_index(path: Path, stored: _Stored, note: dict[str, Any]) -> None:
+    """Store an index and a note, with a JSON form, in a file, which is replaced as a whole."""
+    body, text = marshal.dumps(stored, _MARSHAL_FORMAT), json.dumps(note)
+    header = json.dumps([_FORMAT, _checksum(text, body), len(body), text]).encode()
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_bytes(header + b"\n" + body)
     unfinished.replace(path)
@@ -169,27 +95,11 @@ def _header(file: BufferedReader) -> tuple[int, str]:
     return checksum, note
 
 
-def read_index(path: Path) -> IndexContent:
+def read_index(path: Path) -> tuple[_Stored, dict[str, Any]]:
     """All of a file; raises as ``read_note``."""
     with path.open("rb") as file:
         checksum, note = _header(file)
         body = file.read()
     if checksum != _checksum(note, body):
         raise ValueError("it is damaged")
-    stored: _Stored = marshal.loads(body)  # noqa: S302 - in our own file, with its checksum
-    directories, pairs = stored
-    known: list[Parts] = []
-    entries: dict[Parts, bytes] = {}
-    listed: dict[Parts, DirectoryStatus] = {}
-    unreadable: list[Parts] = []
-    for parent, name, found, own in directories:
-        parts = (*known[parent], *name) if known else ()
-        known.append(parts)
-        if found is None:
-            unreadable.append(parts)
-            continue
-        entries[parts] = found
-        if own is not None:
-            listed[parts] = own
-    racily_clean, linked = ([(known[n], name) for n, name in each] for each in pairs)
-    return IndexContent(entries, listed, unreadable, racily_clean, linked, json.loads(note))
+    return marshal.loads(body), json.loads(note)  # noqa: S302 - our own file, with its checksum

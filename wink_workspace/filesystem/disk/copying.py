@@ -175,10 +175,9 @@ class CopiedEntry(NamedTuple, Generic[_KeptT]):
 
 @dataclass(frozen=True, slots=True)
 class CopiedPart(Generic[_KeptT]):
-    """Some of the entries of one directory, and the status of its original before it was listed."""
+    """Some of the entries of one directory."""
 
     directory: Parts
-    original: os.stat_result | None = None
     entries: list[CopiedEntry[_KeptT]] = field(default_factory=list[CopiedEntry[_KeptT]])
     skipped: list[str] = field(default_factory=list[str])
 
@@ -234,7 +233,7 @@ class TreeCopy(Generic[_KeptT]):
 
     def _create_directories_and_links(self, listing: Listing) -> CopiedPart[_KeptT]:
         """Create the directories and links of a directory, and list what cannot be copied."""
-        part: CopiedPart[_KeptT] = CopiedPart(listing.parts, listing.status)
+        part: CopiedPart[_KeptT] = CopiedPart(listing.parts)
         with self._copy.entered(listing.parts) as target:
             for name, status in listing.entries:
                 link = _link_target(name, listing.fd) if stat.S_ISLNK(status.st_mode) else None

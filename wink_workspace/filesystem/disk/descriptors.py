@@ -35,8 +35,6 @@ __all__ = [
     "READ",
     "TEMPORARY_PREFIX",
     "Descriptor",
-    "KnownDirectories",
-    "KnownNames",
     "Listing",
     "NameListing",
     "Parts",
@@ -599,26 +597,15 @@ def _identity(directory: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One directory of a walk: its path, a descriptor until the next step, and its entries.
-
-    ``status`` is that of the directory before it was listed; every walk sets it.
-    """
+    """One directory of a walk: its path, a descriptor until the next step, and its entries."""
 
     parts: Parts
     fd: int
     entries: list[tuple[str, os.stat_result]]
-    status: os.stat_result | None = None
 
     def directories(self) -> list[str]:
         """The names of the directories in it."""
         return [name for name, status in self.entries if stat.S_ISDIR(status.st_mode)]
-
-
-KnownNames = Callable[[Parts, os.stat_result], list[str] | None]
-"""The names in a directory that has this status, sorted; ``None`` if it must be listed."""
-
-KnownDirectories = Callable[[Parts, int], list[str] | None]
-"""The names of the directories in an open directory, sorted; ``None`` if it must be listed."""
 
 
 def listings(
@@ -627,8 +614,6 @@ def listings(
     make_accessible: bool = False,
     before: Callable[[Parts, int], None] | None = None,
     unreadable: Callable[[Parts], None] | None = None,
-    known_names: KnownNames | None = None,
-    unchanged: KnownDirectories | None = None,
 ) -> Iterator[Listing]:
     """Every directory from *top* down, parents first, sorted by name; links are not followed.
 
@@ -637,10 +622,6 @@ def listings(
         make_accessible: Change the mode of directories that deny access to their owner.
         before: Called with each directory before it is listed.
         unreadable: Called for each directory that cannot be read, instead of raising.
-        known_names: Called with each directory; where it returns names, only their statuses are
-            read.
-        unchanged: Called with each directory and its descriptor; where it returns the sorted names
-            of the directories in it, these are entered, and nothing is read.
 
     Raises:
         OSError: With ``EBUSY`` if another process moved a directory during the walk.
@@ -658,14 +639,9 @@ def listings(
             parts = tuple(position.names)
             if before is not None:
                 before(parts, position.fd)
-            inner = None if unchanged is None else unchanged(parts, position.fd)
-            if inner is None:
-                status = os.fstat(position.fd)
-                names = None if known_names is None else known_names(parts, status)
-                found = entries_of(position.fd) if names is None else _statuses(position.fd, names)
-                listing = Listing(parts, position.fd, found, status)
-                yield listing
-                inner = [name for name, st in listing.entries if st.st_mode & _KIND == _DIRECTORY]
+            listing = Listing(parts, position.fd, entries_of(position.fd))
+            yield listing
+            inner = [name for name, st in listing.entries if st.st_mode & _KIND == _DIRECTORY]
             pending.append(inner[::-1])
             if not _advance(position, pending, unreadable):
                 return
@@ -726,15 +702,6 @@ def name_listings(top: int, *, make_accessible: bool = False) -> Iterator[NameLi
                 return
     finally:
         position.close()
-
-
-def _statuses(directory: int, names: list[str]) -> list[tuple[str, os.stat_result]]:
-    """Name and status of *names*, or of everything if one does not exist."""
-    status = os.stat
-    try:
-        return [(name, status(name, dir_fd=directory, follow_symlinks=False)) for name in names]
-    except FileNotFoundError:
-        return entries_of(directory)  # names change right now
 
 
 def _advance(

@@ -56,8 +56,6 @@ from .descriptors import (
     PATH_ONLY,
     READ,
     Descriptor,
-    KnownDirectories,
-    KnownNames,
     Listing,
     NameListing,
     Parts,
@@ -340,10 +338,6 @@ class HiddenPaths(Protocol):
         """
         ...
 
-    def may_change_in(self, directory: Parts) -> bool:
-        """Whether other names in *directory* may be hidden later, though it does not change."""
-        ...
-
 
 def kind_of(status: os.stat_result) -> FileKind | None:
     """See ``DiskEntry.kind``."""
@@ -491,8 +485,6 @@ class DiskTree(ClosedAfterBlock):
         *,
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
-        known_names: KnownNames | None = None,
-        unchanged: KnownDirectories | None = None,
     ) -> Iterator[Listing]:
         """Every directory from *path* down, parents first, sorted by name; links are not followed.
 
@@ -500,16 +492,7 @@ class DiskTree(ClosedAfterBlock):
             path: The first directory.
             before: Called with each directory and its descriptor before it is listed.
             unreadable: Called with each directory that cannot be read, instead of raising.
-            known_names: Called with each directory; where it returns names, only their statuses
-                are read.
-            unchanged: See ``descriptors.listings``; only for trees whose hidden paths are fixed.
         """
-
-        def names(parts: Parts, status: os.stat_result) -> list[str] | None:
-            if self.hidden is not None and self.hidden.may_change_in(path.parts + parts):
-                return None  # what is hidden may have changed
-            return None if known_names is None else known_names(parts, status)
-
         if unreadable is None and self._skips_unreadable:
             unreadable = _skip
         with translate_os_error(path), self._entered(path) as top:
@@ -518,8 +501,6 @@ class DiskTree(ClosedAfterBlock):
                 make_accessible=self._make_accessible,
                 before=before,
                 unreadable=unreadable,
-                known_names=None if known_names is None else names,
-                unchanged=unchanged,
             ):
                 self._hide(path.parts + listing.parts, listing)
                 yield listing

@@ -32,7 +32,6 @@ import logging
 import os
 import secrets
 import stat
-import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -365,7 +364,7 @@ class BaseStore:
         config = config or ImportConfig()
         with open_source(source) as whole, open_survey(source, whole, config) as walk:
             remembered = _Remembered(self._root / "sources" / _key(source, walk.first_rules))
-            found = walk.run(racy_ns=racy_ns, earlier=remembered.index)
+            found = walk.run(racy_ns=racy_ns)
             if not whole.keeps_times:
                 found.index.doubt_newest()
         with open_source(source, NotImported(found.rules.unrecorded())) as original:
@@ -420,15 +419,15 @@ class BaseStore:
             with DiskTree(made.files) as copy, Ledger(made.objects) as ledger:
                 copied = SourceCopy(original, copy, ledger.store, progress)
                 made.tree = copied.run()
-            made.keep_index(copied.seen.since(sys.maxsize))
+            made.keep_index(copied.seen)
             base = self._place(made)
         link_objects(base.objects, ledger_dir, durable=self._durable)
         save_source_times(ledger_dir, found.index, base.tree)
         report = copied.report(source)
-        originals = copied.originals.since(racy_ns)
+        originals = copied.originals
+        originals.doubt(racy_ns)
         if not original.keeps_times:
             originals.doubt_newest()
-        originals.keep_listed(found.index)
         remembered.save(originals, base, report, found.rules)
         return ImportedBase(base, base.tree, report, found)
 
@@ -447,7 +446,7 @@ class BaseStore:
             made.tree = tree
             with DiskTree(made.files) as files:
                 seen = write_files(files, store, tree, times)
-            made.keep_index(seen.since(sys.maxsize))
+            made.keep_index(seen)
             return self._place(made)
 
     @contextmanager
@@ -674,14 +673,12 @@ class _SourceChanges:
         self._skipped: set[WorkspacePath] = set()
         self.found: _Changes = {}
         self._equal: set[WorkspacePath] = set()
-        self._lists_more = False
 
     def find(self) -> bool:
         """Look for them; ``False`` if there are so many that a new base is better."""
         index = self._seen
         dirty = self._known.index.differences(index)
-        if not dirty:  # the next import may list fewer directories
-            self._lists_more = index.n_listed > self._known.index.n_listed
+        if not dirty:
             return True
         n_bytes = 0
         with Ledger(self._known.base.objects) as ledger:
@@ -703,7 +700,7 @@ class _SourceChanges:
             for path in self.found.keys() | self._skipped | changed_meanwhile:
                 # Let the next import compare it again
                 index.copy(self._known.index, path.parts[:-1], path.name)
-        return index if self._equal or self._lists_more else None
+        return index if self._equal else None
 
     def _below(self, store: ObjectStore, prefix: WorkspacePath) -> Iterator[WorkspacePath]:
         """*prefix* and everything that is or was below it."""
@@ -820,11 +817,6 @@ class _Remembered:
     @cached_property
     def _stored(self) -> tuple[FileIndex | None, dict[str, Any]]:
         return FileIndex.load_noted(self._path) or (None, {})
-
-    @property
-    def index(self) -> FileIndex | None:
-        """The statuses; ``None`` if there are none."""
-        return self._stored[0]
 
     def known(self, bases: BaseStore, rules: PathRules) -> _KnownSource | None:
         """What it says; ``None`` if it had other rules, or if its base is not usable."""

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
 from wink_workspace.filesystem import FileKind
+from wink_workspace.filesystem.changes import FileIndex
 from wink_workspace.filesystem.disk.copying import CopiedEntry, CopiedPart, TreeCopy
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
@@ -37,7 +38,7 @@ from wink_workspace.session import Session
 from wink_workspace.workspace.branch.recorded_branch import IMPORTED_BRANCH
 from wink_workspace.workspace.files.derived_paths import copy_derived, import_checkpoint
 from wink_workspace.workspace.files.seen_statuses import (
-    NewFileIndex,
+    finish_index,
     save_last_seen,
     save_source_times,
 )
@@ -107,11 +108,6 @@ class NotImported:
             return own
         return {*own, *self._unrecorded.hidden_in(directory, names, directories)}
 
-    def may_change_in(self, directory: Parts) -> bool:
-        """Never: the rules of an import are fixed."""
-        del directory
-        return False
-
 
 OWN_REPOSITORY: Final[HiddenPaths] = NotImported()
 """The source's own ``.git``, which is not imported; nested ones are."""
@@ -149,7 +145,7 @@ def import_copy(
         entry = begin_history(ledger, writer, root, copied.report(source), clock)
         save_source_times(folder.ledger, found.index, root)
         copy_derived_of(source, folder.checkpoint, copy, found, config)
-        save_last_seen(folder.index, copied.seen.finished(folder.path), entry)
+        save_last_seen(folder.index, finish_index(copied.seen, folder.path), entry)
     return found.rules
 
 
@@ -234,8 +230,8 @@ class SourceCopy:
     def __init__(
         self, original: DiskTree, copy: DiskTree, store: ObjectStore, progress: Progress
     ) -> None:
-        self.seen = NewFileIndex()
-        self.originals = NewFileIndex()
+        self.seen = FileIndex()
+        self.originals = FileIndex()
         self._copying = TreeCopy(original, copy, self)
         self._store = store
         self._progress = progress
@@ -266,12 +262,10 @@ class SourceCopy:
 
     def _add(self, part: CopiedPart[PreparedBlob | str]) -> None:
         self._skipped += part.skipped
-        self.seen.add_directory(part.directory)
-        self.originals.add_directory(part.directory, part.original)
+        self.seen.put_listing(part.directory, [(at.name, at.status) for at in part.entries])
+        self.originals.put_listing(part.directory, [(at.name, at.original) for at in part.entries])
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
-            self.seen.add(part.directory, entry.name, entry.status)
-            self.originals.add(part.directory, entry.name, entry.original)
             entries[entry.name] = self._tree_entry(entry)
 
     def _tree_entry(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:

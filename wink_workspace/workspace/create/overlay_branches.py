@@ -76,6 +76,7 @@ from wink_workspace.workspace.files.disk_entries import captured
 from wink_workspace.workspace.files.histories import CopyHistory
 from wink_workspace.workspace.files.seen_statuses import (
     SourceTimes,
+    finish_index,
     forget_last_seen,
     load_last_seen,
     save_last_seen,
@@ -346,7 +347,7 @@ def _begin(
             if config.durable:
                 with translate_os_error(unfinished):
                     sync_filesystem(unfinished)
-            save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
+            save_last_seen(folder.index, finish_index(seen, folder.branch_dir), entry)
         passed(KillPoint.UPPER_FILLED)
         unfinished.rename(folder.upper)
         passed(KillPoint.UPPER_IN_PLACE)
@@ -417,7 +418,7 @@ def _mounted(
                     delete_stale(folder, whole)
                     copy_checkpoint(folder.checkpoint, whole, unrecorded)
             _begun(folder).unlink()
-        index, root = load_last_seen(folder.index, writer, unrecorded) or (None, base.tree)
+        index, root = load_last_seen(folder.index, writer) or (None, base.tree)
         reports = overlay_support(folder.state_dir).reports_changes
         tracker = OverlayTracker(
             base.files,

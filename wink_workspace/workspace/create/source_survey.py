@@ -6,10 +6,6 @@ derived. Derived and excluded directories are not entered, so their size does no
 
 A ``.git`` of a submodule is a file that names a repository which is not imported. Such a file is
 derived, and not copied: git in a sandbox would fail on it.
-
-With the statuses of an earlier import, a directory that did not change is compared with them, and
-not listed. This holds only for directories in which all names are recorded; the others are listed
-each time, since a name in them may have become content meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ from wink_workspace.counts import counted, sized
 from wink_workspace.errors import FilesystemError, SourceTooLargeError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.unchanged import UnchangedDirectories
 from wink_workspace.filesystem.disk.descriptors import Listing, Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.ignoring import path_patterns
@@ -63,8 +58,7 @@ class Survey:
         derived: The topmost derived paths that exist.
         n_files: The number of recorded files.
         n_bytes: Their size.
-        index: The statuses of what is recorded. A directory in which something is not recorded
-            must be listed again.
+        index: The statuses of what is recorded.
     """
 
     rules: PathRules
@@ -129,28 +123,13 @@ class SourceWalk:
             elif self._git.ignores((name,), is_directory=True):
                 yield f"/{name}" if self._git.ignores((name,), is_directory=False) else f"/{name}/"
 
-    def run(self, *, racy_ns: int = sys.maxsize, earlier: FileIndex | None = None) -> Survey:
+    def run(self, *, racy_ns: int = sys.maxsize) -> Survey:
         """Walk the source; see ``survey``.
 
-        Args:
-            racy_ns: Statuses that changed then or later are racily clean; none when omitted.
-            earlier: The statuses of an earlier walk with the same ``first_rules``.
+        Statuses that changed at *racy_ns* or later are racily clean; none when omitted.
         """
         most_files = _GIVE_UP * self._config.most_files
-
-        def unchanged(parts: Parts, directory: int) -> list[str] | None:
-            found = known.find(parts, directory)
-            if found is None:
-                return None
-            own, entries = found
-            self._index.put_rows(parts, entries, racy_ns, own=own)
-            self._count(parts, [row[2] for row in entries.values() if stat.S_ISREG(row[0])])
-            return [name for name, row in entries.items() if stat.S_ISDIR(row[0])]
-
-        known = UnchangedDirectories(self._tree, earlier)
-        for listing in self._tree.listings(
-            unreadable=self._index.unreadable.add, unchanged=unchanged
-        ):
+        for listing in self._tree.listings(unreadable=self._index.unreadable.add):
             self._look_at(listing, racy_ns)
             if self._n_files > most_files:
                 break
@@ -161,29 +140,20 @@ class SourceWalk:
     def _look_at(self, listing: Listing, racy_ns: int) -> None:
         """Remove from *listing* what is not recorded, and add the rest."""
         names, below = [name for name, _ in listing.entries], listing.directories()
-        hidden: set[str] = set()
-        if may_hide := self._may_hide(listing.parts, names, below):
-            if self._is_cache(listing.parts, names):
-                self._patterns.append(anchored(listing.parts))
-                self._tops.append(WorkspacePath(listing.parts))
-                self._index.forget(listing.parts[:-1], listing.parts[-1])
-                listing.entries.clear()
-                return
-            hidden = self._unrecorded(listing.parts, names, below)
+        if self._is_cache(listing.parts, names):
+            self._patterns.append(anchored(listing.parts))
+            self._tops.append(WorkspacePath(listing.parts))
+            self._index.forget(listing.parts[:-1], listing.parts[-1])
+            listing.entries.clear()
+            return
+        if hidden := self._unrecorded(listing.parts, names, below):
             listing.entries[:] = [at for at in listing.entries if at[0] not in hidden]
-        # What git tracks may change while the directory does not, so the next walk lists it again
-        own = None if may_hide else listing.status
-        self._index.put_listing(listing.parts, listing.entries, racy_ns, own=own)
-        self._count(
-            listing.parts,
-            [status.st_size for _, status in listing.entries if stat.S_ISREG(status.st_mode)],
-        )
-
-    def _count(self, directory: Parts, sizes: Sequence[int]) -> None:
-        self._counts[directory] = len(sizes)
-        self._sizes[directory] = sum(sizes)
+        self._index.put_listing(listing.parts, listing.entries, racy_ns)
+        sizes = [status.st_size for _, status in listing.entries if stat.S_ISREG(status.st_mode)]
+        self._counts[listing.parts] = len(sizes)
+        self._sizes[listing.parts] = sum(sizes)
         self._n_files += len(sizes)
-        self._n_bytes += self._sizes[directory]
+        self._n_bytes += self._sizes[listing.parts]
 
     def _rules(self) -> PathRules:
         """The rules as far as they are known."""
@@ -192,15 +162,6 @@ class SourceWalk:
             derived=tuple(dict.fromkeys(self._patterns)),
             content=tuple(self._content) if self._patterns else (),
             on_rollback=self._config.on_rollback,
-        )
-
-    def _may_hide(self, directory: Parts, names: Sequence[str], below: Sequence[str]) -> bool:
-        """Whether one of the *names* may be excluded or derived, or make the directory derived."""
-        return (
-            _TAG in names
-            or (_GIT in names and bool(directory))
-            or bool(self._excluded.matching(directory, names, below))
-            or bool(self._derived.matching(directory, names, below))
         )
 
     def _unrecorded(self, directory: Parts, names: Sequence[str], below: Sequence[str]) -> set[str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from wink_workspace.errors import LedgerDamagedError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.changes.index import FileIndex, status_of
 from wink_workspace.filesystem.disk.copying import NewTree
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
@@ -24,7 +25,7 @@ from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .derived_paths import copy_checkpoint
-from .seen_statuses import NewFileIndex, SourceTimes, save_last_seen
+from .seen_statuses import SourceTimes, finish_index, save_last_seen
 
 __all__ = ["check_out", "copy_runs", "write_files", "write_layer"]
 
@@ -42,7 +43,7 @@ def _naming_damage(path: WorkspacePath) -> Generator[None]:
 
 def write_files(
     directory: DiskTree, store: ObjectStore, root: str, times: SourceTimes | None = None
-) -> NewFileIndex:
+) -> FileIndex:
     """Write the tree *root* into *directory*, with *times*; the statuses of everything written.
 
     Raises:
@@ -60,7 +61,7 @@ def write_layer(
     store: ObjectStore,
     changes: Iterable[TreeChange],
     times: SourceTimes | None = None,
-) -> NewFileIndex:
+) -> FileIndex:
     """Write into *directory* the upper layer with *changes*, which ``diff`` returned.
 
     It is written without a mount: through one, each changed file would be copied up and synced
@@ -86,7 +87,8 @@ class _Written:
 
     def __init__(self, directory: DiskTree, store: ObjectStore, times: SourceTimes | None) -> None:
         self._times = times
-        self.seen = NewFileIndex()
+        self.seen = FileIndex()
+        self.seen.put((), {})
         self.directories: set[Parts] = {()}
         self._tree = NewTree(directory)
         self._store = store
@@ -100,7 +102,7 @@ class _Written:
                     status = tree.mark_deleted(path.name, parent)
                 case TreeEntry(kind=FileKind.DIRECTORY):
                     status = tree.make_directory(path.name, parent)
-                    self.seen.add_directory(path.parts)
+                    self.seen.put(path.parts, {})
                     self.directories.add(path.parts)
                 case TreeEntry(kind=FileKind.SYMLINK):
                     target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
@@ -114,7 +116,7 @@ class _Written:
                         executable=entry.executable,
                         modified_ns=self._times and self._times.at(path),
                     )
-        self.seen.add(above, path.name, status)
+        self.seen.put(above, {path.name: status_of(status)})
 
 
 def check_out(
@@ -155,7 +157,7 @@ def check_out(
         seen = write_files(tree, store, entry.files, SourceTimes(folder, store, entry.files))
         if unrecorded is not None:
             copy_checkpoint(folder.checkpoint, tree, unrecorded)
-    save_last_seen(folder.index, seen.finished(folder.branch_dir), entry)
+    save_last_seen(folder.index, finish_index(seen, folder.branch_dir), entry)
     unfinished.rename(folder.files)
 
 

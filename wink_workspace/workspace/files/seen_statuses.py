@@ -3,9 +3,6 @@
 An index of statuses is valid only with the tree of the same moment. With a newer tree, a file that
 was created and deleted in between would not be noticed. So the name of an index has the id of the
 entry with that tree, and the index is used only while the history keeps this entry.
-
-A directory whose status is that of the index is not listed again. So the index also names the
-unrecorded paths (``path_rules``) that were there, which only a listing would find.
 """
 
 from __future__ import annotations
@@ -18,16 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
-from wink_workspace.filesystem.changes.index_file import directory_status, read_note
-from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.changes.index import FileIndex
+from wink_workspace.filesystem.changes.index_file import read_note
 from wink_workspace.ledger import Branch, LogEntry, ObjectStore, diff
-from wink_workspace.workspace.place.path_rules import Unrecorded
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 __all__ = [
-    "NewFileIndex",
     "SourceTimes",
+    "finish_index",
     "forget_last_seen",
     "load_last_seen",
     "save_last_seen",
@@ -35,50 +30,19 @@ __all__ = [
 ]
 
 _MOST_TRIES: Final = 10_000  # some 20 ms
-_UNRECORDED: Final = "unrecorded"
 
 
-class NewFileIndex:
-    """The statuses of files written into a directory that no other process knows of."""
+def finish_index(index: FileIndex, directory: Path) -> FileIndex:
+    """*index* of files that were just written, and that no other process knows of.
 
-    def __init__(self) -> None:
-        self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
-        self._listed: dict[Parts, os.stat_result] = {}
-
-    def add_directory(self, directory: Parts, listed: os.stat_result | None = None) -> None:
-        """Add a directory without entries; *listed* is its status if all its entries are added."""
-        self._statuses.setdefault(directory, {})
-        if listed is not None:
-            self._listed[directory] = listed
-
-    def add(self, directory: Parts, name: str, status: os.stat_result) -> None:
-        """Add an entry of a directory that was added before."""
-        self._statuses[directory][name] = status_of(status)
-
-    def since(self, racy_ns: int) -> FileIndex:
-        """The index; what changed at *racy_ns* or later is racily clean."""
-        index = FileIndex()
-        for parts, statuses in self._statuses.items():
-            index.put(parts, statuses, racy_ns)
-        for parts, status in self._listed.items():
-            index.set_listed(parts, directory_status(status), racy_ns)
-        return index
-
-    def finished(self, directory: Path) -> FileIndex:
-        """The index, once everything is written; *directory* is on the same filesystem.
-
-        Every later change gets another change time, unless the filesystem's clock still shows
-        the time of the entry. Such entries count as racily clean.
-        """
-        newest_ns = max(
-            (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
-            default=0,
-        )
-        try:
-            now_ns = _now_on_disk_ns(directory, after_ns=newest_ns)
-        except OSError:
-            now_ns = 0  # everything is racily clean
-        return self.since(now_ns)
+    *directory* is on the same filesystem. Every later change gets another change time, unless the
+    filesystem's clock still shows the time of the entry. Such entries count as racily clean.
+    """
+    try:
+        index.doubt(_now_on_disk_ns(directory, after_ns=index.newest_ns()))
+    except OSError:
+        index.doubt(0)
+    return index
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
@@ -102,16 +66,10 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
         canary.unlink()
 
 
-def save_last_seen(
-    file: Path, index: FileIndex, entry: LogEntry, *, unrecorded: Iterable[WorkspacePath] = ()
-) -> None:
-    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint.
-
-    *unrecorded* are the topmost unrecorded paths in those directories that the index has as listed.
-    """
-    note = {_UNRECORDED: [path.parts for path in unrecorded]}
+def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
+    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint."""
     with suppress(OSError):
-        index.save(file.with_name(f"{file.name}-{entry.id}"), note=note)
+        index.save(file.with_name(f"{file.name}-{entry.id}"))
         for other in _stored(file):
             if other != entry.id:
                 file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
@@ -127,25 +85,16 @@ def forget_last_seen(file: Path) -> None:
         file.with_name(f"{file.name}-{entry}").unlink(missing_ok=True)
 
 
-def load_last_seen(
-    file: Path, branch: Branch, unrecorded: Unrecorded | None = None
-) -> tuple[FileIndex, str] | None:
+def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:
     """The newest index of an entry that *branch* keeps, and the tree of that entry.
 
-    *unrecorded* gets to know the paths that were saved with it. The cost does not depend on the
-    number of later entries.
+    The cost does not depend on the number of later entries.
     """
     kept = [entry for stored in _stored(file) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
-        found = FileIndex.load_noted(file.with_name(f"{file.name}-{entry.id}"))
-        if found is None:
-            continue
-        index, note = found
-        if unrecorded is not None:
-            if _UNRECORDED not in note:
-                continue  # an earlier version saved it
-            unrecorded.seen.update(map(tuple, note[_UNRECORDED]))
-        return index, entry.files
+        index = FileIndex.load(file.with_name(f"{file.name}-{entry.id}"))
+        if index is not None:
+            return index, entry.files
     return None
 
 

@@ -63,13 +63,9 @@ class UserRepository:
     ) -> list[str]:
         """Those of the *names* in *directory* that are the repository."""
         del directories
-        if not self.may_change_in(directory):
+        if directory and not any(path[:-1] == directory for path in self._inside):
             return []
         return [name for name in names if self.hides((*directory, name))]
-
-    def may_change_in(self, directory: Parts) -> bool:
-        """Whether it is, or may come to be, an entry of *directory*."""
-        return not directory or any(path[:-1] == directory for path in self._inside)
 
     def holds_some(self, directory: Parts) -> bool:
         """Whether a part of it lies below *directory*."""

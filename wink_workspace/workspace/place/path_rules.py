@@ -193,11 +193,6 @@ class Unrecorded:
             name for name in found if self.hides((*directory, name), is_directory=name in below)
         ]
 
-    def may_change_in(self, directory: Parts) -> bool:
-        """Never: the rules are fixed when the workspace is created."""
-        del directory
-        return False
-
     def top(self, parts: Parts, *, is_directory: bool = True) -> Parts | None:
         """The topmost unrecorded path at or above *parts*; ``None`` if it is recorded."""
         if not parts:
