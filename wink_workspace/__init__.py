@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .sandbox import Sandbox as Sandbox
     from .sandbox.asteval import AstevalConfig as AstevalConfig
     from .sandbox.asteval import PythonConfig as PythonConfig
+    from .sandbox.bubblewrap import BubblewrapConfig as BubblewrapConfig
     from .sandbox.podman import PodmanConfig as PodmanConfig
     from .sections import AstevalSection as AstevalSection
     from .sections import PlanningStrategy as PlanningStrategy

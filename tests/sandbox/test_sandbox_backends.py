@@ -76,8 +76,14 @@ def test_a_backend_offers_only_tools_that_it_can_run(
 
 
 def test_all_backends_are_listed_by_name_and_can_be_loaded(fake: FakeBackend) -> None:
-    assert SANDBOXES.names() == ("podman", "asteval", "python", "fake")
-    assert [backend.name for backend in SANDBOXES] == ["podman", "asteval", "python", "fake"]
+    assert SANDBOXES.names() == ("podman", "bubblewrap", "asteval", "python", "fake")
+    assert [backend.name for backend in SANDBOXES] == [
+        "podman",
+        "bubblewrap",
+        "asteval",
+        "python",
+        "fake",
+    ]
 
 
 def test_an_unregistered_backend_is_unknown_and_the_error_lists_the_others() -> None:
@@ -85,7 +91,7 @@ def test_an_unregistered_backend_is_unknown_and_the_error_lists_the_others() -> 
         pass
     with pytest.raises(UsageError, match="no sandbox 'fake'") as caught:
         SANDBOXES.get("fake")
-    assert "podman, asteval, python, none" in caught.value.hint
+    assert "podman, bubblewrap, asteval, python, none" in caught.value.hint
 
 
 def test_a_duplicate_name_is_refused(fake: FakeBackend) -> None:
@@ -179,7 +185,7 @@ def test_a_package_adds_a_sandbox_by_an_entry_point(
     install(tmp_path, "installed", WORKS)
     monkeypatch.syspath_prepend(tmp_path)
     assert "installed_sandbox" not in sys.modules
-    assert SANDBOXES.names() == ("podman", "asteval", "python", "installed")
+    assert SANDBOXES.names() == ("podman", "bubblewrap", "asteval", "python", "installed")
     assert "installed_sandbox" not in sys.modules, "listing does not load it"
     assert SANDBOXES.get("installed").section(None).title == "I"
 
@@ -248,7 +254,7 @@ def test_a_package_cannot_use_the_name_of_a_built_in_backend(
 ) -> None:
     install(tmp_path, "podman", WORKS)
     monkeypatch.syspath_prepend(tmp_path)
-    assert SANDBOXES.names() == ("podman", "asteval", "python")
+    assert SANDBOXES.names() == ("podman", "bubblewrap", "asteval", "python")
     assert SANDBOXES.get("podman").create is not None
 
 
@@ -369,7 +375,7 @@ def test_exec_refuses_options_that_the_sandbox_does_not_support(
 
 def test_a_run_with_an_unknown_sandbox_is_wrong_usage(user: CliUser) -> None:
     user("run", "Task", "--repo", user.source, "--sandbox", "docker", fails=2)
-    assert "no sandbox 'docker'. Use one of podman, asteval, python, none." in user.err
+    assert "no sandbox 'docker'. Use one of podman, bubblewrap, asteval, python, none." in user.err
 
 
 def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeBackend) -> None:

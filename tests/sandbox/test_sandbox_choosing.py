@@ -10,7 +10,7 @@ import pytest
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox import SANDBOXES, Finding, SandboxBackend, choose_sandbox
+from wink_workspace.sandbox import SANDBOXES, Finding, SandboxBackend, choose_sandbox, has_image
 from wink_workspace.sandbox import auto_choice as choosing
 from wink_workspace.sandbox.auto_choice import SandboxChoice
 
@@ -23,7 +23,8 @@ class Machine:
     """What the checks of each sandbox find; counts how often they are made."""
 
     def __init__(self, home: Path) -> None:
-        self.found: dict[str, tuple[Finding, ...]] = {"podman": (GOOD,), "python": (GOOD,)}
+        names = ("bubblewrap", "podman", "python")
+        self.found: dict[str, tuple[Finding, ...]] = dict.fromkeys(names, (GOOD,))
         self.examined: list[str] = []
         self.clock = ManualClock()
         self.environment = Environment(variables={"PATH": ""}, home=home)
@@ -35,8 +36,8 @@ class Machine:
 
         return replace(SANDBOXES.get(name), examine=examine)
 
-    def choose(self) -> SandboxChoice:
-        return choose_sandbox(self.environment, clock=self.clock)
+    def choose(self, needs_image: str = "the project has an image") -> SandboxChoice:
+        return choose_sandbox(self.environment, needs_image=needs_image, clock=self.clock)
 
 
 @pytest.fixture
@@ -50,17 +51,43 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 @pytest.mark.behaviour(129)
 def test_podman_is_chosen_where_its_checks_pass(machine: Machine) -> None:
     machine.found["podman"] = (LIMITED, GOOD)
-    assert machine.choose() == SandboxChoice("podman")
-    assert machine.choose().summary() == "sandbox: podman"
+    assert machine.choose().name == "podman"
+    assert machine.choose().summary() == "sandbox: podman; the project has an image"
+
+
+def test_programs_of_this_machine_are_chosen_for_a_project_without_an_image(
+    machine: Machine,
+) -> None:
+    assert machine.choose("").name == "bubblewrap"
+    assert machine.choose("").summary() == (
+        "sandbox: bubblewrap; programs of this machine; the project has no image"
+    )
+    assert machine.examined == ["bubblewrap"]
+    machine.found["bubblewrap"] = (replace(MISSING, part="bubblewrap", name="bwrap"),)
+    machine.clock.advance(90_000)
+    choice = machine.choose("")
+    assert choice.name == "podman"
+    assert choice.summary().startswith(
+        "sandbox: podman; because bubblewrap cannot be used: bwrap: not on the PATH."
+    )
+
+
+def test_an_image_that_was_built_for_a_project_is_known_without_its_engine(
+    machine: Machine, tmp_path: Path
+) -> None:
+    assert not has_image(machine.environment, tmp_path)
+    choosing.remember_image(machine.environment, tmp_path)
+    assert has_image(machine.environment, tmp_path)
+    assert not has_image(machine.environment, tmp_path / "other")
 
 
 @pytest.mark.behaviour(129)
 def test_isolated_python_is_chosen_otherwise_and_one_line_says_what_is_missing(
     machine: Machine,
 ) -> None:
-    machine.found["podman"] = (MISSING,)
+    machine.found |= {"podman": (MISSING,), "bubblewrap": (MISSING,)}
     choice = machine.choose()
-    assert choice == SandboxChoice("python", (MISSING,))
+    assert (choice.name, choice.reasons) == ("python", (MISSING, MISSING))
     assert choice.summary() == (
         "sandbox: python; no shell_execute and no services, because podman cannot be used: podman: "
         "not on the PATH. Install it: `apt-get …`. All checks: wink-workspace doctor"
@@ -71,7 +98,7 @@ def test_isolated_python_is_chosen_otherwise_and_one_line_says_what_is_missing(
 def test_there_is_no_sandbox_where_none_works(machine: Machine) -> None:
     machine.found = dict.fromkeys(machine.found, (MISSING,))
     choice = machine.choose()
-    assert (choice.name, len(choice.reasons)) == ("none", 2)
+    assert (choice.name, len(choice.reasons)) == ("none", 3)
     assert "no tool runs code" in choice.summary()
 
 

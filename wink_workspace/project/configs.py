@@ -62,6 +62,12 @@ def sandbox_config(
         wanted["mounts"] = tuple(
             ReadOnlyMount(each.source, each.target) for each in settings.mounts
         )
+    if settings.services and "services" not in known and SANDBOXES.get(name).create is not None:
+        raise UsageError(
+            f"the sandbox {name} has no services, and the settings declare"
+            f" {', '.join(settings.services)}",
+            hint="Use the sandbox podman, or remove the services.",
+        )
     if settings.services:
         wanted["services"] = tuple(settings.services.values())
     if rules := network_rules(settings, variables):

@@ -13,6 +13,7 @@ from wink_workspace._lazy import lazy
 if TYPE_CHECKING:
     from .auto_choice import SandboxChoice as SandboxChoice
     from .auto_choice import choose_sandbox as choose_sandbox
+    from .auto_choice import has_image as has_image
     from .backends import AUTO_SANDBOX as AUTO_SANDBOX
     from .backends import DEFAULT_SANDBOX as DEFAULT_SANDBOX
     from .backends import NO_SANDBOX as NO_SANDBOX

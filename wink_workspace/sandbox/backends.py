@@ -58,6 +58,7 @@ DEFAULT_SANDBOX: Final = "podman"
 _GROUP: Final = "wink_workspace.sandboxes"
 _BUILT_IN: Final = {
     "podman": "wink_workspace.sections.podman_backend:PODMAN",
+    "bubblewrap": "wink_workspace.sections.bubblewrap_backend:BUBBLEWRAP",
     "asteval": "wink_workspace.sections.asteval:ASTEVAL",
     "python": "wink_workspace.sections.asteval:PYTHON",
 }
@@ -97,6 +98,8 @@ class SandboxContext:
         files: The directory whose files commands see and change. The sandbox may change its owner.
         mount: The overlay mount whose ``files`` this directory is. The sandbox mounts it in a
             running container. ``None`` if *files* is a plain directory.
+        source: The directory that the files were copied from. A sandbox over the programs of this
+            machine shows the files at this path.
         notes: A directory outside of *files*, for what recovery needs after a crash, such as the
             name of the running container.
         publish: Stores output that does not fit into a result. Returns the path at which a model
@@ -112,6 +115,7 @@ class SandboxContext:
     """
 
     files: Path
+    source: Path | None = None
     notes: Path | None = None
     publish: Callable[[StreamName, Path], str] | None = None
     changed: Callable[[], tuple[int, int]] | None = None

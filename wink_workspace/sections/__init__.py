@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .plans import StepStatus as StepStatus
     from .plans import UpdateStep as UpdateStep
     from .plans import register_plans as register_plans
+    from .podman import BubblewrapSandboxSection as BubblewrapSandboxSection
     from .podman import PodmanSandboxSection as PodmanSandboxSection
     from .sandbox_section import CommandLimits as CommandLimits
     from .sandbox_section import EvaluatePythonParams as EvaluatePythonParams

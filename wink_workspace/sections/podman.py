@@ -1,12 +1,15 @@
-"""The section of the Podman sandbox."""
+"""The sections of the sandboxes that run commands."""
 
 from __future__ import annotations
 
-from typing import Final, Unpack
+from typing import ClassVar, Final, Unpack
 
 from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
+from wink_workspace.sandbox.bubblewrap import BubblewrapConfig
+from wink_workspace.sandbox.commands.command_config import CommandConfig
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 from wink_workspace.sandbox.podman import PodmanConfig
+from wink_workspace.sandbox.services import ServiceConfig
 
 from .file_operations import file_tools
 from .file_results import FileToolLimits
@@ -14,11 +17,11 @@ from .sandbox_section import CommandLimits, SandboxSection, command_tools
 from .service_section import service_tools
 from .vfs import FILE_SUMMARY, file_guidance
 
-__all__ = ["PodmanSandboxSection"]
+__all__ = ["BubblewrapSandboxSection", "PodmanSandboxSection"]
 
 
-class PodmanSandboxSection(SandboxSection):
-    """Commands and Python in a container with the workspace's files.
+class _CommandSection(SandboxSection):
+    """Commands and Python in a sandbox with the workspace's files.
 
     Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
     without one raises ``PromptRenderError`` when it is rendered.
@@ -27,7 +30,7 @@ class PodmanSandboxSection(SandboxSection):
         config: The image and the limits; by default those of the workspace, or the defaults.
         title: The heading.
         files: Whether the section includes the file tools; pass ``False`` if another one does.
-        services: Whether the section includes the tools for services.
+        services: Whether the section includes the tools for services, if the sandbox has them.
         prefix: A prefix of the name of every tool and of the default key.
         rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
             so that its changes are undone.
@@ -36,9 +39,13 @@ class PodmanSandboxSection(SandboxSection):
             tools, a ``ReadBeforeWritePolicy``; use ``policies=()`` for none.
     """
 
+    _config_class: ClassVar[type[CommandConfig]]
+    _place: ClassVar[str]
+    _where: ClassVar[str]
+
     def __init__(
         self,
-        config: PodmanConfig | None = None,
+        config: CommandConfig | None = None,
         *,
         title: str = "Sandbox",
         files: bool = True,
@@ -54,8 +61,11 @@ class PodmanSandboxSection(SandboxSection):
             policies = (ReadBeforeWritePolicy(),) if files else ()
         options["policies"] = policies
         options["key"] = options.get("key") or f"{prefix}sandbox"
-        known = config or PodmanConfig()
-        guidance = _guidance(known, prefix, rolls_back=rollback_on_nonzero_exit, services=services)
+        known = config or self._config_class()
+        services = services and isinstance(known, PodmanConfig)
+        guidance = _guidance(
+            known, prefix, self._place, rolls_back=rollback_on_nonzero_exit, services=services
+        )
         tools = command_tools(
             CommandLimits(
                 timeout_s=known.timeout_s,
@@ -81,6 +91,7 @@ class PodmanSandboxSection(SandboxSection):
             tools = (*file_tools(prefix=prefix, limits=limits), *tools)
         summary = _SUMMARY.format(
             p=prefix,
+            where=self._where,
             network=_network_guidance(known),
             nonzero=_UNDOES if rollback_on_nonzero_exit else _KEEPS,
         )
@@ -92,15 +103,40 @@ class PodmanSandboxSection(SandboxSection):
         super().__init__(config, guidance, tools=tools, title=title, **options)
 
 
-def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool, services: bool) -> str:
-    declared = ", ".join(f"`{each.name}`" for each in config.services)
+class PodmanSandboxSection(_CommandSection):
+    """Commands and Python in a container with the workspace's files; see its base class."""
+
+    _config_class = PodmanConfig
+    _where = "in a container with the same files, at `/workspace`"
+    _place = """\
+Commands run in a separate container, with the same files as the file tools. The root of the
+workspace is `/workspace`; the rest of the system is read-only."""
+
+
+class BubblewrapSandboxSection(_CommandSection):
+    """Commands and Python with the programs of this machine; see its base class."""
+
+    _config_class = BubblewrapConfig
+    _where = "with the programs of this machine and the same files, at the path of the project"
+    _place = """\
+Commands run in a sandbox, with the programs of this machine and the same files as the file tools.
+The root of the workspace has the path of the project, and is also `/workspace`; the rest of the
+system is read-only, and other files of the home are not there."""
+
+
+def _guidance(
+    config: CommandConfig, prefix: str, place: str, *, rolls_back: bool, services: bool
+) -> str:
+    known: tuple[ServiceConfig, ...] = getattr(config, "services", ())
+    declared = ", ".join(f"`{each.name}`" for each in known)
     about_services = _SERVICES.format(
         p=prefix,
-        n_services=config.n_services,
+        n_services=getattr(config, "n_services", 0),
         known=f"\nKnown services, which start by their name alone: {declared}." if declared else "",
     )
     return _GUIDANCE.format(
         p=prefix,
+        place=place,
         services=about_services if services else "",
         network=_network_guidance(config),
         nonzero=_UNDOES if rolls_back else _KEEPS,
@@ -116,7 +152,7 @@ def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool, services: 
     )
 
 
-def _network_guidance(config: PodmanConfig) -> str:
+def _network_guidance(config: CommandConfig) -> str:
     rules = config.network
     if not rules:
         return "There is no network."
@@ -144,13 +180,12 @@ directories that it declares. Starting and stopping is not undone when a call fa
 """
 
 _SUMMARY: Final = """\
-`{p}shell_execute` and `{p}evaluate_python` run in a container with the same files, at \
-`/workspace`; each call is a new shell or interpreter, without questions. {network} Only the \
+`{p}shell_execute` and `{p}evaluate_python` run {where}; each call is a new shell or interpreter, \
+without questions. {network} Only the \
 workspace is kept; processes end with their command. {nonzero}"""
 
 _GUIDANCE: Final = """\
-Commands run in a separate container, with the same files as the file tools. The root of the
-workspace is `/workspace`; the rest of the system is read-only.
+{place}
 
 - `{p}shell_execute` runs one or more lines of shell. Each call starts a new shell: working
   directory, variables and functions of earlier calls are lost. Commands cannot ask questions, so

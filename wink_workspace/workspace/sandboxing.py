@@ -89,6 +89,7 @@ class SandboxSlot:
             self._note.write_text(backend.name, encoding="utf-8")
             place = SandboxContext(
                 files=self._tree.root,
+                source=Path(self._folder.info().source),
                 notes=self._folder.sandbox,
                 publish=self._publish,
                 changed=self._changed,

@@ -10,16 +10,19 @@ import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import podman_machine
 import pytest
 import random_cases
+from command_contract import MakeSandbox
 from podman_machine import OrdinaryUser
 from published_server import PublishedServer, published_server_in
 
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman import PodmanSandbox, PodmanService
+from wink_workspace.sandbox import SandboxContext
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.building.images import recipe
 from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
 
@@ -80,6 +83,16 @@ def sandbox(
 
 
 @pytest.fixture(scope="session")
+def make_sandbox(environment: Environment) -> MakeSandbox:
+    """Make a sandbox for the tests that every backend passes."""
+
+    def make(place: SandboxContext, *, clock: Clock = SYSTEM_CLOCK, **limits: Any) -> PodmanSandbox:
+        return PodmanSandbox(place, config=PodmanConfig(**limits), clock=clock)
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def ordinary_user(environment: Environment) -> Generator[OrdinaryUser]:
     """A user other than root, with images of its own; created when the tests run as root."""
     if os.geteuid():
@@ -100,3 +113,9 @@ def published_server(
     folder = tmp_path_factory.mktemp("server")
     with published_server_in(python_image, engine_environment, folder) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _podman_is_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without ``--sandbox`` run in a container, also for projects without an image."""
+    monkeypatch.setenv("WINK_WORKSPACE_SANDBOX", "podman")

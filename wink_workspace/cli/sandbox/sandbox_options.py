@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,7 +15,7 @@ from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX, SA
 
 if TYPE_CHECKING:
     from wink_workspace.agents import AgentProgram
-    from wink_workspace.sandbox import ImageRecipe, SandboxConfig, SandboxImages
+    from wink_workspace.sandbox import ImageRecipe, SandboxBackend, SandboxConfig, SandboxImages
 
 __all__ = [
     "SANDBOX_HELP",
@@ -24,13 +24,15 @@ __all__ = [
     "check_sandbox",
     "chosen_sandbox",
     "configured",
+    "first_sandbox",
     "note_unusable_packages",
     "running_config",
 ]
 
 SANDBOX_HELP: Final = (
-    f"Where code may run: {AUTO_SANDBOX} (the default: the first of podman and python that works"
-    f" here), {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)}, or one that a package adds."
+    f"Where code may run: {AUTO_SANDBOX} (the default: podman if the project has an image,"
+    " otherwise the first of bubblewrap, podman and python that works here),"
+    f" {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)}, or one that a package adds."
 )
 
 ImageOption = Annotated[
@@ -41,8 +43,8 @@ RunnerOption = Annotated[
     str | None,
     typer.Option(
         "--sandbox",
-        help=f"The sandbox to run it in, one of those that `doctor` checks; {DEFAULT_SANDBOX} by"
-        " default.",
+        help="The sandbox to run it in, one of those that `doctor` checks; by default podman if the"
+        " project has an image, otherwise bubblewrap if it works here.",
     ),
 ]
 
@@ -72,10 +74,23 @@ def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | No
     from wink_workspace.sandbox import choose_sandbox  # on use: most calls name one
 
     with context.spinner("checking sandboxes"):
-        choice = choose_sandbox(context.environment)
+        choice = choose_sandbox(context.environment, needs_image=_needs_image(context))
     style = "yellow" if choice.reasons else None
     context.err.print(printable(choice.summary()), markup=False, style=style)
     return choice.name
+
+
+def _needs_image(context: CommandContext) -> str:
+    """Why the project needs a sandbox with an image; empty if it does not."""
+    from wink_workspace.sandbox import has_image
+
+    settings, source = context.settings_for(), context.source
+    if settings.services:
+        return "the project declares services"
+    is_recorded = settings.base is not None or settings.recipe is not None
+    if is_recorded or (source is not None and has_image(context.environment, source)):
+        return "the project has an image"
+    return ""
 
 
 def configured(
@@ -202,6 +217,12 @@ def note_unusable_packages(context: CommandContext) -> None:
         context.err.print(printable(message), markup=False, style="yellow")
 
 
+def first_sandbox(context: CommandContext, given: str | None) -> SandboxBackend[Any]:
+    """What will probably run a command, before the settings are read."""
+    name = given or context.environment.variables.get("WINK_WORKSPACE_SANDBOX") or AUTO_SANDBOX
+    return SANDBOXES.get("bubblewrap" if name in (AUTO_SANDBOX, NO_SANDBOX) else name)
+
+
 def running_config(
     context: CommandContext, given: str | None, *, image: str | None
 ) -> SandboxConfig:
@@ -213,9 +234,9 @@ def running_config(
     Raises:
         UsageError: If *given*, the name in an option, is a sandbox that runs none.
     """
-    name = given or context.settings_for().sandbox or DEFAULT_SANDBOX
+    name = given or context.settings_for().sandbox or AUTO_SANDBOX
     if name == AUTO_SANDBOX:
-        name = DEFAULT_SANDBOX  # no other built-in sandbox runs commands
+        name = chosen_sandbox(context, name, image=image)
     if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
         name = DEFAULT_SANDBOX
     if name == NO_SANDBOX:

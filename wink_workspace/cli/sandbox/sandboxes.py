@@ -38,7 +38,7 @@ from wink_workspace.sandbox import (
 )
 
 from .project import for_project, for_workspace, outside, settings_findings, source_of
-from .sandbox_options import ImageOption, RunnerOption, running_config
+from .sandbox_options import ImageOption, RunnerOption, first_sandbox, running_config
 
 if TYPE_CHECKING:
     from wink_workspace.prompt import ToolResult
@@ -180,7 +180,7 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     project = source_of(context, name)
     context = outside(context, project)
     # It starts while this process loads the rest. Files of settings rarely name another sandbox.
-    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
+    engine = first_sandbox(context, options.sandbox).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
@@ -296,7 +296,7 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
     the shell are undone.
     """
-    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
+    engine = first_sandbox(context, options.sandbox).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)

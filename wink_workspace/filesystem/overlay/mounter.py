@@ -24,6 +24,13 @@ whether it is ``privileged``, which is root of the first user namespace.
              list of mounts. Nothing changes if it fails. ``path`` is any directory there. Of
              what was mounted there files are copied and bound directories are left out, except
              the paths in ``keep``, and those in ``unchanging``, which become overlays.
+``start``    descriptors, and perhaps a mount as the last one: starts ``argv`` in user, mount, IPC
+             and network namespaces of its own, with the first descriptor as standard input and
+             output and the others from 2 on. It answers with a pidfd. The program ends with this
+             one if it asks for that. ``/tmp`` there is a new tree of ``entries``; see ``_build``.
+             The other keys are ``limits``, ``settings`` and ``own_settings`` of the kernel,
+             ``groups`` with files of cgroups, and ``first_id``, the first of the host's ids, or
+             ``None`` for the caller's id alone.
 
 A mount writes with the rights of the process that made it. So it is made with the file-system ids
 of the owner of the upper layer, and without ``CAP_SYS_RESOURCE``. With either of them that owner
@@ -35,15 +42,17 @@ from __future__ import annotations
 import array
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import re
+import resource
 import socket
 import stat
 import struct
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +73,12 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s39
 _RESOLVE_NO_XDEV, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 1, 4, 8
 _AT_FDCWD = -100
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
+_CLONE_NEWIPC, _CLONE_NEWNET = 0x0800_0000, 0x4000_0000
+_N_IDS, _COMMANDS_ID = 65_536, 1_000
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_MS_REC = 16_384
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_STAGE = "/tmp"  # noqa: S108 - in a mount namespace of its own
 _CAP_SYS_RESOURCE = 24
 _CAPABILITY_VERSION_3 = 0x2008_0522
 _MAX_BYTES = 65_536
@@ -238,10 +253,11 @@ def _opened_below(directory: int, path: bytes, flags: int = _DIRECTORY) -> int:
     return _system_call(_OPENAT2, directory, path, how, len(how))
 
 
-def _set_attributes(mount: int, attributes: int) -> None:
+def _set_attributes(mount: int, attributes: int, *, recursive: bool = False) -> None:
     """Add attributes to a mount that is not attached, and separate it from the one it copies."""
     wanted = struct.pack("=QQQQ", attributes, 0, _MS_PRIVATE, 0)
-    _system_call(_MOUNT_SETATTR, mount, b"", _AT_EMPTY_PATH, wanted, len(wanted))
+    flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
+    _system_call(_MOUNT_SETATTR, mount, b"", flags, wanted, len(wanted))
 
 
 def _move(mounts: list[tuple[int, bytes]], target: bytes) -> None:
@@ -367,12 +383,168 @@ def _cloned(path: bytes) -> int:
     return _system_call(_OPEN_TREE, _AT_FDCWD, path, flags)
 
 
+# Starting programs
+
+
+def _start(request: dict[str, Any], descriptors: list[int]) -> int:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass  # programs that have ended
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        child = os.fork()
+        if child == 0:
+            try:
+                _become(request, descriptors, theirs)
+            except OSError as error:
+                about = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+                theirs.send(json.dumps([error.errno, about]).encode())
+            finally:
+                os._exit(127)  # the child must not go on as another server
+        theirs.close()
+        answer = ours.recv(_MAX_BYTES)
+        if answer == b"map":
+            first = request["first_id"]
+            ids = "0 0 1" if first is None else f"0 {first} {_N_IDS}"
+            for name in ("uid_map", "gid_map"):
+                Path(f"/proc/{child}/{name}").write_text(ids, encoding="ascii")
+            ours.send(b"mapped")
+            answer = ours.recv(_MAX_BYTES)  # nothing once the program runs
+    if answer:
+        os.waitpid(child, 0)
+        raise OSError(*json.loads(answer))
+    return os.pidfd_open(child)
+
+
+def _become(request: dict[str, Any], descriptors: list[int], server: socket.socket) -> None:
+    """In the child: enter the namespaces, build the tree, and become the program."""
+    parent = os.getppid()
+    for file in request["groups"]:
+        Path(file).write_text("0", encoding="ascii")
+    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC | _CLONE_NEWNET))
+    _checked(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+    _write_all(request["settings"])
+    first = request["first_id"]
+    n_streams = request["n_streams"]
+    _build(request["entries"], descriptors[n_streams:], first)
+    _checked(_libc.unshare(_CLONE_NEWUSER))
+    server.send(b"map")
+    server.recv(16)
+    if first is not None:
+        os.setgroups([])
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    _write_all(request["own_settings"])
+    for kind, value in request["limits"]:
+        resource.setrlimit(kind, (value, value))
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 100) for each in descriptors[:n_streams]]
+    for number, each in enumerate([high[0], *high]):
+        os.dup2(each, number)  # 0 and 1 are the first
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+    if os.getppid() != parent:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+    os.chdir("/")
+    os.execve(request["argv"][0], request["argv"], {})  # noqa: S606 - no shell is meant
+
+
+def _write_all(settings: Mapping[str, str]) -> None:
+    for path, text in settings.items():
+        Path(path).write_text(text, encoding="ascii")
+
+
+def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | None) -> None:
+    """Mount a new tree on ``/tmp``: each entry has a ``target`` below it, and parents come first.
+
+    It has one of ``source``, a path of this machine; ``mounted``, the path in the mount that is
+    the last descriptor; ``text`` of a file; ``link``; ``filesystem`` with its ``options``; and
+    ``within``, the target of such a filesystem of which it is a part.
+    Commands can write the last two. Other mounts are read-only unless they are ``writable``.
+
+    A mount point cannot be renamed or removed. So each directory above one that commands could
+    write becomes a mount point, too.
+    """
+    first, owner = (0, 0) if first_id is None else (first_id, first_id + _COMMANDS_ID)
+    opened: dict[str, int] = {}
+    for entry in entries:
+        if "source" in entry or "mounted" in entry:
+            clone = _source_of(entry, mounts)
+            attributes = _NOSUID_NODEV | (0 if entry.get("writable") else _ATTR_RDONLY)
+            _set_attributes(clone, attributes, recursive=True)
+            opened[entry["target"]] = clone
+    root = _mounted(b"tmpfs", {"mode": "0755", "size": "16m", "nr_inodes": "8k"})
+    _move([(root, b"")], os.fsencode(_STAGE))
+    os.umask(0o022)
+    writable: list[str] = []
+    for entry in entries:
+        path = f"{_STAGE}/{entry['target']}"
+        above = _made_above(path)
+        for each in above:
+            if any(each.startswith(f"{top}/") for top in writable):
+                os.chown(each, owner, owner)
+                _move([(_cloned(os.fsencode(each)), b"")], os.fsencode(each))
+        if "text" in entry:
+            Path(path).write_text(entry["text"], encoding="utf-8")
+        elif "link" in entry:
+            Path(path).symlink_to(entry["link"])
+        elif "filesystem" in entry or "within" in entry:
+            Path(path).mkdir(exist_ok=True)
+            if "filesystem" in entry:
+                clone = _mounted(entry["filesystem"].encode(), entry["options"])
+            else:
+                whole = f"{_STAGE}/{entry['within']}"
+                part = f"{whole}/{len(writable)}"
+                Path(part).mkdir()
+                clone = _cloned(os.fsencode(part))
+            _move([(clone, b"")], os.fsencode(path))
+            os.chown(path, first, first)
+            Path(path).chmod(0o1777)
+            writable.append(path)
+        elif entry["target"] in opened:
+            clone = opened.pop(entry["target"])
+            if stat.S_ISDIR(os.fstat(clone).st_mode):
+                Path(path).mkdir(exist_ok=True)
+            else:
+                Path(path).touch()
+            _move([(clone, b"")], os.fsencode(path))
+            os.close(clone)
+        else:
+            Path(path).mkdir(exist_ok=True)
+        if "link" not in entry and os.path.realpath(path) != path:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), entry["target"])
+
+
+def _made_above(path: str) -> list[str]:
+    """Make the directories above *path*; returns the new ones, the topmost first."""
+    made: list[str] = []
+    above = str(Path(path).parent)
+    while not Path(above).is_dir():
+        made.append(above)
+        above = str(Path(above).parent)
+    for each in reversed(made):
+        Path(each).mkdir()
+    return made[::-1]
+
+
+def _source_of(entry: dict[str, Any], mounts: list[int]) -> int:
+    """A copy of the mount that an entry names."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
+    if "mounted" in entry:
+        return _system_call(_OPEN_TREE, mounts[-1], os.fsencode(entry["mounted"]), flags)
+    try:
+        return _system_call(_OPEN_TREE, _AT_FDCWD, os.fsencode(entry["source"]), flags)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, entry["source"]) from error
+
+
 _ACTIONS = {
     "mount": _mount,
     "forget": _forget,
     "subtree": _subtree,
     "attach": _attach,
     "hide": _hide,
+    "start": _start,
 }
 
 

@@ -136,6 +136,10 @@ class OverlayMount(ClosedAfterBlock):
         """
         put_at(self._opened(), self._mounter.mounted(lower, upper, work))
 
+    def start_program(self, request: Mapping[str, object], descriptors: list[int]) -> int:
+        """As ``Mounter.start_program``, with this mount as the last descriptor."""
+        return self._mounter.start_program(request, [*descriptors, self._opened()])
+
     def close(self) -> None:
         """Close the descriptor."""
         self._descriptor = -1
@@ -266,6 +270,21 @@ class Mounter:
                 raise
             self.other_namespace(error)  # ends the program
             self.request(request, [], what)  # the new one is in the namespace that is used now
+
+    def start_program(self, request: Mapping[str, object], descriptors: list[int]) -> int:
+        """Start a program in namespaces of its own; its pidfd, which the caller closes.
+
+        Args:
+            request: The keys of ``start`` in the program's description.
+            descriptors: See there.
+
+        Raises:
+            MountError: If something of it cannot be made; the message has the kernel's reason.
+        """
+        made = self.request({"do": "start", **request}, descriptors, "the files of a sandbox")
+        if made is None:
+            raise MountError("the program that makes mounts answered without a process")
+        return made
 
     def request(
         self, request: Mapping[str, object], descriptors: list[int], what: str

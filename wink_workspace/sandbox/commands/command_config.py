@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +13,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
 from wink_workspace.sandbox.network import NetworkRules
 
-__all__ = ["CommandConfig"]
+__all__ = ["CommandConfig", "ReadOnlyMount"]
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_open_files": 16}
@@ -20,7 +21,32 @@ _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_
 
 The number of threads of the runtime varies with the load of the machine.
 """
+_RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyMount:
+    """A directory or file of the host that commands may read, such as a package cache.
+
+    Both paths are absolute; *source* is that of the host and *target* that in the container.
+    """
+
+    source: str
+    target: str
+
+    def __post_init__(self) -> None:
+        for path in (self.source, self.target):
+            if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
+                raise UsageError(
+                    f"the mount's path {path!r} is not an absolute path without '..'",
+                    hint="Use absolute paths without '..'.",
+                )
+        if str(PurePosixPath(self.target)) in _RESERVED_PATHS:
+            raise UsageError(
+                f"nothing can be mounted at {self.target}: the sandbox uses this path",
+                hint="Choose another path, such as /mnt/data.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +68,7 @@ class CommandConfig(SandboxConfig):
         workspace_bytes: Largest size of the workspace; a command that exceeds it is ended.
         workspace_entries: Most files and directories of the workspace, likewise.
         env: Environment variables of every command.
+        mounts: Directories and files of the host that commands can read.
         timeout_s: Time limit of a command that sets none.
         longest_timeout_s: The longest time limit that a command can set.
         output_bytes: How much of each stream a result contains.
@@ -66,6 +93,7 @@ class CommandConfig(SandboxConfig):
     env: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
     )
+    mounts: tuple[ReadOnlyMount, ...] = ()
     timeout_s: float = 30.0
     longest_timeout_s: float = 600.0
     output_bytes: int = 64 * _KIB

@@ -20,12 +20,12 @@ from wink_workspace.sandbox.transport.container_frames import Kind
 from wink_workspace.sandbox.transport.stream import Ending, Limits, RunnerStream
 
 from .command_runs import CANCELLED, VARIABLES, payload_of
-from .proof import ProbeRun, not_probed, prove, prove_network, refuse_holes
+from .proof import HostProbes, ProbeRun, not_probed, prove, prove_network, refuse_holes
 
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["BOOT", "ProbedRunner", "link_of", "runner_source"]
+__all__ = ["BOOT", "RUNNER", "ProbedRunner", "link_of", "runner_source"]
 
 BOOT: Final = (
     "python3",
@@ -68,6 +68,7 @@ class ProbedRunner:
         *,
         bound: Iterable[str],
         skipped: Container[str] = (),
+        host: HostProbes | None = None,
     ) -> None:
         """Run the probes of the sandbox; see ``proof.prove``.
 
@@ -76,7 +77,7 @@ class ProbedRunner:
             CallCancelledError: If *cancellation* is cancelled meanwhile.
         """
         run = self.probe_run(cancellation)
-        self.report = prove(run, layers, bound=bound, skipped=skipped)
+        self.report = prove(run, layers, bound=bound, skipped=skipped, host=host)
         refuse_holes(self.report)
 
     def prove_network(
@@ -154,6 +155,9 @@ def link_of(rules: NetworkRules, environment: Environment | None) -> NetworkLink
     return NetworkLink.of(rules, environment or Environment.from_os())
 
 
+RUNNER: Final = Path(__file__).parents[1] / "inside" / "runner.py"
+
+
 def runner_source() -> bytes:
     """The source of the runner, which is sent through the stream."""
-    return (Path(__file__).parents[1] / "inside" / "runner.py").read_bytes()
+    return RUNNER.read_bytes()

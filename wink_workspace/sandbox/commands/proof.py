@@ -8,18 +8,22 @@ whatever the container reports. A probe without a report counts as one that succ
 
 from __future__ import annotations
 
+import base64
 import json
+import marshal
 import os
 import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from wink_workspace.errors import IsolationError
+from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.inside import network_probes, probes, workspace_probes
 from wink_workspace.sandbox.isolation_report import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.network import NetworkRules
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SEE_PATHS",
+    "HostProbes",
     "ProbeRun",
+    "compiled",
     "not_probed",
     "prove",
     "prove_network",
@@ -53,6 +59,7 @@ def prove(
     *,
     bound: Iterable[str],
     skipped: Container[str] = (),
+    host: HostProbes | None = None,
 ) -> IsolationReport:
     """Run all probes of a sandbox that apply.
 
@@ -61,35 +68,85 @@ def prove(
         layers: Its layers.
         bound: The paths where files of the host are mounted.
         skipped: The names of probes whose results do not count.
+        host: For a sandbox over the programs of this machine, whose interpreter is ours.
     """
     expected = [name for name in map(_name, probes.PROBES) if name not in skipped]
+    if host is not None:
+        expected += host.names
     with _canaries(with_listeners=True) as canaries:
         variables = {
             **canaries.variables,
             "WINK_BOUND": " ".join(path.replace(" ", r"\040") for path in bound),
         }
-        printed = run(_source(probes), variables)
+        if host is None:
+            printed = run(_source(probes), variables)
+        else:
+            printed = run(host.program, {**variables, **host.variables})
         results = [*_results(printed, expected), canaries.check()]
     return IsolationReport(layers, tuple(results))
 
 
+class HostProbes:
+    """The probes of a sandbox that shows programs and paths of this machine.
+
+    Args:
+        variables: What the probes need to know of it.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        from wink_workspace.sandbox.inside import host_probes  # on use: containers have others
+
+        self.variables = variables
+        self.names = list(map(_name, host_probes.PROBES))
+        self.program = compiled_program(probes, host_probes)
+
+
+def compiled_program(*modules: ModuleType) -> str:
+    """A program that runs *modules* one after the other, in an interpreter of our version."""
+    codes = [
+        base64.b85encode(marshal.dumps(compiled(Path(str(each.__file__))))) for each in modules
+    ]
+    return (
+        f"import base64, marshal\nfor code in {codes!r}:\n"
+        "    exec(marshal.loads(base64.b85decode(code)), {'__name__': '__main__'})"
+    )
+
+
+def compiled(path: Path) -> CodeType:
+    """The code of a module, from the file that Python keeps beside its source."""
+    code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
+    assert code is not None  # noqa: S101 - it is a source
+    return code
+
+
 def prove_workspace(
-    run: ProbeRun, *, attached: bool, writes: Sequence[str] | None = None
+    run: ProbeRun,
+    *,
+    overlay: int | None,
+    writes: Sequence[str] | None = None,
+    n_mounts: int,
+    path: str = WORKSPACE_PATH,
 ) -> tuple[Probe, ...]:
-    """Run all probes of the workspace's mount; for containers with Python.
+    """Run all probes of the workspace's mount; for sandboxes with Python.
 
     Args:
         run: Runs a program in the container.
-        attached: Whether the workspace was attached to the running container.
+        overlay: Which of the mounts is that of a branch on an overlay; ``None`` for a copy.
         writes: If the workspace is read-only, the directories of it that are not.
+        n_mounts: How many mounts there are in the workspace.
+        path: Where it is.
     """
+    own_path = path != WORKSPACE_PATH  # there our interpreter runs the probes
     with _canaries(with_listeners=False) as canaries:
         variables = {
             **canaries.variables,
-            "WINK_ATTACHED": "1" if attached else "",
+            "WINK_OVERLAY": "" if overlay is None else str(overlay),
+            "WINK_N_MOUNTS": str(n_mounts),
+            "WINK_WORKSPACE": path,
             "WINK_WRITES": json.dumps(writes),
         }
-        printed = run(_source(workspace_probes), variables)
+        program = compiled_program(workspace_probes) if own_path else _source(workspace_probes)
+        printed = run(program, variables)
     return tuple(_results(printed, list(map(_name, workspace_probes.PROBES))))
 
 

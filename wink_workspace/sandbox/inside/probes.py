@@ -22,6 +22,8 @@ PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
 BOUND = os.environ.get("WINK_BOUND", "").split(" ")
 """The paths where something of the host may be bound, escaped as in ``mountinfo``."""
+SCRATCH = os.environ.get("WINK_SCRATCH", "/tmp").split(" ")
+"""Directories that commands may write, and which are emptied after each of them."""
 
 
 def system() -> Any:
@@ -108,7 +110,10 @@ def write_outside_the_workspace() -> str | None:
         "/run",
         "/mnt",
     )
-    return first([writes(os.path.join(path, ".wink-probe")) for path in directories])
+    attempts = [
+        writes(os.path.join(path, ".wink-probe")) for path in directories if path not in SCRATCH
+    ]
+    return first(attempts)
 
 
 def read_files_of_the_host() -> str | None:

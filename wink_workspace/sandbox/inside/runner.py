@@ -6,7 +6,9 @@ Python 3.8 and later, and imports few modules, because the process is forked for
 It is the container's first process. So it inherits every process that a command leaves behind, it
 knows that all have ended when it has no child, and the container ends with it. It is the
 container's root with only the privileges to change to the commands' user and to kill them. So no
-command can signal, trace or read it.
+command can signal, trace or read it. In a sandbox of an ordinary user it has the id of commands. It
+is protected there by these privileges, which commands lack, by being the first process, and by the
+filter of system calls.
 
 Only the workspace outlives a command: when one ends, every process in the container is killed, and
 the world-writable directories are emptied. Requests and output pass through memory that a fork does
@@ -25,6 +27,7 @@ import mmap
 import os
 import select
 import signal
+import stat
 import struct
 import sys
 from contextlib import suppress
@@ -410,10 +413,16 @@ class Runner:
     """Runs the host's requests, one after the other."""
 
     def __init__(
-        self, host: HostChannel, user_id: int, connections: Connections | None = None
+        self,
+        host: HostChannel,
+        user_id: int,
+        connections: Connections | None = None,
+        scratch: Iterable[str] = (),
     ) -> None:
         self.host = host
         self.user_id = user_id
+        self.library = private_library() if scratch else None
+        self.scratch = {path: state_of(path) for path in scratch or SCRATCH}
         self.connections = connections
         self.spare: Spare | None = None
         self.stdin = os.memfd_create("stdin")
@@ -589,13 +598,18 @@ class Runner:
 
     def drop_privileges(self) -> None:
         """Become the commands' user, without any privilege."""
+        if self.library is not None:
+            set_dumpable(self.library, 1)
         with suppress(OSError):
             write_file("/proc/self/oom_score_adj", b"1000")
         os.setsid()
         os.umask(0o022)
-        os.setgroups([])
-        os.setresgid(self.user_id, self.user_id, self.user_id)
-        os.setresuid(self.user_id, self.user_id, self.user_id)
+        if os.getuid() != self.user_id:
+            os.setgroups([])
+            os.setresgid(self.user_id, self.user_id, self.user_id)
+            os.setresuid(self.user_id, self.user_id, self.user_id)
+        if self.library is not None:
+            give_up_capabilities(self.library)
 
     # Running and ending
 
@@ -641,15 +655,20 @@ class Runner:
         drain(self.wake_read)
 
     def empty_scratch(self) -> None:
-        """Empty the world-writable directories, as the user who owns their files."""
-        if not any(list_directory(path) for path in SCRATCH):
+        """Empty the world-writable directories, as the user who owns their files.
+
+        What was there at the start is a mount point, which cannot be removed.
+        """
+        if all(state_of(path) == state for path, state in self.scratch.items()):
             return
         child = os.fork()
         if child == 0:
             try:
                 close_all_but()
                 self.drop_privileges()
-                for path in SCRATCH:
+                for path, state in self.scratch.items():
+                    with suppress(OSError):
+                        os.chmod(path, state[0])
                     empty_directory(path)
             finally:
                 os._exit(0)
@@ -685,6 +704,33 @@ def close_all_but(*kept: int) -> None:
     for fd in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
         os.closerange(first, fd)
         first = fd + 1
+
+
+def private_library() -> Any:
+    """The C library; from now on, no process with the same id can read this one."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    set_dumpable(library, 0)
+    return library
+
+
+def set_dumpable(library: Any, value: int) -> None:
+    """Whether processes with the same id may read this one [prctl(2)]."""
+    if library.prctl(4, value, 0, 0, 0) != 0:
+        raise OSError("prctl failed")
+
+
+def give_up_capabilities(library: Any) -> None:
+    """In the child: have no capability, also after an exec [capabilities(7)]."""
+    import ctypes
+
+    header = struct.pack("=Ii", 0x20080522, 0)
+    if (
+        library.prctl(47, 4, 0, 0, 0) != 0
+        or library.capset(header, ctypes.c_char_p(bytes(24))) != 0
+    ):
+        raise OSError("capabilities cannot be given up")
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -753,27 +799,33 @@ def enter_terminal(terminal: int) -> None:
 # Emptying
 
 
-def list_directory(path: str) -> list[str]:
-    """The names in a directory; none if it cannot be read."""
+def state_of(path: str) -> tuple[int, list[str]]:
+    """The mode of a directory and the names in it; no mode if it cannot be read."""
     try:
-        return os.listdir(path)
+        return stat.S_IMODE(os.stat(path).st_mode), sorted(os.listdir(path))
     except OSError:
-        return []
+        return -1, []
 
 
 def empty_directory(path: str) -> None:
-    """Remove everything in a directory, at any depth and with any file modes."""
+    """Remove everything in a directory, at any depth and with any file modes.
+
+    Nothing is removed of other filesystems that are mounted there.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
         here = os.open(path, flags)
     except OSError:
         return
+    device = os.fstat(here).st_dev
     todo = [remove_files(here)]
     names: list[str] = []
     while True:
         if todo[-1]:
             name = todo[-1].pop()
             try:
+                if os.stat(name, dir_fd=here, follow_symlinks=False).st_dev != device:
+                    continue
                 os.chmod(name, 0o700, dir_fd=here)
                 below = os.open(name, flags, dir_fd=here)
             except OSError:
@@ -933,11 +985,13 @@ def print_error() -> None:
     traceback.print_exception(kind, error, trace)
 
 
-def main(user_id: int, proxy_port: int) -> NoReturn:
+def main(user_id: int, proxy_port: int, scratch: Iterable[str]) -> NoReturn:
     """Serve the host on the standard streams; never returns.
 
-    *proxy_port* is the port on which commands reach the host's proxy, 0 without one.
+    *proxy_port* is the port on which commands reach the host's proxy, 0 without one. *scratch* is
+    empty in a container, otherwise the directories that are emptied after each command.
     """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the kernel ignores it for a first process
     read_fd, write_fd = duplicate_above_stdio(0), duplicate_above_stdio(1)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):
@@ -945,7 +999,7 @@ def main(user_id: int, proxy_port: int) -> NoReturn:
     os.close(null)
     host = HostChannel(read_fd, write_fd)
     connections = Connections(host, proxy_port) if proxy_port else None
-    runner = Runner(host, user_id, connections)
+    runner = Runner(host, user_id, connections, scratch)
     for name in WARM_MODULES:
         __import__(name)
     gc.freeze()  # garbage collection in a fork must not write to shared pages
@@ -955,4 +1009,4 @@ def main(user_id: int, proxy_port: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int((*sys.argv, "0")[3]))
+    main(int(sys.argv[1]), int((*sys.argv, "0")[3]), sys.argv[4:])

@@ -12,10 +12,14 @@ import os
 import sys
 from collections.abc import Callable
 
-WORKSPACE = "/workspace"
+WORKSPACE = os.environ.get("WINK_WORKSPACE", "/workspace")
 CANARY = os.environ.get("WINK_CANARY", "")
-IS_ATTACHED = os.environ.get("WINK_ATTACHED") == "1"
-"""Whether the workspace was attached to a running container. Otherwise the engine bound it."""
+OVERLAY = os.environ.get("WINK_OVERLAY", "")
+"""Which of the mounts in the workspace is that of the branch on an overlay; empty for a copy."""
+N_MOUNTS = int(os.environ.get("WINK_N_MOUNTS", "1"))
+"""How many mounts there are in the workspace, with the empty mount point of a container."""
+IS_OWN_PATH = WORKSPACE != "/workspace"
+"""Whether the workspace is at the path of its source."""
 WRITES = json.loads(os.environ.get("WINK_WRITES", "null"))
 """For a service, the directories that it may change; ``None`` for commands, which change all."""
 
@@ -50,7 +54,8 @@ def use_devices_or_setuid_of_the_workspace() -> str | None:
 
 def leave_the_workspace() -> str | None:
     """Reach what lies beside the workspace on the host, such as the files of another branch."""
-    if not os.path.samestat(os.stat(os.path.join(WORKSPACE, "..")), os.stat("/")):
+    above = os.stat(os.path.join(WORKSPACE, ".."))
+    if not IS_OWN_PATH and not os.path.samestat(above, os.stat("/")):
         return "the directory above the workspace is not the container's root"
     if os.path.exists(WORKSPACE + "/.." + CANARY):
         return "a file of the host is visible"
@@ -60,6 +65,8 @@ def leave_the_workspace() -> str | None:
 def mounts_at(path: str) -> list[tuple[str, str]]:
     """The mounts on *path*, each with its root in its filesystem and its options [proc(5)]."""
     found: list[tuple[str, str]] = []
+    for character in "\\ \t\n":
+        path = path.replace(character, f"\\{ord(character):03o}")
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         for line in lines:
             fields, _, rest = line.rstrip("\n").partition(" - ")
@@ -72,13 +79,11 @@ def mounts_at(path: str) -> list[tuple[str, str]]:
 def see_host_paths_of_the_workspace() -> str | None:
     """Find paths of the host, or other workspaces, in the list of mounts."""
     mounts = mounts_at(WORKSPACE)
-    n_parts = len(WRITES or ())
-    if not IS_ATTACHED:  # a service has the empty mount point, too
-        expected = 1 if WRITES is None else 2 + n_parts
-        return None if len(mounts) == expected else f"{len(mounts)} mounts in the workspace"
-    if len(mounts) != 2 + n_parts:  # the empty mount point, and the workspace on it
+    if len(mounts) != N_MOUNTS:
         return f"{len(mounts)} mounts in the workspace"
-    root, rest = mounts[1]
+    if not OVERLAY:
+        return None
+    root, rest = mounts[int(OVERLAY)]
     if root != "/files":
         return f"the mount's root is {root}"
     _, source, options = rest.split(" ", 2)

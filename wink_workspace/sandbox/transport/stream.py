@@ -108,15 +108,22 @@ class RunnerStream:
         clock: Measures time limits.
         framing: Parses the framing of an engine; ``None`` if the stream has the runner's output
             alone.
+        errors: What the runner wrote to a standard error that is not in the stream.
     """
 
     def __init__(
-        self, connection: socket, *, clock: Clock, framing: EngineParser | None = None
+        self,
+        connection: socket,
+        *,
+        clock: Clock,
+        framing: EngineParser | None = None,
+        errors: Callable[[], str] = lambda: "",
     ) -> None:
         connection.setblocking(False)
         self._connection = connection
         self._clock = clock
         self._framing = framing
+        self._errors = errors
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
         self._unsent = bytearray()
@@ -127,7 +134,7 @@ class RunnerStream:
     @property
     def stderr(self) -> str:
         """The last output of the runner on its standard error, such as why it died."""
-        return self._stderr.decode("utf-8", "replace").strip()
+        return self._stderr.decode("utf-8", "replace").strip() or self._errors()
 
     @property
     def is_silent(self) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.sandbox.auto_choice import remember_image
 from wink_workspace.sandbox.image_store import (
     ImageRecipe,
     PruneReport,
@@ -89,7 +90,11 @@ class PodmanImages:
         from .project_images import ProjectImages  # here, as it loads the sandbox
 
         images = ProjectImages(self._environment, self._store)
-        return images.build(wanted, source, rebuild=rebuild, confirmed=confirmed, progress=progress)
+        built = images.build(
+            wanted, source, rebuild=rebuild, confirmed=confirmed, progress=progress
+        )
+        remember_image(self._environment, source)
+        return built
 
     def find_project(self, source: Path, wanted: ImageRecipe | None = None) -> SandboxImage | None:
         """See ``SandboxImages``."""

@@ -239,7 +239,11 @@ class RunnerContainer(ProbedRunner):
         """
         try:
             run = self.probe_run(cancellation)
-            self.add_probes(prove_workspace(run, attached=attached, writes=writes))
+            n_mounts = 1 if writes is None else 2 + len(writes)  # with the empty mount point
+            if attached:
+                n_mounts = 2 + len(writes or ())
+            overlay = 1 if attached else None
+            self.add_probes(prove_workspace(run, overlay=overlay, writes=writes, n_mounts=n_mounts))
         except BaseException:
             self.end()
             raise

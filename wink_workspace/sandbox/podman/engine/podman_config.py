@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox.commands.command_config import CommandConfig
+from wink_workspace.sandbox.commands.command_config import CommandConfig, ReadOnlyMount
 from wink_workspace.sandbox.services import ServiceConfig
 
 __all__ = ["DEFAULT_IMAGE", "IMAGE_VERSION", "PodmanConfig", "ReadOnlyMount"]
@@ -19,31 +18,6 @@ DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 
 _MIB: Final = 1_048_576
 _MOST_WAITING: Final = 32
-_RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOnlyMount:
-    """A directory or file of the host that commands may read, such as a package cache.
-
-    Both paths are absolute; *source* is that of the host and *target* that in the container.
-    """
-
-    source: str
-    target: str
-
-    def __post_init__(self) -> None:
-        for path in (self.source, self.target):
-            if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
-                raise UsageError(
-                    f"the mount's path {path!r} is not an absolute path without '..'",
-                    hint="Use absolute paths without '..'.",
-                )
-        if str(PurePosixPath(self.target)) in _RESERVED_PATHS:
-            raise UsageError(
-                f"nothing can be mounted at {self.target}: the sandbox uses this path",
-                hint="Choose another path, such as /mnt/data.",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +29,6 @@ class PodmanConfig(CommandConfig):
     Attributes:
         image: The image. It must be in the engine's store; images are never pulled.
         user_id: The ordinary user and group id of commands.
-        mounts: Directories and files of the host that commands can read.
         runtime: The OCI runtime, such as ``runc``, ``crun`` or ``runsc``; by default the engine's
             choice, if that works here.
         n_waiting: How many containers this process keeps started and probed for the next
@@ -72,7 +45,6 @@ class PodmanConfig(CommandConfig):
 
     image: str = DEFAULT_IMAGE
     user_id: int = 1_000
-    mounts: tuple[ReadOnlyMount, ...] = ()
     runtime: str | None = None
     n_waiting: int = 1
     n_services: int = 4

@@ -1,0 +1,27 @@
+"""The tests of the sandbox run again as an ordinary user, in a separate pytest process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from sandbox.podman.podman_machine import OrdinaryUser
+
+pytestmark = pytest.mark.xdist_group("bubblewrap")
+
+HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
+
+
+def test_the_tests_pass_as_an_ordinary_user(ordinary_user: OrdinaryUser) -> None:
+    done = ordinary_user.python(
+        *("-m", "pytest", "-q", "-p", "no:benchmark", "-p", "no:cacheprovider"),
+        *("-o", "addopts=--strict-markers", "-rs", str(HERE), "--deselect"),
+        str(HERE / Path(__file__).name),
+    )
+    output = done.stdout[-8_000:] + done.stderr[-2_000:]
+    assert done.returncode == 0, output
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, output
+    assert int(passed[1]) > 80
+    assert "skipped" not in done.stdout, output

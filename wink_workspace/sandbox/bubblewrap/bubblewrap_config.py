@@ -1,0 +1,85 @@
+"""Configuration of a Bubblewrap sandbox. Every field has a default, and its name has the unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import ClassVar, Final
+
+from wink_workspace.errors import UsageError
+from wink_workspace.sandbox.commands.command_config import CommandConfig
+
+__all__ = ["TOOLS", "BubblewrapConfig"]
+
+TOOLS: Final = (
+    "/opt",
+    "/nix",
+    "/snap",
+    "~/.pyenv",
+    "~/.local/bin",
+    "~/.local/pipx/venvs",
+    "~/.local/share/uv",
+    "~/.local/share/pipx/venvs",
+    "~/.local/share/pnpm",
+    "~/.local/share/mise",
+    "~/.rustup",
+    "~/.cargo/bin",
+    "~/.cargo/registry",
+    "~/.cargo/git",
+    "~/.nvm",
+    "~/.volta",
+    "~/.bun/bin",
+    "~/.deno/bin",
+    "~/.rbenv",
+    "~/.asdf",
+    "~/.sdkman/candidates",
+    "~/go/bin",
+    "~/go/pkg",
+    "~/.m2/repository",
+    "~/.gradle/caches",
+    "~/.gradle/wrapper",
+)
+"""Where programs and their caches usually are; no file with credentials is below."""
+
+_GIB: Final = 1_073_741_824
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BubblewrapConfig(CommandConfig):
+    """What commands see of this machine, and their limits.
+
+    It has the attributes of ``CommandConfig``, some with other defaults, and:
+
+    Attributes:
+        tools: Directories with programs and caches that commands can read, if they exist: absolute
+            paths, or paths below the user's home, which begin with ``~/``.
+    """
+
+    backend: ClassVar[str] = "bubblewrap"
+
+    cpus: float = 4.0
+    memory_bytes: int = 4 * _GIB
+    n_processes: int = 1_024
+    file_bytes: int = 4 * _GIB
+    tmp_bytes: int = _GIB
+    tools: tuple[str, ...] = TOOLS
+
+    def __post_init__(self) -> None:
+        CommandConfig.__post_init__(self)  # slots=True makes another class, so super() fails
+        for path in self.tools:
+            below = path.removeprefix("~/")
+            parts = PurePosixPath(below).parts
+            is_allowed = path[:1] == "/" or (path[:2] == "~/" and below[:1] != "/")
+            if not is_allowed or not [*parts[1:], *parts[:1]][:1] or ".." in parts or "\0" in path:
+                raise UsageError(
+                    f"{path!r} cannot be a directory of tools",
+                    hint="Use an absolute path or one that begins with ~/, without '..'.",
+                )
+            if parts[:1] == ("/",) and (len(parts) < 2 or parts[1] in _RESERVED):
+                raise UsageError(
+                    f"{path!r} cannot be a directory of tools: the sandbox has its own",
+                    hint="Name a directory with programs, such as /opt/tools.",
+                )
+
+
+_RESERVED: Final = ("dev", "etc", "proc", "run", "sys", "tmp", "workspace")

@@ -1,0 +1,139 @@
+"""The sandbox of one workspace over the programs of this machine.
+
+Rule 1: nothing of a caller runs before every isolation probe has been stopped.
+Rule 2: when a command is over, however it ended, every process it started is dead. If the runner
+misbehaves, everything is ended from outside, and the next command starts another.
+Rule 3: only the workspace outlives a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError
+from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.command_runs import VARIABLES
+from wink_workspace.sandbox.commands.command_sandbox import CommandSandbox, give_files
+from wink_workspace.sandbox.commands.freezer import freeze, thaw
+from wink_workspace.sandbox.commands.probed_runner import link_of
+
+from .bubblewrap_config import BubblewrapConfig
+from .bubblewrap_runner import BubblewrapRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from wink_workspace.sandbox.network_proxy.link import NetworkLink
+
+__all__ = ["BubblewrapSandbox", "refuse_to_remove"]
+
+_USER: int = 1_000
+
+
+class BubblewrapSandbox(CommandSandbox):
+    """Runs commands with the files of one directory, at the path of their source.
+
+    It runs one command at a time; a call from another thread waits.
+
+    Args:
+        context: The directories and callbacks of its workspace.
+        config: What commands see, and their limits.
+        environment: The user's home and variables; by default those of this process.
+        clock: Measures time limits.
+
+    Nothing is started before the first command, or the first use of ``report``.
+    """
+
+    def __init__(
+        self,
+        context: SandboxContext,
+        *,
+        config: BubblewrapConfig | None = None,
+        environment: Environment | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config: BubblewrapConfig
+        super().__init__(context, config or BubblewrapConfig(), clock)
+        self._environment = environment
+        self._commands: BubblewrapRunner | None = None
+        self._closed = False
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """``bash`` if this machine has it, otherwise ``sh``."""
+        with self._lock:
+            return (self._open().shell, "-c")
+
+    @contextmanager
+    def paused(self) -> Generator[bool]:
+        """Freeze the processes of the commands; see ``Sandbox.paused``."""
+        live = None if self._commands is None else self._commands.live
+        is_frozen = live is not None and freeze(live.pid, self._clock)
+        try:
+            yield is_frozen
+        finally:
+            if live is not None:
+                thaw(live.pid)
+
+    def close(self) -> None:
+        """End every process of the sandbox. May be called again."""
+        if not self._process.is_present:
+            return  # a forked child leaves it to its parent
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _open(self, cancellation: Cancellation | None = None) -> BubblewrapRunner:
+        """As the base class has it.
+
+        Raises:
+            CallCancelledError: If *cancellation* is cancelled meanwhile; nothing is left.
+            SandboxUnavailableError: If it cannot be started.
+            IsolationError: If a probe succeeded; everything has ended.
+            SandboxError: If this sandbox is closed.
+        """
+        self._process.check()
+        if self._closed:
+            raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+        if self._commands is None:
+            cancellation = cancellation or Cancellation()
+            cancellation.check()
+            context = self._context
+            give_files(context.files, _USER)
+            if context.notes is not None:  # of one that could not be ended, and may hold the files
+                leftovers.end_leftover(context.notes, refuse_to_remove, with_services=False)
+            context.write_git_file()
+            environment = self._environment or Environment.from_os()
+            self._commands = BubblewrapRunner(
+                context,
+                self.config,
+                environment,
+                clock=self._clock,
+                cancellation=cancellation,
+                network=self._network_link(),
+            )
+        return self._commands
+
+    def _network_link(self) -> NetworkLink | None:
+        return link_of(self.config.network, self._environment)
+
+    def _end(self) -> None:
+        commands, self._commands = self._commands, None
+        if commands is not None:
+            commands.end()
+
+    def _first_pid(self) -> int | None:
+        return None if self._commands is None else self._commands.live.pid
+
+    @property
+    def _base_variables(self) -> Mapping[str, str]:
+        return VARIABLES if self._commands is None else self._commands.view.variables
+
+
+def refuse_to_remove(name: str) -> None:
+    """For ``end_leftover``: no engine can end a process that this user cannot kill."""
