@@ -103,6 +103,12 @@ class CommandSandbox(Sandbox):
         with self._lock:
             self._open(cancellation)
 
+    def let_go(self) -> bool:
+        """End what runs the commands; see ``Sandbox.let_go``."""
+        with self._lock:
+            self._end()
+            return True
+
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
         """Run a command and wait until it ends; see ``Sandbox.run``."""
         if not request.argv or not request.argv[0]:

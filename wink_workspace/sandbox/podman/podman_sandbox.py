@@ -170,10 +170,8 @@ class PodmanSandbox(CommandSandbox):
         """End the container of the commands; see ``Sandbox.let_go``."""
         with self._lock:
             services = () if self._services is None else self._services.listed()
-            if any(service.state != "ended" for service in services):
-                return False
-            self._end()
-            return True
+            is_used = any(service.state != "ended" for service in services)
+            return not is_used and super().let_go()
 
     def close(self) -> None:
         """End the container with every process in it. May be called again."""
