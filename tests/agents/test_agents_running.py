@@ -278,7 +278,7 @@ def test_edits_before_the_program_are_not_its_own(workspace: Workspace) -> None:
     ("limits", "code", "problem"),
     [
         (AgentLimits(most_entries=2), 0, "was ended: it has made 2 entries, which is the most"),
-        (None, 124, "was ended: its time is over: 7,200 s; its last output:\noh"),
+        (None, 124, "was ended: its time is over: 2h; its last output:\noh"),
         (None, 3, "failed: Exit code 3; its last output:\noh"),
     ],
 )

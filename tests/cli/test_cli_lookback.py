@@ -39,10 +39,12 @@ def test_bisect_names_the_entry_that_broke_a_command(user: CliUser, name: str) -
     assert "first failing entry: 4  edit_file" in shown
     assert "last passing entry:  3  edit_file" in shown
     assert f"see: wink-workspace show {name} 4" in shown
+    assert shown.startswith("fake:\n"), "what the command printed there"
     assert user.err.splitlines()[0].startswith("entry 5 failed (exit code 1): edit_file")
     found = json.loads(user("bisect", name, "--json", "--good", "2", *BISECT))
     assert [each["number"] for each in found["suspects"]] == [4]
     assert found["last_passed"] == 3
+    assert found["output"].startswith("fake:")
     assert [each["verdict"] for each in found["tests"]] == ["failed", "passed", "failed"]
 
 

@@ -167,7 +167,7 @@ def test_run_at_a_terminal_asks_once(
     answer(monkeypatch, "y\n")
     asked(*arguments)
     assert "Apply these settings" in asked.err
-    assert "sandbox, environment, budgets.turns applied" in asked.err
+    assert " applied" not in asked.err
     assert len(sandboxes.created) == 1
     answer(monkeypatch, "")
     asked(*arguments)

@@ -89,8 +89,8 @@ def test_a_resumed_run_keeps_the_time_of_the_first_part(user: CliUser) -> None:
     record.keep_spent(1, 3_600.0, None)
     resume(user, "--max-turns", 9, fails=1)
     assert len(user.server.requests) == 1
-    assert "the time of the run is over: 3,600 s used, 3,600 s allowed" in user.err
-    assert "--resume --deadline 7200s" in user.err.replace("\n", " ")
+    assert "the time of the run is over: 1h used, 1h allowed" in user.err
+    assert "--resume --deadline 2h" in user.err.replace("\n", " ")
     resume(user, "--deadline", "2h")
     assert len(user.server.requests) == 3
 

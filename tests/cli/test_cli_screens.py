@@ -17,7 +17,7 @@ from wink_workspace.attempts import read_runs
 from wink_workspace.workspace import WorkspaceReader
 
 GOLDEN = Path(__file__).parent / "screens"
-COLUMNS = (80, pytest.param(120, marks=pytest.mark.soak))
+COLUMNS = (60, 80, pytest.param(120, marks=pytest.mark.soak))
 
 
 @pytest.fixture

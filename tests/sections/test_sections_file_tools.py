@@ -94,6 +94,17 @@ def test_grep_groups_lines_by_file_and_counts_skipped_files(agent: SmallWorkspac
     )
 
 
+def test_grep_shows_lines_around_matches_and_ignores_case(agent: SmallWorkspace) -> None:
+    agent.filesystem.write_text("src/util.py", "".join(f"line {n}\n" for n in range(1, 13)))
+    found = call_ok(
+        agent, "grep", pattern="LINE (2|4|11)$", path="src/util.py", ignore_case=True, context=1
+    )
+    shown = [line.strip().partition("\t")[0] for line in found.splitlines()[3:]]
+    assert shown == ["1-", "2", "3-", "4", "5-", "10-", "11", "12-"]
+    assert found.startswith("3 lines in 1 file of 1 searched")
+    assert "line 12" in found
+
+
 def test_grep_whose_time_is_up_returns_what_it_found_and_says_how_far_it_came() -> None:
     content = {"a.txt": "xx\n", "b.txt": "x" * 5_000 + "!\n", "c.txt": "xx\n"}
     limits = FilesystemLimits(search_timeout_s=0.05)

@@ -295,7 +295,8 @@ class _Operations:
         return ToolResult.ok(value, f"{first}{counted(len(value.paths), 'path')}")
 
     def grep(self, params: GrepParams, files: Filesystem) -> ToolResult[FoundLines]:
-        found = files.grep(params.pattern, params.path, glob=params.glob, limit=_MOST_FOUND_LINES)
+        pattern = f"(?i){params.pattern}" if params.ignore_case else params.pattern
+        found = files.grep(pattern, params.path, glob=params.glob, limit=_MOST_FOUND_LINES)
         matches = found.matches[: files.limits.grep_matches]
         truncated = found.truncated or len(matches) < len(found.matches)
         first = replace(found, matches=matches, truncated=truncated)
@@ -304,7 +305,10 @@ class _Operations:
         whole = ""
         if value.truncated:
             whole = FoundLines.of(params.pattern, found, asked=asked).render()
-        return ToolResult.ok(value, value.summary(), whole=whole)
+        summary = value.summary()
+        if params.context:
+            value = value.with_context(files, params.context, self._limits)
+        return ToolResult.ok(value, summary, whole=whole)
 
     def rm(self, params: RemoveParams, files: Filesystem) -> ToolResult[DeletedPath]:
         there = files.stat(params.path, follow=False)

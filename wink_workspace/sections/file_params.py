@@ -169,7 +169,7 @@ class GrepParams:
 
     pattern: str = field(
         metadata={
-            "description": "A regular expression, matched line by line, case-sensitive.",
+            "description": "A regular expression, matched line by line.",
             "min_length": 1,
         }
     )
@@ -177,6 +177,11 @@ class GrepParams:
     glob: str | None = field(
         default=None,
         metadata={"description": "Search only files whose name or path matches, such as `*.py`."},
+    )
+    ignore_case: bool = False
+    context: int = field(
+        default=0,
+        metadata={"description": "Lines to show around each match.", "ge": 0, "le": 20},
     )
 
 

@@ -10,16 +10,17 @@ Rule 3: the result's message says what was done; ``render`` adds the details.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeVar
 
 from wink_workspace.counts import counted
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import UsageError, WinkError
 from wink_workspace.filesystem import (
     EditResult,
     FileKind,
     FileStat,
+    Filesystem,
     GlobResult,
     GrepMatch,
     GrepResult,
@@ -388,11 +389,12 @@ class FoundPaths:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """One matching line of the file ``path``, counted from 1."""
+    """One matching line of the file ``path``, counted from 1; or one beside it."""
 
     path: str
     line: int
     text: str
+    is_context: bool = False
 
     @classmethod
     def of(cls, match: GrepMatch) -> FoundLine:
@@ -401,7 +403,7 @@ class FoundLine:
 
     def render(self) -> str:
         """Number and text, for a line below the file's name."""
-        return f"{self.line:>{_NUMBER_WIDTH}}\t{self.text}"
+        return f"{self.line:>{_NUMBER_WIDTH}}{'-' if self.is_context else ''}\t{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +463,24 @@ class FoundLines:
         found = f"{counted(len(self.lines), 'line')} in {counted(n_paths, 'file')}"
         first = "The first " if self.truncated else ""
         return f"{first}{found} of {self.n_files:,} searched{self._end()}"
+
+    def with_context(self, files: Filesystem, n: int, limits: FileToolLimits) -> FoundLines:
+        """The same with *n* lines before and after each, as many as fit into a result."""
+        found: list[FoundLine] = []
+        for path, group in groupby(self.lines, key=lambda line: line.path):
+            matching, done = {line.line: line for line in group}, 0
+            for number in matching:
+                start, end = max(done, number - 1 - n), number + n
+                try:
+                    window = files.read_text(path, offset=start, limit=max(0, end - start))
+                except WinkError:  # such as a name that is shown in quotes
+                    found.append(matching[number])
+                    continue
+                for at, text in enumerate(window.lines, start + 1):
+                    found.append(matching.get(at) or FoundLine(path, at, text, is_context=True))
+                done = max(done, end)
+        lines = _fitting(found, FoundLine.render, limits.result_chars)
+        return replace(self, lines=lines, truncated=self.truncated or len(lines) < len(found))
 
     def _unfinished(self) -> str:
         if self.timed_out_s is None:

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 __all__ = ["OutputLines", "ToolOutput", "ToolStarted", "call_subject"]
 
-_SUBJECT_FIELDS: Final = ("command", "file_path", "path", "pattern", "code", "name", "objective")
+_SUBJECT_FIELDS: Final = ("command", "file_path", "pattern", "path", "code", "name", "objective")
 _MAX_SUBJECT_CHARS: Final = 200
 _MAX_LINES: Final = 50
 _MAX_LINE_CHARS: Final = 400

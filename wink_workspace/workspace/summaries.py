@@ -10,7 +10,7 @@ and no external edits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,6 @@ from wink_workspace.errors import FilesystemError, LedgerError, UsageError, Wink
 from wink_workspace.ledger import MAIN_BRANCH, EntryKind
 
 from .history.workspace_reader import WorkspaceReader
-from .place.last_used import workspaces_of
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from .runs.live_runs import RunInProgress
 from .runs.recorded_runs import RecordedRun
@@ -84,7 +83,11 @@ def summaries_of(
 
     With *of_directory*, only those of this directory, the one used last first.
     """
-    infos = storage.all() if of_directory is None else workspaces_of(storage, of_directory)
+    infos: Iterable[WorkspaceInfo] = storage.all()
+    if of_directory is not None:
+        from .place.last_used import workspaces_of  # on use: the list of all does without it
+
+        infos = workspaces_of(storage, of_directory)
     found = [summary_of(storage, info, is_quick=is_quick) for info in infos]
     return [each for each in found if storage.folder_of(each.info).is_workspace]
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["BisectOptions", "bisect", "blame"]
 
 _TIMEOUT_S: Final = 300.0
+_OUTPUT_BYTES: Final = 4_096
 _EXIT_SKIPPED: Final = 125  # as in `git bisect run`
 _MAX_WRITER_CHARS: Final = 28
 
@@ -64,22 +65,26 @@ def bisect(context: CommandContext, options: BisectOptions) -> None:
     exit code 0 means that it works, 125 that this entry cannot be tested, any other that it fails.
     """
     from wink_workspace.project import Settings
+    from wink_workspace.sections.command_results import CommandOutput
     from wink_workspace.workspace import bisect as search
 
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=not options.json)
     config = running_config(context, options.sandbox, image=options.image)
     tests: list[dict[str, object]] = []
-    last = ""
+    outputs: dict[int, str] = {}
+    last, output = "", ""
 
     def test(fork: Workspace) -> Verdict:
-        nonlocal last
+        nonlocal last, output
         with context.spinner(f"testing entry {fork.head.number}"):
             result = _run(fork, config, options)
         verdict, last = _verdict(result)
+        output = CommandOutput.of(result).render()
         return verdict
 
     def show(entry: LogEntry, verdict: Verdict) -> None:
+        outputs[entry.number] = output
         tests.append({"number": entry.number, "verdict": verdict.value, "detail": last})
         if not options.json:
             line = f"entry {entry.number} {verdict} ({last}): {printable(entry.subject)}"
@@ -93,15 +98,20 @@ def bisect(context: CommandContext, options: BisectOptions) -> None:
                 "suspects": [entry_fields(entry) for entry in found.suspects],
                 "last_passed": found.last_passed and found.last_passed.number,
                 "tests": tests,
+                "output": outputs.get(found.suspects[0].number, ""),
             }
         )
         return
+    if failing := outputs.get(found.suspects[0].number, "").strip():
+        context.out.print(printable(failing), markup=False, style="dim")
     _print_result(context, options.workspace, found)
 
 
 def _run(fork: Workspace, config: SandboxConfig, options: BisectOptions) -> ExecResult:
     request = ExecRequest(
-        argv=tuple(options.command), timeout_s=options.timeout_s or _TIMEOUT_S, output_bytes=0
+        argv=tuple(options.command),
+        timeout_s=options.timeout_s or _TIMEOUT_S,
+        output_bytes=_OUTPUT_BYTES,
     )
     results: list[ExecResult] = []
     with fork.call("bisect", params={"argv": request.argv}):

@@ -100,14 +100,22 @@ def log(context: CommandContext, options: LogOptions) -> None:
     with context.read(options.workspace) as reader:
         is_graph = options.graph and not options.json
         lines = list(_graph(context, options, reader)) if is_graph else []
-        entries = list(reader.log(limit=limit))
-        is_complete = limit is None or len(entries) < limit
+        kept = list(reader.log(limit=limit and limit + 1))
+        entries = kept[:limit]
+        trees = {each.id: each.files for each in kept}
+        changed = {
+            each.id for each in entries if each.parent and trees.get(each.parent) != each.files
+        }
+        is_complete = len(kept) == len(entries)
         forgotten = reader.forgotten() if is_complete else None
         stats = {each.id: _stat(reader, each) for each in entries} if options.stat else {}
     if options.json:
         note = [] if forgotten is None else [{"kind": "forgotten", **asdict(forgotten)}]
         fields = [
-            entry_fields(each) | ({"paths": stats[each.id]} if stats else {}) for each in entries
+            entry_fields(each)
+            | {"changed_files": each.id in changed}
+            | ({"paths": stats[each.id]} if stats else {})
+            for each in entries
         ]
         print_json([*fields, *note])
         return
@@ -118,7 +126,9 @@ def log(context: CommandContext, options: LogOptions) -> None:
                 overflow = "ellipsis" if is_cut else "ignore"
                 out.print(Text(line), no_wrap=True, overflow=overflow, soft_wrap=False)
             return
-        rows = [_row(entry, short=out.is_terminal) for entry in entries]
+        rows = [
+            _row(entry, short=out.is_terminal, changed=entry.id in changed) for entry in entries
+        ]
         if forgotten is not None:
             what = (
                 f"entries up to {forgotten.up_to_number}, of {local_time(forgotten.up_to)}"
@@ -131,12 +141,14 @@ def log(context: CommandContext, options: LogOptions) -> None:
         print_table(out, ("ENTRY", "WHEN", "KIND", "", "WHAT"), rows, below=below)
 
 
-def _row(entry: LogEntry, *, short: bool) -> tuple[str, ...]:
+def _row(entry: LogEntry, *, short: bool, changed: bool) -> tuple[str, ...]:
+    """The cells of an entry; M marks one that changed files, as in git."""
     return (
         str(entry.number),
         local_time(entry.at, short=short),
         entry.kind.value,
-        " " if entry.outcome is None else MARKS.get(entry.outcome, " "),
+        (" " if entry.outcome is None else MARKS.get(entry.outcome, " "))
+        + (" M" if changed else ""),
         entry.subject,
     )
 
@@ -417,7 +429,7 @@ def _list_discards(
     rows = [
         (
             str(each.discard or each.id[:12]),
-            local_time(each.at),
+            local_time(each.at, short=context.out.is_terminal),
             str(each.number),
             f"{each.reason}: {each.call_id}",
             _discard_summary(history, each),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -96,6 +97,8 @@ def doctor(
 ) -> int:
     """Check what sandboxes need on this machine, and say how to fix each problem.
 
+    The exit code is 1 if no sandbox works, or a file of settings is wrong.
+
     It also shows the settings for a project, first of all its network list, and where each is from.
     """
     from rich.text import Text
@@ -106,11 +109,12 @@ def doctor(
             findings += SANDBOXES.get(name).examine(context.environment)
         except SandboxUnavailableError as error:
             findings.append(Finding(name, "package", "missing", error.message, error.hint))
+    needed, usable = _needed(findings)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            mark, style = _STATE_MARKS[finding.state]
+            mark, style = _STATE_MARKS[finding.state if finding in needed else "limited"]
             line = Text(f"{mark} ", style=style)
             line.append(f"{finding.part:<8}", style="dim")
             line.append(f"{finding.name:<20}", style="bold")
@@ -118,7 +122,21 @@ def doctor(
             context.out.print(line)
             if finding.fix:
                 context.out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
-    return int(any(finding.state == "missing" for finding in findings))
+        if usable:
+            context.out.print(f"✓ code can run in: {', '.join(usable)}", style="green")
+    return int(any(finding.state == "missing" for finding in needed))
+
+
+def _needed(findings: Sequence[Finding]) -> tuple[Sequence[Finding], Sequence[str]]:
+    """What must not be missing, and the sandboxes that work.
+
+    If one works, the others are optional, except one that the settings name.
+    """
+    broken = {each.part for each in findings if each.state == "missing"}
+    usable = [name for name in SANDBOXES.names() if name not in broken]
+    named = {each.detail.split()[0] for each in findings if each.name == "sandbox"}
+    optional = broken.intersection(SANDBOXES.names()) - named if usable else frozenset[str]()
+    return [each for each in findings if each.part not in optional], usable
 
 
 def _form(context: CommandContext) -> Finding:

@@ -128,7 +128,7 @@ def print_table(
 
     *below* has further lines for the last column, below each row.
 
-    A terminal that is too narrow for the other columns gets lines without tabs, which wrap.
+    A terminal that is too narrow for the other columns gets two lines for each row, which wrap.
     """
     shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     if not console.is_terminal:
@@ -139,8 +139,9 @@ def print_table(
         return
     table = table_of(console, heads, rows, below=below)
     if table is None:
-        for row in shown:
-            console.print(" ".join(row), markup=False)
+        for *cells, last in shown:
+            console.print("  ".join(filter(None, cells)), markup=False)
+            console.print(f"    {last}", markup=False)
         return
     console.print(table, soft_wrap=False)
 
