@@ -97,7 +97,7 @@ def test_temporary_workspaces_are_deleted(harness: Harness) -> None:
     [
         ([], "nothing to work on"),
         (["--repo", "no-such-directory"], "is not a directory"),
-        (["--repo", ".", "--workspace", "abc"], "has its directory"),
+        (["--repo", ".", "--workspace", "abc"], "no workspace is called"),
         (["--workspace", "abc", "--http", "127.0.0.1:0"], "is called"),
         (["--repo", ".", "--in-place", "--http", "127.0.0.1:0"], "for one client"),
         (["--repo", ".", "--in-place", "--sandbox", "podman"], "only files"),

@@ -21,6 +21,7 @@ from raw_http import INITIALIZE
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem import Filesystem
+from wink_workspace.mcp_server import hosting
 from wink_workspace.mcp_server.catalog import Catalog
 from wink_workspace.mcp_server.hosting import Answer, HostedWorkspace, WorkspaceProvider
 from wink_workspace.mcp_server.protocol_types import mcp_tool
@@ -51,7 +52,9 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("workspace_diff", {"entry": 2}),
     ("workspace_log", {"limit": 3}),
     ("workspace_undo", {}),
+    ("undo_entry", {"entry": 5}),
     ("workspace_apply", {}),
+    ("workspace_sync", {}),
     ("fork_workspace", {"branch": "try"}),
     ("switch_branch", {"branch": "try"}),
     ("compare_branches", {"branch": "main"}),
@@ -282,6 +285,48 @@ def test_apply_to_a_source_with_conflicting_changes_changes_nothing(harness: Har
             result = await client.call_tool("workspace_apply", {})
             assert result.is_error
             assert (harness.source / "app.py").read_text() == "theirs"
+
+    run(test)
+
+
+def test_an_answer_says_that_the_source_was_edited_and_sync_merges_the_edits(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "_LOOK_S", 0.0)
+    monkeypatch.setattr(hosting, "_LOOK_SHARE", 0)
+
+    async def test() -> None:
+        async with harness.client() as client:
+
+            async def answer_text() -> str:
+                return text_of(await client.call_tool("ls", {}))
+
+            assert "edited outside" not in await answer_text() + await answer_text()
+            for n in range(100):  # the clock of the kernel makes steps
+                (harness.source / "theirs.txt").write_text(f"{n}")
+                if "`workspace_sync` merges" in await answer_text() + await answer_text():
+                    break
+            assert "theirs.txt" not in await answer_text()
+            await answer_text()
+            assert "edited outside" not in await answer_text(), "it is said once"
+            merged = text_of(await client.call_tool("workspace_sync", {}))
+            assert merged == "Merged 1 path of the source.\n\ntheirs.txt"
+            assert "theirs.txt" in await answer_text()
+            again = await client.call_tool("workspace_sync", {})
+            assert text_of(again) == "The source has no later changes."
+
+    run(test)
+
+
+def test_one_entry_is_undone_by_its_number(harness: Harness) -> None:
+    async def test() -> None:
+        async with harness.client() as client:
+            for name in ("one.txt", "two.txt"):
+                await client.call_tool("write_file", {"file_path": name, "content": name})
+            undone = await client.call_tool("undo_entry", {"entry": 2})
+            assert text_of(undone) == "Undid entry 2.\n\none.txt"
+            listed = text_of(await client.call_tool("ls", {}))
+            assert ("one.txt" in listed, "two.txt" in listed) == (False, True)
 
     run(test)
 
@@ -575,7 +620,7 @@ def test_tools_and_instructions_together_are_small_enough_for_every_client() -> 
             len(each.model_dump_json(by_alias=True, exclude_none=True).encode()) for each in tools
         )
         assert len(catalog.instructions) <= 2_000
-        assert n_bytes + len(catalog.instructions.encode()) <= 14_000
+        assert n_bytes + len(catalog.instructions.encode()) <= 14_600
         sizes = {each.name: (each.meta or {}).get("anthropic/maxResultSizeChars") for each in tools}
         assert sizes["read_file"] > MOST_TEXT_CHARS
         assert sizes["rm"] is None

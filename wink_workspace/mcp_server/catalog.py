@@ -93,9 +93,9 @@ class Catalog:
 def _operations(*, in_place: bool) -> dict[str, Operation]:
     """The workspace tools by name."""
     from .branch_tools import BRANCH_OPERATIONS  # on use: most clients do not get them
-    from .operations import APPLY, OPERATIONS
+    from .operations import APPLY, OPERATIONS, SYNC
 
-    more = () if in_place else (APPLY, *BRANCH_OPERATIONS)
+    more = () if in_place else (APPLY, SYNC, *BRANCH_OPERATIONS)
     return {operation.tool.name: operation for operation in (*OPERATIONS, *more)}
 
 
@@ -120,7 +120,7 @@ _IN_PLACE: Final = f"These tools work directly in the user's directory. {_ATOMIC
 _APPLY: Final = "The directory itself does not change until you call `workspace_apply`."
 _OPERATIONS: Final = """\
 `workspace_diff` shows the changes, `workspace_log` lists the history, and `workspace_undo` undoes
-the newest change; call it again to undo the one before."""
+the newest change, again the one before, `undo_entry` any other."""
 _BRANCHES: Final = """\
 To try something risky, make a branch with `fork_workspace` and work on it after `switch_branch`;
 switch back to take it over with `merge_branch`."""

@@ -42,6 +42,13 @@ T = TypeVar("T")
 ImportProgress = Callable[[int, int], None]
 
 _CANCELLED: Final = "cancelled"
+_LOOK_S: Final = 5.0
+_LOOK_SHARE: Final = 50
+_EDITED: Final = (
+    "(Files of the source directory were edited outside of this workspace, which has them as they"
+    " were before.{hint})"
+)
+_SYNC_HINT: Final = " `workspace_sync` merges the edits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,13 @@ class HostedWorkspace:
                     span.fail(_CANCELLED)
 
         future.add_done_callback(on_done)
+        self._pool.submit(self._look_at_source)
         return future
+
+    def _look_at_source(self) -> None:
+        """Look for edits of the source, after an answer, for a notice in the next one."""
+        if self._open_workspace is not None:
+            self._open_workspace.look_at_source()
 
     @property
     def activity(self) -> str:
@@ -172,6 +185,7 @@ class HostedWorkspace:
         with self._span_of(request) as span:
             try:
                 answer = self._run(request, span)
+                answer = replace(answer, text=answer.text + self._opened().take_notice())
             except WinkError as error:
                 span.fail()
                 answer = Answer(self._redaction.text(str(error)), success=False)
@@ -259,6 +273,31 @@ class _OpenWorkspace:
             self.workspace = self._home
             self._executor = self._branch.enter_context(self._executor_for(self._home))
             self.close: Final = opened.pop_all().close
+        self._next_look_s = self._noticed_s = 0.0
+        self._notice = ""
+
+    def look_at_source(self) -> None:
+        """Make a notice if the source was edited since the last one.
+
+        It takes at most a fiftieth of the time.
+        """
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        if began_s < self._next_look_s or self._notice:
+            return
+        from wink_workspace.workspace.changes.source_edits import was_source_edited
+
+        now_s = SYSTEM_CLOCK.now().timestamp()
+        if was_source_edited(self.workspace.folder, since_s=self._noticed_s):
+            has_sync = "workspace_sync" in self._catalog.operations
+            self._notice = "\n\n" + _EDITED.format(hint=_SYNC_HINT if has_sync else "")
+            self._noticed_s = now_s
+        ended_s = SYSTEM_CLOCK.monotonic_s()
+        self._next_look_s = ended_s + max(_LOOK_S, _LOOK_SHARE * (ended_s - began_s))
+
+    def take_notice(self) -> str:
+        """The notice for the next answer; ``""`` if there is none."""
+        notice, self._notice = self._notice, ""
+        return notice
 
     def _executor_for(self, workspace: Workspace) -> AbstractContextManager[ToolExecutor]:
         return workspace.executor(

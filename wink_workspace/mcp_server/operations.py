@@ -26,6 +26,7 @@ __all__ = [
     "OPERATIONS",
     "READS",
     "REPLACES",
+    "SYNC",
     "AppliedPaths",
     "ApplyParams",
     "DiffParams",
@@ -33,6 +34,9 @@ __all__ = [
     "HistoryEntry",
     "LogParams",
     "Operation",
+    "SyncParams",
+    "Synced",
+    "UndoEntryParams",
     "UndoParams",
     "Undone",
     "WorkspaceDiff",
@@ -56,8 +60,8 @@ class DiffParams:
     entry: int | None = field(
         default=None,
         metadata={
-            "description": "Number of a history entry: show what it changed. When omitted, show "
-            "every difference from the source.",
+            "description": "Number of an entry, to show its changes; otherwise all differences "
+            "from the source.",
             "ge": 1,
         },
     )
@@ -143,6 +147,29 @@ class UndoParams:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoEntryParams:
+    """Parameters of ``undo_entry``."""
+
+    entry: int = field(metadata={"description": "Its number in `workspace_log`.", "ge": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class SyncParams:
+    """Parameters of ``workspace_sync``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The paths that later changes of the source have changed in the workspace."""
+
+    paths: tuple[str, ...]
+
+    def render(self) -> str:
+        """The paths, one on each line."""
+        return "\n".join(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
 class Undone:
     """The number of the undone entry, and the paths that the undo changed.
 
@@ -219,9 +246,17 @@ def _log(workspace: Workspace, params: LogParams) -> ToolResult[Any]:
     return ToolResult.ok(History(entries))
 
 
-def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
+def _sync(workspace: Workspace, params: SyncParams) -> ToolResult[Any]:
     del params
-    entry = workspace.undo()
+    entry = workspace.sync()
+    if entry is None:
+        return ToolResult.ok(Synced(()), "The source has no later changes.")
+    paths = workspace.review_of(entry).paths
+    return ToolResult.ok(Synced(paths), f"Merged {counted(len(paths), 'path')} of the source.")
+
+
+def _undo(workspace: Workspace, params: UndoParams | UndoEntryParams) -> ToolResult[Any]:
+    entry = workspace.undo(params.entry if isinstance(params, UndoEntryParams) else None)
     paths = workspace.review_of(entry).paths
     undone = Undone(entry.target or 0, paths, workspace.not_undone(entry))
     return ToolResult.ok(
@@ -268,7 +303,15 @@ APPLY: Final = Operation(
     ),
     _apply,
 )
-"""Not for workspaces in-place."""
+SYNC: Final = Operation(
+    Tool[SyncParams, Synced](
+        name="workspace_sync",
+        description="Merge later edits of the source directory into the workspace.",
+        annotations=replace(REPLACES, destructive=False),
+    ),
+    _sync,
+)
+"""Not for workspaces in-place, as ``APPLY``."""
 
 OPERATIONS: Final = (
     Operation(
@@ -291,6 +334,14 @@ OPERATIONS: Final = (
         Tool[UndoParams, Undone](
             name="workspace_undo",
             description="Undo the newest entry that changed files; later edits stay.",
+            annotations=replace(REPLACES, idempotent=False),
+        ),
+        _undo,
+    ),
+    Operation(
+        Tool[UndoEntryParams, Undone](
+            name="undo_entry",
+            description="Undo one entry of the history by its number; later edits stay.",
             annotations=replace(REPLACES, idempotent=False),
         ),
         _undo,

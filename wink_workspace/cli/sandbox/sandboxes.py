@@ -200,6 +200,7 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     # It starts while this process loads the rest. Files of settings rarely name another sandbox.
     engine = first_sandbox(context, options.sandbox).connect(context.environment)
     from wink_workspace.project import Settings
+    from wink_workspace.workspace.changes.source_edits import was_source_edited
 
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_project(context, project, given, asks=not options.stdin)
@@ -225,6 +226,9 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
                 error = failure
                 call.fail(str(failure))
     del engine  # the sandbox used it
+    if not name.startswith("/") and was_source_edited(context.folder(name)):
+        note = "the source was edited since; to have the edits here: wink-workspace sync"
+        sys.stderr.write(f"wink-workspace: {note}\n")
     if error is not None and not isinstance(error, ProgramError):
         raise error
     if not call.tool_result.success:
