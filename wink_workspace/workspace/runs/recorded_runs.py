@@ -83,7 +83,7 @@ class RunAbout:
         follows: The number of the run that this one continues, if it does.
         message: The message of the user that continues it.
         is_agent: Whether an agent program works, whose turns are not known.
-        model_settings: Settings of the model by their names in pydantic-ai, such as ``temperature``.
+        model_settings: Settings of the model by name, such as ``temperature``.
     """
 
     task: str
