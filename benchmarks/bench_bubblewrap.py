@@ -94,7 +94,16 @@ def bench_a_command_in_each_of_100_forks(benchmark, forks: HostForks) -> None:
 
 def bench_bwrap_alone(benchmark, forks: HostForks) -> None:
     """The program itself, with the directories of the system and no workspace."""
-    command = [find_bwrap(Environment.from_os()), "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "true"]
+    command = [
+        find_bwrap(Environment.from_os()),
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "true",
+    ]
     benchmark.pedantic(lambda: subprocess.run(command, check=True), rounds=ROUNDS, warmup_rounds=3)
 
 
