@@ -24,12 +24,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[RayCluster]:
-    """Two nodes, of which the first has the resource ``podman``; this process is connected.
-
-    The tests that use it run in one process.
-    """
+    """Two nodes, of which the first has the resource ``podman``; this process is connected."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own, in this process
         started = RayCluster()

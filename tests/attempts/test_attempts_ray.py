@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import pickle
+import random
 import socket
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import attempt_functions as do
 import pytest
 from ray_cluster import RayCluster
+from test_attempts_ray_kill import Deployment, kill_and_continue
 
 from wink_workspace.attempts import AttemptOutcome, Attempts, AttemptTask, RayEngine
 from wink_workspace.attempts.budget import Spending
@@ -167,6 +169,13 @@ def test_a_run_that_no_node_can_work_for_is_one_clear_error(
     assert list(attempts.run(do.edit_readme)) != []  # the run continues with another function
     with pytest.raises(UsageError, match="cannot be sent"):
         list(Attempts(workspace, n=1, engine=engine).run(lambda context: None))
+
+
+@pytest.mark.behaviour(199)
+def test_a_run_of_which_a_node_is_killed_has_the_same_result(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    kill_and_continue(Deployment(tmp_path, ray_cluster), ["node"], random.Random(17))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://[::1]:1"])

@@ -76,27 +76,14 @@ class Deployment:
 
 
 @pytest.mark.behaviour(199)
-@pytest.mark.parametrize(
-    ("kills", "seed"),
-    [
-        (("node",), 17),
-        *(pytest.param(SOAK, seed, marks=pytest.mark.soak) for seed in range(6)),
-    ],
-    ids=["1", *(f"50-{seed}" for seed in range(6))],
-)
-def test_a_run_of_which_parts_are_killed_has_the_same_result(
-    request: pytest.FixtureRequest, tmp_path: Path, kills: tuple[str, ...], seed: int
-) -> None:
-    rng = random.Random(seed)
-    if "cluster" not in kills:
-        deployment = Deployment(tmp_path, request.getfixturevalue("ray_cluster"))
-        kill_and_continue(deployment, list(kills), rng)
-        return
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_of_which_50_parts_are_killed_has_the_same_result(tmp_path: Path, seed: int) -> None:
     deployment = Deployment(tmp_path, RayCluster())  # one to which this process is not connected
     deployment.cluster.add_node()
     deployment.cluster.add_node()
     try:
-        kill_and_continue(deployment, list(kills), rng)
+        kill_and_continue(deployment, list(SOAK), random.Random(seed))
     finally:
         deployment.cluster.close()
 
