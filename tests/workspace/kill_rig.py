@@ -115,6 +115,12 @@ def spread(n: int, times: int) -> list[int]:
     return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
 
 
+def kill_times(times: int, *, soak: int) -> pytest.MarkDecorator:
+    """Parametrize a test with the number of kills and a seed; in soak it has four seeds more."""
+    more = [pytest.param(soak, seed, marks=pytest.mark.soak) for seed in (2, 3, 4, 5)]
+    return pytest.mark.parametrize(("times", "seed"), [(times, 1), *more])
+
+
 def kills_at_random(
     server: Server, stage: Stage, directory: Path, *, times: int, seed: int
 ) -> Iterator[None]:

@@ -62,15 +62,13 @@ def assert_kept(workspace: Workspace, contents: dict[int, bytes]) -> None:
 
 
 @pytest.mark.behaviour(37)
-def test_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(tmp_path: Path) -> None:
-    churn(tmp_path, n_calls=80, budget_bytes=16 * MIB)
-
-
-@pytest.mark.soak
-def test_10000_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("n_calls", "budget_mib"), [(80, 16), pytest.param(10_000, 100, marks=pytest.mark.soak)]
+)
+def test_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(
+    tmp_path: Path, n_calls: int, budget_mib: int
 ) -> None:
-    churn(tmp_path, n_calls=10_000, budget_bytes=100 * MIB)
+    churn(tmp_path, n_calls=n_calls, budget_bytes=budget_mib * MIB)
 
 
 @pytest.mark.behaviour(37)

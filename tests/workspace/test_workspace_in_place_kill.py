@@ -20,7 +20,7 @@ import pytest
 import random_cases
 from in_place_kill_server import FILES, state_of
 from in_place_rig import begun, files_of, fingerprint_of, repository, source_of, unfinished_in
-from kill_rig import Server, Stage, copied, kills_at_random
+from kill_rig import Server, Stage, copied, kill_times, kills_at_random
 from workspace_rig import assert_fsck_clean, calls, folder, reopened, storage
 
 from wink_workspace.ledger import EntryKind, Ledger
@@ -164,19 +164,11 @@ def test_work_killed_before_a_system_call_leaves_a_completed_state_and_the_edits
         assert_recovers(directory, stage)
 
 
+@kill_times(3, soak=250)
 def test_calls_killed_at_random_leave_a_completed_state_and_the_edits(
-    server: Server, mixed: Stage, tmp_path: Path
+    server: Server, mixed: Stage, tmp_path: Path, times: int, seed: int
 ) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=3, seed=1):
-        assert_recovers(tmp_path / "killed", mixed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", [2, 3, 4, 5])
-def test_calls_killed_at_1000_instants_leave_a_completed_state_and_the_edits(
-    server: Server, mixed: Stage, tmp_path: Path, seed: int
-) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=250, seed=seed):
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=times, seed=seed):
         assert_recovers(tmp_path / "killed", mixed)
 
 

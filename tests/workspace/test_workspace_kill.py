@@ -18,6 +18,7 @@ from kill_rig import (
     assert_recovers,
     copied,
     discarded,
+    kill_times,
     kills_at_random,
     staged,
     staged_calls,
@@ -142,19 +143,11 @@ def test_rollback_killed_while_it_drops_excess_files_still_names_them(
         assert b"spoilt" in discarded_contents(directory)[b"a.txt"]
 
 
+@kill_times(8, soak=500)
 def test_calls_killed_at_random_leave_a_completed_state(
-    server: Server, mixed: Stage, tmp_path: Path
+    server: Server, mixed: Stage, tmp_path: Path, times: int, seed: int
 ) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=8, seed=1):
-        assert_recovers(tmp_path / "killed", mixed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", [2, 3, 4, 5])
-def test_calls_killed_at_2000_instants_leave_a_completed_state(
-    server: Server, mixed: Stage, tmp_path: Path, seed: int
-) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=500, seed=seed):
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=times, seed=seed):
         assert_recovers(tmp_path / "killed", mixed)
 
 

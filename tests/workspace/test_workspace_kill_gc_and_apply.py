@@ -35,6 +35,8 @@ from wink_workspace.workspace import WorkspaceConfig
 
 LITTLE = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
 
+EVERY = pytest.param(None, marks=pytest.mark.soak, id="every")
+"""All system calls, and as many random times."""
 POINTS = ("boundary-moved", "discard-forgotten", "pack-written", "pack-deleted")
 
 FILES: dict[str, str | bytes | None] = {
@@ -109,25 +111,16 @@ def test_gc_killed_at_any_of_its_steps_leaves_a_whole_history(
             assert ended_by == signal.SIGKILL or nth > 1
 
 
-def killed_in_gc(server: Server, stage: Stage, directory: Path, *, times: int) -> None:
-    chosen = random.Random(times)
-    for nth in spread(stage.passed["system-call"] * 9 // 10, times):
-        assert assert_cleans(server, stage, directory, ["system-call", nth]) == signal.SIGKILL
-    for _ in range(times):
-        assert_cleans(server, stage, directory, chosen.uniform(0.0, stage.seconds))
-
-
+@pytest.mark.parametrize("times", [3, EVERY])
 def test_gc_killed_at_system_calls_and_at_random_leaves_a_whole_history(
-    server: Server, cleaning: Stage, tmp_path: Path
+    server: Server, cleaning: Stage, tmp_path: Path, times: int | None
 ) -> None:
-    killed_in_gc(server, cleaning, tmp_path / "killed", times=3)
-
-
-@pytest.mark.soak
-def test_gc_killed_at_every_system_call_and_often_at_random_leaves_a_whole_history(
-    server: Server, cleaning: Stage, tmp_path: Path
-) -> None:
-    killed_in_gc(server, cleaning, tmp_path / "killed", times=cleaning.passed["system-call"])
+    directory, times = tmp_path / "killed", times or cleaning.passed["system-call"]
+    chosen = random.Random(times)
+    for nth in spread(cleaning.passed["system-call"] * 9 // 10, times):
+        assert assert_cleans(server, cleaning, directory, ["system-call", nth]) == signal.SIGKILL
+    for _ in range(times):
+        assert_cleans(server, cleaning, directory, chosen.uniform(0.0, cleaning.seconds))
 
 
 # The source
@@ -206,52 +199,39 @@ def chosen_to_finish(signal_number: int, part: Picture) -> bool:
     return signal_number == 0 or len(part) % 2 == 0
 
 
-def killed_in_apply(
+@pytest.mark.parametrize("times", [9, EVERY])
+def test_apply_killed_at_system_calls_and_at_random_is_reported_and_finished_or_reverted(
     server: Server,
-    stage: Stage,
-    directory: Path,
+    applying: Stage,
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    *,
-    times: int,
+    times: int | None,
 ) -> None:
+    directory, times = tmp_path / "killed", times or applying.passed["system-call"]
     caplog.set_level(logging.WARNING)
     chosen = random.Random(times)
     n_unfinished = 0
-    for nth in spread(stage.passed["system-call"], times):
+    for nth in spread(applying.passed["system-call"], times):
         kill = ["system-call", nth]
-        assert assert_applies(server, stage, directory, kill, caplog) == signal.SIGKILL
+        assert assert_applies(server, applying, directory, kill, caplog) == signal.SIGKILL
         n_unfinished += "apply again" in caplog.text
     for _ in range(times // 3):
-        kill = chosen.uniform(0.0, stage.seconds)
-        assert_applies(server, stage, directory, kill, caplog)
+        kill = chosen.uniform(0.0, applying.seconds)
+        assert_applies(server, applying, directory, kill, caplog)
     assert n_unfinished > times // 8
 
 
-def test_apply_killed_at_system_calls_and_at_random_is_reported_and_finished_or_reverted(
-    server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("times", [3, pytest.param(300, marks=pytest.mark.soak)])
+def test_apply_to_a_branch_killed_at_random_leaves_a_whole_branch_or_none(
+    server: Server, applying: Stage, tmp_path: Path, times: int
 ) -> None:
-    killed_in_apply(server, applying, tmp_path / "killed", caplog, times=9)
-
-
-@pytest.mark.soak
-def test_apply_killed_at_every_system_call_is_reported_and_finished_or_reverted(
-    server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    times = applying.passed["system-call"]
-    killed_in_apply(server, applying, tmp_path / "killed", caplog, times=times)
-
-
-def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: int) -> None:
-    """After a kill the branch is complete, or missing and can be made.
-
-    Git's lock of the branch may be left; only the user can know that its owner is dead.
-    """
-    chosen = random.Random(times)
+    """Git's lock of the branch may be left; only the user can know that its owner is dead."""
+    chosen, directory = random.Random(times), tmp_path / "killed"
     for _ in range(times):
-        copied(stage.template, directory)
+        copied(applying.template, directory)
         before, source = shown(directory), directory / "source"
         head = git(source, "rev-parse", "HEAD")
-        server.run(directory, "branch", chosen.uniform(0.0, stage.seconds))
+        server.run(directory, "branch", chosen.uniform(0.0, applying.seconds))
         assert_same(before, shown(directory))
         assert git(source, "rev-parse", "HEAD") == head
         assert git(source, "status", "--short") == ""
@@ -266,16 +246,3 @@ def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: in
         assert git(source, "fsck", "--strict", "--no-dangling") == ""
         assert git(source, "show", "made:a.txt") == "one\nTWO\nthree\n"
         assert git(source, "show", "made:new/deep/x") == "#!/bin/sh\nx\n"
-
-
-def test_apply_to_a_branch_killed_at_random_leaves_a_whole_branch_or_none(
-    server: Server, applying: Stage, tmp_path: Path
-) -> None:
-    killed_in_branch(server, applying, tmp_path / "killed", times=3)
-
-
-@pytest.mark.soak
-def test_apply_to_a_branch_killed_at_300_instants_leaves_a_whole_branch_or_none(
-    server: Server, applying: Stage, tmp_path: Path
-) -> None:
-    killed_in_branch(server, applying, tmp_path / "killed", times=300)
