@@ -23,6 +23,7 @@ from wink_workspace.errors import SandboxError, SandboxUnavailableError, UsageEr
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.bubblewrap import BubblewrapConfig, BubblewrapSandbox, bubblewrap_runner
 from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded
+from wink_workspace.sandbox.inside import runner
 
 pytestmark = pytest.mark.xdist_group("bubblewrap")
 
@@ -217,3 +218,38 @@ def test_a_machine_without_bwrap_is_refused_with_the_package(
 def test_a_tool_directory_that_would_show_more_is_refused(tool: str) -> None:
     with pytest.raises(UsageError, match="cannot be a directory of tools"):
         BubblewrapConfig(tools=(tool,))
+
+
+def test_landlock_is_in_the_report_with_its_version(sandbox: BubblewrapSandbox) -> None:
+    (layer,) = (each for each in sandbox.report.layers if each.name == "Landlock")
+    assert layer.is_active == layer.detail.startswith("version ")
+
+
+def test_landlock_allows_to_write_and_move_below_the_listed_directories_only(
+    tmp_path: Path,
+) -> None:
+    if not bubblewrap_runner.landlock()[0]:
+        pytest.skip("this kernel has no Landlock, or its first version")
+    (tmp_path / "inside/a").mkdir(parents=True)
+    (tmp_path / "inside/b").mkdir()
+    (tmp_path / "outside").write_text("old")
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(Path(runner.__file__).parent)!r})
+import ctypes, runner
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+runner.restrict_paths(["inside"])
+open("inside/a/new", "w").write("1")
+os.rename("inside/a/new", "inside/b/new")
+open("/dev/null", "w").write("1")
+for act in (lambda: open("outside", "w"), lambda: os.mkdir("dir"), lambda: os.unlink("outside")):
+    try:
+        act()
+    except PermissionError:
+        print("refused", open("outside").read())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "refused old\n" * 3
+    assert (tmp_path / "inside/b/new").read_text() == "1"

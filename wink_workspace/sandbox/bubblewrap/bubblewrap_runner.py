@@ -316,7 +316,7 @@ def _arguments(view: HostView, config: BubblewrapConfig, *, is_root: bool) -> li
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
         *("--setenv", "LD_LIBRARY_PATH", f"{Path(view.python).parents[1]}/lib"),
         *("--", view.python, "-I", "-S", "-c", _BOOT, str(_USER), str(len(_runner_code())), port),
-        *("/dev/shm", "/dev/mqueue", *view.scratch),  # noqa: S108 - inside
+        *("/dev/shm", "/dev/mqueue", *view.scratch, "--", *view.writable),  # noqa: S108 - inside
     ]
 
 
@@ -397,6 +397,17 @@ def _version(path: str) -> tuple[int, ...]:
     return ()
 
 
+@cache
+def landlock() -> tuple[bool, str]:
+    """Whether the runner uses Landlock, and its version or why not; nothing else depends on it."""
+    import ctypes  # on use: the report of a sandbox that runs already needs none
+
+    version = ctypes.CDLL(None).syscall(444, None, 0, 1)
+    if version < 2:
+        return False, "this kernel has none" if version < 1 else "version 1 forbids to move files"
+    return True, f"version {version}"
+
+
 def layers(config: BubblewrapConfig, controllers: set[str]) -> tuple[Layer, ...]:
     """The isolation layers of commands on this machine."""
 
@@ -412,6 +423,7 @@ def layers(config: BubblewrapConfig, controllers: set[str]) -> tuple[Layer, ...]
         Layer("capabilities", True, "none for commands"),
         Layer("no new privileges", True),
         Layer("filter of system calls", True, "that of containers, narrowed"),
+        Layer("Landlock", *landlock()),
         Layer("read-only root", True, "programs of this machine, without setuid"),
         Layer("hidden paths of the host", False, "files have the paths that they have outside"),
         Layer(

@@ -71,6 +71,7 @@ class HostView:
         variables: The variables of every command.
         python: The interpreter of the runner.
         scratch: The directories that are emptied after each command.
+        writable: All directories in which commands can write.
         bound: The paths at which something of this machine is visible.
 
     Raises:
@@ -82,6 +83,7 @@ class HostView:
         self._config = config
         self._environment = environment
         self.scratch: tuple[str, ...] = ()
+        self.writable: tuple[str, ...] = ()
         _check_source(source)
         user = environment.home and Path(os.path.realpath(environment.home))
         self._tools = [*_tools(config, user, source)]
@@ -98,7 +100,7 @@ class HostView:
         self.variables = {**VARIABLES, "HOME": self.home, **self._of_user(environment.variables)}
 
     def entries(self, workspace: Entry, git_history: Path | None) -> list[Entry]:
-        """The tree below ``root``, parents first; it sets ``scratch``.
+        """The tree below ``root``, parents first; it sets ``scratch`` and ``writable``.
 
         Args:
             workspace: The entry of the workspace, without its target.
@@ -135,6 +137,7 @@ class HostView:
         sizes = {"size": str(self._config.tmp_bytes), "mode": "0755"}
         shm = {"size": str(self._config.shm_bytes), "mode": "0755"}
         self.scratch = self._emptied(ordered)
+        self.writable = (str(self.source), *(path for path in ordered if found[path] is memory))
         return [
             {"target": "scratch", "filesystem": "tmpfs", "options": sizes},
             {"target": "shm", "filesystem": "tmpfs", "options": shm},

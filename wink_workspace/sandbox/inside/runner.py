@@ -44,6 +44,7 @@ MOST_REQUEST_BYTES = 67108864
 RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
 TO_CONNECTION, END_CONNECTION, ACK_CONNECTION, DROP_CONNECTION = 5, 6, 7, 8
 READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
+LANDLOCK_CREATE, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT = 444, 445, 446
 CONNECTION, FROM_CONNECTION, CONNECTION_ENDED, CONNECTION_ACKED, CONNECTION_CLOSED = range(69, 74)
 WINDOW_BYTES = 131072
 MOST_CONNECTIONS = 64
@@ -766,6 +767,47 @@ def reap(child: int) -> int | None:
             status = -os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
 
 
+# Landlock
+
+
+def restrict_paths(writable: Iterable[str]) -> None:
+    """Let this process and its children write below *writable* only, whatever is mounted.
+
+    The numbers are those of landlock(7).
+    Without Landlock, or with its first version, which forbids to move files, nothing happens.
+    """
+    version = system_call(LANDLOCK_CREATE, None, 0, 1)
+    if version < 2:
+        return
+    every = (1 << (16 if version >= 5 else 15 if version >= 3 else 14)) - 1
+    read, change = 0b1101, 0b0010 | (every & (0b11 << 14))
+    attributes = struct.pack("=QQQ", every, 0, 0)
+    ruleset = checked(system_call(LANDLOCK_CREATE, attributes, len(attributes), 0))
+    allowed = {"/": read, "/proc": read | change, "/dev": read | change}
+    for path, rights in {**allowed, **dict.fromkeys(writable, every)}.items():
+        directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = struct.pack("=Qi", rights, directory)
+        checked(system_call(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
+        os.close(directory)
+    checked(system_call(LANDLOCK_RESTRICT, ruleset, 0))
+    os.close(ruleset)
+
+
+def system_call(*arguments: int | bytes | None) -> int:
+    """The result of a system call; the negative error if it fails."""
+    import _ctypes
+
+    handle = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - this program itself
+    return _ctypes.call_function(_ctypes.dlsym(handle, "syscall"), arguments)
+
+
+def checked(result: int) -> int:
+    """The *result* of a system call; ``OSError`` if it is negative."""
+    if result < 0:
+        raise OSError(errno.EPERM, "Landlock cannot be applied")
+    return result
+
+
 # Terminals
 
 
@@ -985,12 +1027,17 @@ def print_error() -> None:
     traceback.print_exception(kind, error, trace)
 
 
-def main(user_id: int, proxy_port: int, scratch: Iterable[str]) -> NoReturn:
+def main(
+    user_id: int, proxy_port: int, scratch: Iterable[str], writable: Iterable[str] = ()
+) -> NoReturn:
     """Serve the host on the standard streams; never returns.
 
     *proxy_port* is the port on which commands reach the host's proxy, 0 without one. *scratch* is
-    empty in a container, otherwise the directories that are emptied after each command.
+    empty in a container, otherwise the directories that are emptied after each command, and
+    *writable* are the others in which commands write.
     """
+    if scratch:
+        restrict_paths((*scratch, *writable))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the kernel ignores it for a first process
     read_fd, write_fd = duplicate_above_stdio(0), duplicate_above_stdio(1)
     null = os.open("/dev/null", os.O_RDWR)
@@ -1009,4 +1056,6 @@ def main(user_id: int, proxy_port: int, scratch: Iterable[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int((*sys.argv, "0")[3]), sys.argv[4:])
+    directories = sys.argv[4:]
+    end = directories.index("--") if directories else 0
+    main(int(sys.argv[1]), int((*sys.argv, "0")[3]), directories[:end], directories[end + 1 :])
