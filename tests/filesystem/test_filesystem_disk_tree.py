@@ -98,43 +98,6 @@ def test_walk_gives_parents_first_and_names_in_order(tree: DiskTree, tmp_path: P
     assert [str(entry.path) for entry in tree.walk(path_of("b"))] == ["b/1", "b/2"]
 
 
-def test_kinds_of_many_names_are_those_of_their_statuses(tree: DiskTree, tmp_path: Path) -> None:
-    """Whether the directory is listed, or has too many other entries for that."""
-    for n in range(100):
-        (tmp_path / f"f{n}").touch()
-    (tmp_path / "d").mkdir()
-    (tmp_path / "l").symlink_to("d")
-    os.mkfifo(tmp_path / "p")
-    names = ["d", "l", "p", "missing", *(f"f{n}" for n in range(100))]
-    kinds = {"d": FileKind.DIRECTORY, "l": FileKind.SYMLINK, "p": None}
-    kinds |= {f"f{n}": FileKind.FILE for n in range(100)}
-    assert tree.kinds(ROOT, names) == kinds
-    assert tree.kinds(ROOT, names[:5]) == {name: kinds[name] for name in ("d", "l", "p", "f0")}
-    for n in range(500):
-        (tmp_path / f"other{n}").touch()
-    assert tree.kinds(ROOT, names) == kinds
-    for path in ("missing", "f0", "l"):
-        assert tree.kinds(path_of(path), names) == {}
-
-
-def test_name_listings_give_parents_first_and_names_by_type(tree: DiskTree, tmp_path: Path) -> None:
-    for name in ("b/2", "b/1", "a/x/y", "c"):
-        tree.put_file(path_of(name), [b""])
-    (tmp_path / "a" / "link").symlink_to("../b")
-    found = [
-        ("/".join(each.parts), each.directories, each.files, each.others, len(each))
-        for each in tree.name_listings()
-    ]
-    assert found == [
-        ("", ["a", "b"], ["c"], [], 3),
-        ("a", ["x"], [], ["link"], 2),
-        ("a/x", [], ["y"], [], 1),
-        ("b", [], ["1", "2"], [], 2),
-    ]
-    with pytest.raises(FileMissingError):
-        next(tree.name_listings(path_of("missing")))
-
-
 def test_names_that_are_not_utf_8_are_read_and_written_as_surrogates(
     tree: DiskTree, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from wink_workspace.errors import FilesystemError
-from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .descriptors import READ, Parts, attributes_of
@@ -100,13 +99,20 @@ class BulkReading(Generic[_KeptT]):
         self, workers: ThreadPoolExecutor, tops: Iterable[WorkspacePath]
     ) -> Iterator[ReadPart[_KeptT] | _Running[_KeptT]]:
         for top in tops:
-            for listing in self._tree.name_listings(top):
+            for listing in self._tree.listings(top):
                 mode = stat.S_IMODE(os.fstat(listing.fd).st_mode)
                 has_attributes = bool(attributes_of(listing.fd, path_only=False))
-                yield ReadPart(
-                    top, listing.parts, others=listing.others, entered=(mode, has_attributes)
+                part: ReadPart[_KeptT] = ReadPart(
+                    top, listing.parts, entered=(mode, has_attributes)
                 )
-                yield from self._files(workers, top, listing.parts, listing.fd, listing.files)
+                files: list[str] = []
+                for name, status in listing.entries:
+                    if stat.S_ISREG(status.st_mode):
+                        files.append(name)
+                    elif not stat.S_ISDIR(status.st_mode):
+                        part.others.append(name)
+                yield part
+                yield from self._files(workers, top, listing.parts, listing.fd, files)
 
     def _named(
         self, workers: ThreadPoolExecutor, paths: Iterable[WorkspacePath]
@@ -117,7 +123,7 @@ class BulkReading(Generic[_KeptT]):
         for parts, names in by_directory.items():
             directory = WorkspacePath(parts)
             try:
-                kinds = self._tree.kinds(directory, names)
+                found = self._tree.statuses(directory, names)
                 entered = self._tree.entered(directory)
             except FilesystemError:
                 yield ReadPart(directory, others=names)
@@ -125,10 +131,11 @@ class BulkReading(Generic[_KeptT]):
                 files: list[str] = []
                 part: ReadPart[_KeptT] = ReadPart(directory)
                 for name in names:
-                    if name not in kinds:
+                    if name not in found:
                         part.missing.append(name)
                     else:
-                        (files if kinds[name] is FileKind.FILE else part.others).append(name)
+                        is_file = stat.S_ISREG(found[name].st_mode)
+                        (files if is_file else part.others).append(name)
                 yield part
                 with entered as descriptor:
                     yield from self._files(workers, directory, (), descriptor, files)

@@ -22,7 +22,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -36,7 +36,6 @@ __all__ = [
     "TEMPORARY_PREFIX",
     "Descriptor",
     "Listing",
-    "NameListing",
     "Parts",
     "attributes_of",
     "change_mode",
@@ -51,7 +50,6 @@ __all__ = [
     "listings",
     "make_entry_accessible",
     "match_owner",
-    "name_listings",
     "open_beneath",
     "open_directory",
     "open_listing",
@@ -660,48 +658,6 @@ def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
                 pass
     entries.sort(key=itemgetter(0))
     return entries
-
-
-@dataclass(frozen=True, slots=True)
-class NameListing:
-    """One directory of a walk without statuses; the descriptor is valid until the next step.
-
-    ``files`` are the names of regular files, ``others`` those of links, pipes, sockets and devices.
-    """
-
-    parts: Parts
-    fd: int
-    directories: list[str] = field(default_factory=list[str])
-    files: list[str] = field(default_factory=list[str])
-    others: list[str] = field(default_factory=list[str])
-
-    def __len__(self) -> int:
-        return len(self.directories) + len(self.files) + len(self.others)
-
-
-def name_listings(top: int, *, make_accessible: bool = False) -> Iterator[NameListing]:
-    """As ``listings``, with names and types only: most filesystems list both, without statuses."""
-    position = _Descent(open_listing(top), make_accessible=make_accessible)
-    try:
-        pending: list[list[str]] = []
-        while True:
-            listing = NameListing(tuple(position.names), position.fd)
-            with os.scandir(position.fd) as found:
-                for entry in found:
-                    if entry.is_file(follow_symlinks=False):
-                        listing.files.append(entry.name)
-                    elif entry.is_dir(follow_symlinks=False):
-                        listing.directories.append(entry.name)
-                    else:
-                        listing.others.append(entry.name)
-            for names in (listing.directories, listing.files, listing.others):
-                names.sort()
-            yield listing
-            pending.append(listing.directories[::-1])
-            if not _advance(position, pending, None):
-                return
-    finally:
-        position.close()
 
 
 def _advance(

@@ -24,7 +24,6 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
     Set,
 )
@@ -32,7 +31,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader, FileIO
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
@@ -57,7 +56,6 @@ from .descriptors import (
     READ,
     Descriptor,
     Listing,
-    NameListing,
     Parts,
     attributes_of,
     change_mode,
@@ -67,7 +65,6 @@ from .descriptors import (
     keeps_times,
     listings,
     match_owner,
-    name_listings,
     open_beneath,
     open_directory,
     open_listing,
@@ -257,7 +254,6 @@ def _names_of(root: int, directory: Parts) -> Set[str] | None:
 
 _CHUNK_BYTES = 1_048_576
 _MANY_NAMES = 64  # from this number on, hidden names are found faster together
-_MOST_LISTED = 4  # a larger multiple of entries than of wanted names is not listed for their kinds
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFREG: FileKind.FILE,
@@ -342,15 +338,6 @@ class HiddenPaths(Protocol):
 def kind_of(status: os.stat_result) -> FileKind | None:
     """See ``DiskEntry.kind``."""
     return _KINDS.get(stat.S_IFMT(status.st_mode))
-
-
-def _kind_of_entry(entry: os.DirEntry[str]) -> FileKind | None:
-    """As ``kind_of``; most filesystems list the type with the name."""
-    if entry.is_file(follow_symlinks=False):
-        return FileKind.FILE
-    if entry.is_dir(follow_symlinks=False):
-        return FileKind.DIRECTORY
-    return FileKind.SYMLINK if entry.is_symlink() else None
 
 
 def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
@@ -505,19 +492,6 @@ class DiskTree(ClosedAfterBlock):
                 self._hide(path.parts + listing.parts, listing)
                 yield listing
 
-    def name_listings(self, path: WorkspacePath = ROOT) -> Iterator[NameListing]:
-        """Every directory from *path* down, without statuses; see ``descriptors.name_listings``."""
-        with translate_os_error(path), self._entered(path) as top:
-            for listing in name_listings(top, make_accessible=self._make_accessible):
-                kinds = (listing.directories, listing.files, listing.others)
-                if self.hidden is not None and len(listing):
-                    below = path.parts + listing.parts
-                    names_below = [*chain.from_iterable(kinds)]
-                    hidden = self.hidden.hidden_in(below, names_below, listing.directories)
-                    for names in kinds if hidden else ():
-                        names[:] = [name for name in names if name not in hidden]
-                yield listing
-
     def _hide(self, directory: Parts, listing: Listing) -> None:
         """Remove hidden entries from *listing*, so that the walk does not enter them."""
         if self.hidden is None or not listing.entries:
@@ -570,39 +544,6 @@ class DiskTree(ClosedAfterBlock):
             for name in self.hidden.hidden_in(path.parts, list(found), below):
                 del found[name]
         return found
-
-    def kinds(self, path: WorkspacePath, names: Collection[str]) -> Mapping[str, FileKind | None]:
-        """The kind of each of *names* that exists in the directory *path*.
-
-        If there are many, the directory is listed once, and no status is read.
-        """
-        listed = self._listed_kinds(path, names) if len(names) >= _MANY_NAMES else None
-        if listed is not None:
-            return listed
-        return {name: kind_of(status) for name, status in self.statuses(path, names).items()}
-
-    def _listed_kinds(
-        self, path: WorkspacePath, names: Collection[str]
-    ) -> dict[str, FileKind | None] | None:
-        """As ``kinds``; ``None`` if it cannot be listed, or has many other entries."""
-        wanted = set(names)
-        kinds: dict[str, FileKind | None] = {}
-        try:
-            with translate_os_error(path), self.opened(path) as listed, os.scandir(listed) as found:
-                for n, entry in enumerate(found):
-                    if n > _MOST_LISTED * len(wanted):
-                        return None
-                    if entry.name in wanted:
-                        kinds[entry.name] = _kind_of_entry(entry)
-        except (FileMissingError, DirectoryExpectedError):
-            return {}
-        except ReadOnlyError:
-            return None
-        if self.hidden is not None:
-            below = [name for name, kind in kinds.items() if kind is FileKind.DIRECTORY]
-            for name in self.hidden.hidden_in(path.parts, list(kinds), below):
-                del kinds[name]
-        return kinds
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""

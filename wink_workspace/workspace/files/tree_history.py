@@ -332,7 +332,7 @@ class TreeHistory:
         """
         present: list[WorkspacePath] = [path for path in paths if not path.parts]
         for directory, names in _by_directory(paths).items():
-            found = self._tree.kinds(directory, names)
+            found = self._tree.statuses(directory, names)
             known = entries_at(self._store, self._token.root, directory, names) or {}
             present += [directory / name for name in names if name in found or known.get(name)]
         return present
@@ -341,22 +341,11 @@ class TreeHistory:
         """Everything below *tops*; ``None`` if it has *limit* entries or more."""
         found: list[DiskEntry] = []
         for top in tops:
-            if self._has_many_below(top, limit - len(found)):
-                return None
-            found += self._walk(top)
-        return found if len(found) < limit else None
-
-    def _has_many_below(self, top: WorkspacePath, limit: int) -> bool:
-        """Whether there are *limit* entries or more below *top*; no status is read."""
-        n_entries = 0
-        try:
-            for listing in self._tree.name_listings(top):
-                n_entries += len(listing)
-                if n_entries >= limit:
-                    return True
-        except FilesystemError:  # no directory, or one that cannot be read: the walk decides
-            pass
-        return False
+            for entry in self._walk(top):
+                found.append(entry)
+                if len(found) >= limit:
+                    return None
+        return found
 
     def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
         """Everything below *top*, nothing if it is not a directory."""
@@ -523,7 +512,7 @@ class TreeHistory:
             if plan.base != plan.wanted:
                 known = entries_at(store, plan.base, directory, inside) or {}
             new = [name for name in inside if wanted[name] is None]
-            moved = [directory / name for name in self._tree.kinds(directory, new)]
+            moved = [directory / name for name in self._tree.statuses(directory, new)]
             plan.moves += moved
             done.update(moved)
             steps.complete.update(moved)
