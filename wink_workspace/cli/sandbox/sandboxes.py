@@ -116,7 +116,7 @@ def doctor(
         for finding in findings:
             mark, style = _STATE_MARKS[finding.state if finding in needed else "limited"]
             line = Text(f"{mark} ", style=style)
-            line.append(f"{finding.part:<8}", style="dim")
+            line.append(f"{finding.part:<11}", style="dim")
             line.append(f"{finding.name:<20}", style="bold")
             line.append(printable(finding.detail))
             context.out.print(line)
