@@ -121,7 +121,7 @@ def doctor(
             line.append(printable(finding.detail))
             context.out.print(line)
             if finding.fix:
-                context.out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
+                context.out.print(Text(f"{'':<33}{printable(finding.fix)}", style=style))
         if usable:
             context.out.print(f"✓ code can run in: {', '.join(usable)}", style="green")
     return int(any(finding.state == "missing" for finding in needed))
