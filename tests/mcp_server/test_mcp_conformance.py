@@ -151,6 +151,7 @@ def inspect(request: pytest.FixtureRequest, node: str) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.share(1)
 def test_inspector_finds_no_fault_with_the_tools_and_calls_one(inspect: Any) -> None:
     tools = inspect("--method", "tools/list", "--strict")["tools"]
     assert {"read_file", "workspace_undo"} <= {tool["name"] for tool in tools}

@@ -134,6 +134,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 # Shutdown
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "ending", ["end of input", "SIGTERM", "SIGINT", "client disconnects", "client does not read"]
 )

@@ -121,6 +121,7 @@ def test_recursive_result_keeps_its_definition() -> None:
     assert listed["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("structured", [False, True])
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 def test_no_name_of_our_code_is_in_the_list_of_tools(sandbox: str, structured: bool) -> None:

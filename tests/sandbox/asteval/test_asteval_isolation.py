@@ -319,6 +319,7 @@ python.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.share(2)
 @pytest.mark.parametrize("prefix", [[], ["unshare", "--user", "--map-root-user", "--pid", "--fork",
                                          "--mount-proc", "--net"]], ids=["plain", "container"])  # fmt: skip
 @pytest.mark.parametrize("uid", [0, 12_345])

@@ -31,7 +31,7 @@ from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Take a share of the tests that run again as an ordinary user; see ``test_podman_rootless``."""
     if PublishedServer.VARIABLE in os.environ:
-        items[:] = random_cases.some(items, 100)
+        items[:] = random_cases.some(items, 60)
 
 
 def _skip_or_fail(reason: str) -> NoReturn:

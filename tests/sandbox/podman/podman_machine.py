@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -247,10 +248,18 @@ class HeldClock(SystemClock):
 
 
 def listed_containers(service: PodmanService, label: str) -> list[dict[str, Any]]:
-    """Return the containers with *label*, running or not."""
+    """Return the containers with *label*, running or not.
+
+    The engine removes a container shortly after its end; this waits a while for that.
+    """
     filters = json.dumps({"label": [label]})
     params = {"all": "true", "filters": filters}
-    return service.request("GET", "/containers/json", params=params) or []
+    for _ in range(200):
+        listed = service.request("GET", "/containers/json", params=params) or []
+        if all(each["State"] in ("created", "running") for each in listed):
+            break
+        time.sleep(0.05)
+    return listed
 
 
 def children_of(pid: int) -> list[int]:

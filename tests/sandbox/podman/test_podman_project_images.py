@@ -427,6 +427,7 @@ def test_scripts_of_node_packages_run_in_the_step(
 
 
 @pytest.mark.behaviour(106)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_bundled", [True, False])
 def test_a_lock_with_a_repository_starts_no_program_of_this_machine(
     images: ProjectImages, built: SandboxImage, tmp_path: Path, is_bundled: bool

@@ -42,11 +42,11 @@ from wink_workspace.ledger import EntryKind
 from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.sandbox import ExecRequest, ServiceConfig, ServiceStatus
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.commands import freezer as freezing
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.commands import service_containers as podman_services
 from wink_workspace.sandbox.podman.commands.service_containers import PodmanServices
 from wink_workspace.sandbox.podman.commands.waiting import WaitingContainers
-from wink_workspace.sandbox.podman.engine import freezer as freezing
 from wink_workspace.sandbox.transport.stream import Ending, Limits
 from wink_workspace.workspace import ImportConfig, WorkspaceConfig, WorkspaceMode
 
