@@ -75,6 +75,20 @@ def test_tools_of_the_home_are_there_and_read_only_and_nothing_else_is(at: At, h
     assert (home / ".cargo/bin/tool").read_text() == "#!/bin/sh\necho ran\n"
 
 
+def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:
+    """Temporary directories, a resolver's configuration, and a name for commits."""
+    result = shell(
+        at(Path("/srv/project")),
+        "set -e; for each in /tmp /var/tmp ~/.cache/a /dev/shm; do mkdir -p $each;"
+        " echo x > $each/file; done; grep -c nameserver /etc/resolv.conf;"
+        " git init -q /var/tmp/git; cd /var/tmp/git; git commit -q --allow-empty -m x;"
+        " git log --format=%an",
+    )
+    assert stdout_of(result).split() == ["1", "agent"], result
+    left = shell(at(Path("/srv/project")), "ls -A /tmp /var/tmp ~ /dev/shm | grep file")
+    assert left.exit_code == 1
+
+
 @pytest.mark.parametrize("place", ["home/project", "a/b/project", "/srv/a/project", "/workspace"])
 def test_the_files_are_at_the_path_of_the_source_wherever_it_is(
     at: At, tmp_path: Path, place: str

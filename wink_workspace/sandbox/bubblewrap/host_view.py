@@ -36,13 +36,15 @@ _SETTINGS: Final = """
 """
 """What programs read in ``/etc``; none has credentials."""
 _OWN_FILES: Final = {
-    "passwd": "root:x:0:0::/:/bin/sh\nagent:x:1000:1000::{home}:/bin/sh\n"
+    "passwd": "root:x:0:0::/:/bin/sh\nagent:x:1000:1000:agent:{home}:/bin/sh\n"
     "nobody:x:65534:65534::/:/bin/false\n",
     "group": "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "hostname": "sandbox\n",
+    "resolv.conf": "nameserver 127.0.0.1\n",
 }
-_EMPTY: Final = ("dev", "proc", "var/tmp", "run", "home", "mnt", "opt", "root", "srv", "sys")
+_EMPTY: Final = ("dev", "proc", "run", "home", "mnt", "opt", "root", "srv", "sys")
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - inside
 _UNUSABLE: Final = ("/dev", "/proc", "/sys", "/etc", "/run/wink")
 _PYTHON: Final = "/run/wink/python"
 _PLACES: Final = """
@@ -122,7 +124,7 @@ class HostView:
         if self._prefix is not None:
             found[_PYTHON] = {"source": str(self._prefix)}
         memory = {"within": "scratch"}
-        found["/tmp"] = memory  # noqa: S108 - inside
+        found |= dict.fromkeys(_TEMPORARY, memory)
         if self.home not in found or not found[self.home]:
             found[self.home] = memory
         if git_history is not None:
@@ -147,7 +149,7 @@ class HostView:
 
     def _emptied(self, targets: list[str]) -> tuple[str, ...]:
         """The private directories in memory, and those above a mount point in them."""
-        tops = {"/tmp", self.home}  # noqa: S108 - inside
+        tops = {*_TEMPORARY, self.home}
         kept = [
             str(above)
             for target in map(PurePosixPath, targets)
