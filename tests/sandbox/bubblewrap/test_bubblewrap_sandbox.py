@@ -75,6 +75,36 @@ def test_tools_of_the_home_are_there_and_read_only_and_nothing_else_is(at: At, h
     assert (home / ".cargo/bin/tool").read_text() == "#!/bin/sh\necho ran\n"
 
 
+def test_an_installation_on_the_path_is_there_and_other_directories_are_not(
+    at: At, home: Path
+) -> None:
+    for name in ("env/bin/tool", "scripts/bin/secret", "link"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+    (home / "env" / "pyvenv.cfg").touch()
+    (home / "scripts" / "bin" / "secret").touch()
+    (home / "env" / "bin" / "tool").symlink_to(home / ".cargo/bin/tool")
+    (home / "link").symlink_to(home / "env" / "bin")
+    path = f"node_modules/.bin:{home}/link:{home}/scripts/bin:/usr/bin"
+    sandbox = at(home / "project", variables={"PATH": path, "VIRTUAL_ENV": f"{home}/env"})
+    result = shell(sandbox, 'tool; echo "$PATH $VIRTUAL_ENV"; ls ~/scripts')
+    lines = stdout_of(result).splitlines()
+    assert lines[0] == "ran"
+    assert lines[1].startswith(f"node_modules/.bin:{home}/env/bin:/usr/bin:")
+    assert lines[1].endswith(f" {home}/env")
+    assert b"No such file" in result.stderr.head
+
+
+def test_variables_of_the_toolchain_reach_commands_and_others_do_not(at: At, home: Path) -> None:
+    given = {"LC_ALL": "C", "TZ": "Asia/Tokyo", "CFLAGS": "-O1", "API_TOKEN": "secret"}
+    searched = {"PYTHONPATH": f"src:{home}/other:/usr/lib", "LD_LIBRARY_PATH": f"{home}/other"}
+    sandbox = at(home / "project", variables=given | searched)
+    assert stdout_of(shell(sandbox, 'echo "$LC_ALL $CFLAGS $PYTHONPATH"; date +%Z')) == (
+        "C -O1 src:/usr/lib\nJST\n"
+    )
+    assert "secret" not in stdout_of(shell(sandbox, "env"))
+    assert "LD_LIBRARY_PATH" not in stdout_of(shell(sandbox, "env"))
+
+
 def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:
     """Temporary directories, a resolver's configuration, and a name for commits."""
     result = shell(

@@ -48,10 +48,27 @@ _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - inside
 _UNUSABLE: Final = ("/dev", "/proc", "/sys", "/etc", "/run/wink")
 _PYTHON: Final = "/run/wink/python"
 _PLACES: Final = """
-    ANDROID_HOME CARGO_HOME CONDA_PREFIX DOTNET_ROOT GEM_HOME GOPATH GOROOT JAVA_HOME MAVEN_HOME
+    ANDROID_HOME CARGO_HOME CONDA_PREFIX DOTNET_ROOT GEM_HOME GOROOT JAVA_HOME MAVEN_HOME
     NVM_BIN NVM_DIR PNPM_HOME PYENV_ROOT RUSTUP_HOME SDKMAN_DIR VIRTUAL_ENV VOLTA_HOME
 """
 """Variables of the user that commands get if they name a place that exists inside."""
+
+_SEARCHED: Final = """
+    ACLOCAL_PATH CLASSPATH CMAKE_PREFIX_PATH CPATH CPLUS_INCLUDE_PATH C_INCLUDE_PATH GOPATH
+    LD_LIBRARY_PATH LIBRARY_PATH MANPATH NODE_PATH PATH PERL5LIB PKG_CONFIG_PATH PYTHONPATH RUBYLIB
+"""
+"""Variables with a list of places; commands get those that exist inside."""
+
+_CHOICES: Final = """
+    AR CC CFLAGS CGO_ENABLED CI CPP CPPFLAGS CXX CXXFLAGS FC GO111MODULE GOFLAGS GOTOOLCHAIN LANG
+    LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME LD LDFLAGS
+    MAKEFLAGS NODE_ENV NODE_OPTIONS PYENV_VERSION PYTEST_ADDOPTS PYTHONHASHSEED PYTHONUTF8
+    PYTHONWARNINGS RBENV_VERSION RUSTFLAGS RUSTUP_TOOLCHAIN RUST_BACKTRACE SOURCE_DATE_EPOCH TZ
+"""
+"""Variables that change what compilers and test programs do; none has a credential."""
+
+_MARKS: Final = ("pyvenv.cfg", "conda-meta", "include/node/node.h", "pkg/tool", "lib/modules")
+"""What a virtual environment, and an installation of conda, Node, Go or Java has beside ``bin``."""
 
 _SOCKETS: Final = ("SSH_AUTH_SOCK", "GPG_AGENT_INFO", "CONTAINER_HOST", "DOCKER_HOST")
 _BUSES: Final = ("DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS")
@@ -88,7 +105,8 @@ class HostView:
         self.writable: tuple[str, ...] = ()
         _check_source(source)
         user = environment.home and Path(os.path.realpath(environment.home))
-        self._tools = [*_tools(config, user, source)]
+        named = _named(config, user, environment.variables.get("PATH", ""))
+        self._tools = [path for path in named if _is_tool(path, user, source)]
         is_private = user is not None and not user.is_relative_to(source) and len(user.parts) > 1
         self.home = str(user) if user is not None and is_private else "/tmp"  # noqa: S108 - inside
         prefix, program = Path(sys.base_prefix).resolve(), Path(sys.executable).resolve()
@@ -173,19 +191,26 @@ class HostView:
 
     def is_visible(self, path: str) -> bool:
         """Whether *path* of this machine exists inside."""
-        real = Path(os.path.realpath(path))
+        return bool(self._inside(path))
+
+    def _inside(self, path: str) -> str:
+        """The path inside of a place of this machine, where links lead; empty if it is hidden."""
         seen = [*(Path("/", name) for name in _SYSTEM), *self._tools, self.source]
-        return real.exists() and any(real.is_relative_to(each) for each in seen)
+        seen += [Path(each.source) for each in self._config.mounts if each.source == each.target]
+        real = Path(os.path.realpath(path))
+        if not real.exists() or not any(real.is_relative_to(each) for each in seen):
+            return ""
+        return path if any(Path(path).is_relative_to(each) for each in seen) else str(real)
 
     def _of_user(self, variables: Mapping[str, str]) -> dict[str, str]:
-        listed = variables.get("PATH", "").split(":")
-        usual = VARIABLES["PATH"].split(":")
-        programs = [path for path in listed if path[:1] == "/" and self.is_visible(path)]
-        places = {name: variables.get(name, "") for name in _PLACES.split()}
-        return {
-            "PATH": ":".join(dict.fromkeys((*programs, *usual))),
-            **{name: path for name, path in places.items() if path and self.is_visible(path)},
-        }
+        given = {name: variables.get(name, "") for name in (*_PLACES.split(), *_SEARCHED.split())}
+        found = {name: variables.get(name, "") for name in _CHOICES.split()}
+        for name, text in given.items():
+            places = (self._inside(each) if each[:1] == "/" else each for each in text.split(":"))
+            found[name] = ":".join(dict.fromkeys(filter(None, places)))
+        path = f"{found['PATH']}:{VARIABLES['PATH']}".split(":")
+        found["PATH"] = ":".join(dict.fromkeys(filter(None, path)))
+        return {name: text for name, text in found.items() if text}
 
 
 def _state_of(context: SandboxContext) -> list[str]:
@@ -193,24 +218,26 @@ def _state_of(context: SandboxContext) -> list[str]:
     return [str(path) for path in (context.notes, context.services) if path is not None]
 
 
-def _tools(config: BubblewrapConfig, home: Path | None, source: Path) -> Iterator[Path]:
+def _named(config: BubblewrapConfig, home: Path | None, search_path: str) -> Iterator[Path]:
+    """The directories of tools: those of the configuration, and installations on the PATH."""
     for text in config.tools:
-        if text.startswith("~/"):
-            if home is None:
-                continue
-            path = home / text.removeprefix("~/")
-        else:
-            path = Path(text)
-        path = Path(os.path.realpath(path))
-        if path.is_dir() and not path.is_relative_to(source) and _is_apart(path, home):
-            yield path
+        if text[:2] != "~/":
+            yield Path(os.path.realpath(text))
+        elif home is not None:
+            yield Path(os.path.realpath(home / text[2:]))
+    for text in search_path.split(":"):
+        path = Path(os.path.realpath(text))
+        is_installation = any((path.parent / mark).exists() for mark in _MARKS)
+        if path.name == "bin" and is_installation and not path.is_relative_to("/usr"):
+            yield path.parent
 
 
-def _is_apart(path: Path, home: Path | None) -> bool:
-    """Whether *path* shows neither the system's own directories nor the whole home."""
+def _is_tool(path: Path, home: Path | None, source: Path) -> bool:
+    """Whether *path* shows neither the workspace, the system's own directories nor the home."""
     above = [Path("/", name) for name in ("etc", "home", "root", "run", "tmp", "var")]
-    above += [] if home is None else [home]
-    return not any(each.is_relative_to(path) for each in above)
+    above += [] if home is None else [home, home / ".local" / "share"]
+    is_apart = not any(each.is_relative_to(path) for each in above)
+    return is_apart and path.is_dir() and not path.is_relative_to(source)
 
 
 def _check_source(source: Path) -> None:
