@@ -255,15 +255,19 @@ class SchemaError(UsageError):
 
 
 class ProgramError(UsageError):
-    """A program that a sandbox cannot run; ``is_missing`` if no program has that name."""
+    """A program that a sandbox cannot run; ``is_missing`` if no program has that name.
+
+    *fix* says what to do about one that is missing, where that is known.
+    """
 
     code = "program"
 
-    def __init__(self, given: str, reason: str, *, is_missing: bool) -> None:
+    def __init__(self, given: str, reason: str, *, is_missing: bool, fix: str = "") -> None:
         super().__init__(
             f"{given!r} cannot be run: {reason}",
-            hint="Name a program of the image. A program is also not found if its first line names"
-            " an interpreter that the image lacks."
+            hint=fix
+            or "Name a program of the sandbox. A program is also not found if its first line names"
+            " an interpreter that the sandbox lacks."
             if is_missing
             else "Name an executable program: `chmod +x` it, or run it with its"
             " interpreter, as in `sh FILE`.",

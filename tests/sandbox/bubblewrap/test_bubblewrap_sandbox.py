@@ -19,7 +19,7 @@ from command_contract import shell, stdout_of
 from sandbox.podman.podman_machine import sandbox_place
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxError, SandboxUnavailableError, UsageError
+from wink_workspace.errors import ProgramError, SandboxError, SandboxUnavailableError, UsageError
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.bubblewrap import BubblewrapConfig, BubblewrapSandbox, bubblewrap_runner
 from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded
@@ -103,6 +103,19 @@ def test_variables_of_the_toolchain_reach_commands_and_others_do_not(at: At, hom
     )
     assert "secret" not in stdout_of(shell(sandbox, "env"))
     assert "LD_LIBRARY_PATH" not in stdout_of(shell(sandbox, "env"))
+
+
+def test_a_program_that_is_hidden_is_named_with_what_to_do(at: At, home: Path) -> None:
+    (home / "apps/bin").mkdir(parents=True)
+    (home / ".cargo/bin/tool").rename(home / "apps/bin/mine")
+    sandbox = at(home / "project", variables={"PATH": f"{home}/apps/bin:/usr/bin"})
+    with pytest.raises(ProgramError) as caught:
+        sandbox.run(ExecRequest(argv=("mine",)))
+    assert f"{home}/apps/bin/mine, which commands do not see" in caught.value.hint
+    assert f'"{home}/apps:{home}/apps" to `mounts`' in caught.value.hint
+    with pytest.raises(ProgramError, match="No such file") as caught:
+        sandbox.run(ExecRequest(argv=("nosuch",)))
+    assert "Name a program of the sandbox" in caught.value.hint
 
 
 def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:

@@ -134,6 +134,11 @@ class BubblewrapSandbox(CommandSandbox):
     def _base_variables(self) -> Mapping[str, str]:
         return VARIABLES if self._commands is None else self._commands.view.variables
 
+    def _fix_of(self, program: str) -> str:
+        if self._commands is None:
+            return ""
+        return self._commands.view.fix_of(program)
+
 
 def refuse_to_remove(name: str) -> None:
     """For ``end_leftover``: no engine can end a process that this user cannot kill."""

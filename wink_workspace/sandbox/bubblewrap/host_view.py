@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -188,6 +189,19 @@ class HostView:
             "WINK_HOST_HOME": "" if home is None else str(home),
             "WINK_HIDDEN": json.dumps([path for path in hidden if path[:1] == "/"]),
         }
+
+    def fix_of(self, program: str) -> str:
+        """How to make a program of this machine visible; empty if it is, or there is none."""
+        listed = self._environment.variables.get("PATH", os.defpath)
+        found = shutil.which(program, path=listed) or str(self.source / program)
+        real = Path(os.path.realpath(found))
+        if not real.is_file() or self.is_visible(str(real)):
+            return ""
+        folder = real.parent.parent if real.parent.name == "bin" else real.parent
+        return (
+            f"It is {real}, which commands do not see. If they may read {folder}, add"
+            f' "{folder}:{folder}" to `mounts` in your settings.'
+        )
 
     def is_visible(self, path: str) -> bool:
         """Whether *path* of this machine exists inside."""

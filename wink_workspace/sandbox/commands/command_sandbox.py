@@ -85,6 +85,10 @@ class CommandSandbox(Sandbox):
         """The variables of every command, to which configuration and request add."""
         return VARIABLES
 
+    def _fix_of(self, program: str) -> str:  # noqa: ARG002 - a backend may know the program
+        """What to do about a program that was not found; empty if that is not known."""
+        return ""
+
     def _directory(self) -> str:
         """The directory in which commands start that name none."""
         return "."
@@ -222,7 +226,7 @@ class CommandSandbox(Sandbox):
         request: ExecRequest | PythonRequest,
     ) -> ExecResult:
         if ending.refused is not None:
-            raise _refused(ending, request)
+            raise _refused(ending, request, self._fix_of)
         stopped = ending.stopped or self._excess()
         stdout, stderr = capture.finished(
             None if stopped or ending.timed_out else self._context.publish
@@ -306,7 +310,9 @@ def _change_owner(directory: Path, owner: int) -> None:
         ) from error
 
 
-def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
+def _refused(
+    ending: Ending, request: ExecRequest | PythonRequest, fix_of: Callable[[str], str]
+) -> Exception:
     """The error for a command that could not be started."""
     reason = os.strerror(ending.exit_code or 0)
     match ending.refused:
@@ -323,7 +329,8 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
             )
         case "program" if isinstance(request, ExecRequest):
             missing = ending.exit_code == errno.ENOENT
-            return ProgramError(request.argv[0], reason, is_missing=missing)
+            fix = fix_of(request.argv[0]) if missing else ""
+            return ProgramError(request.argv[0], reason, is_missing=missing, fix=fix)
         case "terminal":
             return SandboxUnavailableError(
                 f"the sandbox has no terminals: {reason}", hint="Run it without a terminal."
