@@ -587,11 +587,10 @@ def test_calls_work_on_the_opened_branch_if_the_one_before_cannot_be_closed(
         hosted.close().result(WATCHDOG_S)
 
 
-def test_a_list_over_stdio_begins_the_import(harness: Harness) -> None:
+def test_the_import_begins_while_a_server_over_stdio_starts(harness: Harness) -> None:
     with harness.stdio_process() as process:
         try:
             exchange(process, **INITIALIZE)
-            assert not harness.workspaces()
             assert exchange(process, id=1, method="tools/list")["result"]["tools"]
             while not harness.workspaces():
                 assert exchange(process, id=2, method="ping")["result"] == {}

@@ -66,7 +66,6 @@ UNREADABLE_VALUE: Final = (
 _MOST_ID_DIGITS: Final = 18
 _RESOURCE_NOT_FOUND: Final = -32002
 _PROGRESS_INTERVAL_S: Final = 5.0
-_LIST_IS_SENT_S: Final = 0.05
 
 
 class Workspaces(Protocol):
@@ -142,7 +141,6 @@ def make_server(
     ids: RequestIds,
     redact: Callable[[str], str] = str,
     progress_interval_s: float = _PROGRESS_INTERVAL_S,
-    after_list: Callable[[], object] = lambda: None,
 ) -> Server[Workspaces]:
     """An MCP server for the tools of *catalog*.
 
@@ -153,10 +151,9 @@ def make_server(
         redact: Applied to resources and errors; ``WorkspaceProvider.redact`` is applied to calls.
         progress_interval_s: After how many seconds without a heartbeat a client that asked for
             progress gets a progress notification.
-        after_list: Called after a tool list was sent.
     """
     redact = Redaction(redact).text
-    requests = _Requests(catalog, progress_interval_s, redact, after_list)
+    requests = _Requests(catalog, progress_interval_s, redact)
     server = Server(
         "wink",
         version=version("wink-workspace"),
@@ -217,19 +214,16 @@ class _Requests:
         catalog: Catalog,
         progress_interval_s: float,
         redact: Callable[[str], str],
-        after_list: Callable[[], object],
     ) -> None:
         self._catalog = catalog
         self._redact = redact
         self._progress_interval_s = progress_interval_s
-        self._after_list = after_list
         self._tools = [mcp_tool(tool, structured=catalog.structured) for tool in catalog.tools]
 
     async def list_tools(
         self, context: _Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         del context, params
-        asyncio.get_running_loop().call_later(_LIST_IS_SENT_S, self._after_list)
         return ListToolsResult(tools=self._tools)
 
     async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:

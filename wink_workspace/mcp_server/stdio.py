@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -31,8 +30,6 @@ from mcp_types import (
     JSONRPCRequest,
 )
 
-from wink_workspace.errors import UsageError
-
 from .catalog import Catalog
 from .hosting import HostedWorkspace, WorkspaceProvider
 from .request_handlers import (
@@ -47,7 +44,7 @@ from .request_handlers import (
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
 
-__all__ = ["serve_stdio"]
+__all__ = ["serve_hosted", "serve_stdio"]
 
 _Received = SessionMessage | Exception
 _CHUNK_BYTES: Final = 65_536
@@ -63,32 +60,31 @@ def serve_stdio(served: Workspace | WorkspaceProvider, catalog: Catalog | None =
         catalog: The tools that the client may call; by default those for files, a plan and the
             history.
 
-    The tools are listed before the workspace is opened, because an import may take longer than the
-    client waits for a server to start. It begins once the list is sent, or with the first call. A
-    call waits for it, and gets the error if it fails.
+    The workspace is opened meanwhile, because an import may take longer than the client waits for a
+    server to start. A call waits for it, and gets the error if it fails.
     """
-    anyio.run(_serve, WorkspaceProvider.of(served), catalog or Catalog(operations=True))
+    provider, catalog = WorkspaceProvider.of(served), catalog or Catalog(operations=True)
+    serve_hosted(HostedWorkspace(provider, catalog), provider, catalog)
 
 
-async def _serve(provider: WorkspaceProvider, catalog: Catalog) -> None:
-    hosted = HostedWorkspace(provider, catalog)
+def serve_hosted(hosted: HostedWorkspace, provider: WorkspaceProvider, catalog: Catalog) -> None:
+    """As ``serve_stdio``, of a workspace that may be opened already; it is closed at the end."""
+    anyio.run(_serve, hosted, provider, catalog)
+
+
+async def _serve(hosted: HostedWorkspace, provider: WorkspaceProvider, catalog: Catalog) -> None:
     async with _closing(hosted):
+        hosted.open()
         ids = RequestIds()
         server = make_server(
             catalog,
             _lifespan_of(hosted),
             ids=ids,
             redact=provider.redact,
-            after_list=partial(_open_in_background, hosted),
         )
         # Closed inside the block that handles signals, so that no signal interrupts the closing.
         async with _until_signal(), _closing(hosted):
             await _serve_streams(server, ids)
-
-
-def _open_in_background(hosted: HostedWorkspace) -> None:
-    with suppress(UsageError):  # the client disconnected meanwhile
-        hosted.open()
 
 
 @asynccontextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
 
 __all__ = ["McpOptions", "mcp", "served_sections"]
+
+_SWITCH_INTERVAL_S: Final = 0.000_5
+"""How long a thread that got an answer waits for one that loads modules; by default 5 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,44 +95,49 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
         options.repo is not None or options.temporary or options.in_place
     ):
         raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
+    if find_spec("mcp") is None:  # before anything is copied
+        raise MissingExtraError.of("the MCP server", "mcp", "mcp")
     context = _for_source(context, options)
     in_place = _is_in_place(context, options)
     # In place there is no sandbox, so one that only a file of settings names is left out.
     name = _sandbox(context, options, in_place=in_place)
-    with ThreadPoolExecutor(1) as pool:  # asks the engine for images while the server loads
+    with ThreadPoolExecutor(1) as pool, ExitStack() as opened:
         asked = pool.submit(configured, context, name, image=options.image)
-        try:
-            from wink_workspace.mcp_server import Catalog, serve_stdio
-            from wink_workspace.mcp_server.hosting import WorkspaceProvider
-        except ImportError as error:
-            raise MissingExtraError.of("the MCP server", "mcp", error.name) from error
-        config = asked.result()
-    sections = served_sections(name, in_place=in_place, config=config)
-    host = WorkspaceProvider(
-        _opener(context, options),
-        _closer(context, options),
-        traces_content=context.captures_content,
-        redact=context.redact,
-    )
-    tools = Catalog(
-        sections,
-        operations=options.workspace_tools,
-        in_place=in_place,
-        structured=options.structured,
-    )
-    with ExitStack() as opened:
-        opened.callback(context.export_spans())
-        if options.http is None:
-            serve_stdio(host, tools)
-        else:
-            from wink_workspace.mcp_server import serve_http
+        # While the engine is asked for images; a workspace needs them, too.
+        import wink_workspace.workspace.workspace  # noqa: F401
+        from wink_workspace.mcp_server.catalog import Catalog
+        from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceProvider
 
-            serve_http(
-                host,
-                tools,
-                _http_options(context, options, options.http),
-                on_ready=lambda url: context.err.print(f"serving on {url}", markup=False),
-            )
+        opened.callback(context.export_spans())
+        config = asked.result()
+        host = WorkspaceProvider(
+            _opener(context, options),
+            _closer(context, options),
+            traces_content=context.captures_content,
+            redact=context.redact,
+        )
+        tools = Catalog(
+            served_sections(name, in_place=in_place, config=config),
+            operations=options.workspace_tools,
+            in_place=in_place,
+            structured=options.structured,
+        )
+        if options.http is None:
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
+            hosted = HostedWorkspace(host, tools)
+            hosted.open()  # while the library of the protocol is loaded
+            from wink_workspace.mcp_server.stdio import serve_hosted
+
+            serve_hosted(hosted, host, tools)
+            return
+        from wink_workspace.mcp_server import serve_http
+
+        serve_http(
+            host,
+            tools,
+            _http_options(context, options, options.http),
+            on_ready=lambda url: context.err.print(f"serving on {url}", markup=False),
+        )
 
 
 def _sandbox(context: CommandContext, options: McpOptions, *, in_place: bool) -> str:
