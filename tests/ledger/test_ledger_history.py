@@ -544,15 +544,24 @@ def step(kind: EntryKind, files: str, target) -> Draft:
 @pytest.mark.behaviour(84)
 def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
     writer, _, one, two = writer_with_calls(ledger, b"one", b"two")
-    assert list(writer.in_force()) == [two, one]
+    assert [found.entry for found in writer._in_force()] == [two, one]
     undo_two = writer.append(step(EntryKind.UNDO, one.files, two))
     undo_one = writer.append(step(EntryKind.UNDO, one.files, one))
-    assert (list(writer.in_force()), list(writer.undone())) == ([], [undo_one, undo_two])
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
+        [],
+        [undo_one, undo_two],
+    )
     writer.append(step(EntryKind.REDO, one.files, one))
-    assert (list(writer.in_force()), list(writer.undone())) == ([one], [undo_two])
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
+        [one],
+        [undo_two],
+    )
     three = call(writer, EMPTY_TREE_ID, call_id="three")
     call(writer, EMPTY_TREE_ID, call_id="failed", outcome=Outcome.ROLLED_BACK)
-    assert (list(writer.in_force()), list(writer.undone())) == ([three, one], [undo_two])
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
+        [three, one],
+        [undo_two],
+    )
 
 
 def changed(entry: LogEntry) -> bool:

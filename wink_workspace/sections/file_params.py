@@ -8,6 +8,7 @@ refused as a wrong argument before any policy is asked.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final
@@ -47,6 +48,19 @@ def _writing(path: str) -> FileUse:
     return FileUse(writes=(parse_path(path),))
 
 
+class _UsesFiles(ABC):
+    """Parameters whose paths are checked when they are made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        self.file_use()
+
+    @abstractmethod
+    def file_use(self) -> FileUse:
+        """The files that a call with these parameters uses."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListParams:
     """Parameters of ``ls``."""
@@ -57,7 +71,7 @@ class ListParams:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFileParams:
+class ReadFileParams(_UsesFiles):
     """Parameters of ``read_file``."""
 
     path_params: ClassVar[tuple[str, ...]] = ("file_path",)
@@ -75,16 +89,13 @@ class ReadFileParams:
         },
     )
 
-    def __post_init__(self) -> None:
-        self.file_use()
-
     def file_use(self) -> FileUse:
         """The file that is read."""
         return _reading(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)
-class WriteFileParams:
+class WriteFileParams(_UsesFiles):
     """Parameters of ``write_file``."""
 
     path_params: ClassVar[tuple[str, ...]] = ("file_path",)
@@ -93,16 +104,13 @@ class WriteFileParams:
     content: str = field(metadata={"description": "The complete new content of the file."})
     encoding: str = field(default="", metadata=_ENCODING)
 
-    def __post_init__(self) -> None:
-        self.file_use()
-
     def file_use(self) -> FileUse:
         """The file that is written."""
         return _writing(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)
-class EditFileParams:
+class EditFileParams(_UsesFiles):
     """Parameters of ``edit_file``."""
 
     path_params: ClassVar[tuple[str, ...]] = ("file_path",)
@@ -118,16 +126,13 @@ class EditFileParams:
     replace_all: bool = field(default=False, metadata={"description": "Replace every occurrence."})
     encoding: str = field(default="", metadata=_ENCODING)
 
-    def __post_init__(self) -> None:
-        self.file_use()
-
     def file_use(self) -> FileUse:
         """The file that is written."""
         return _writing(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyPatchParams:
+class ApplyPatchParams(_UsesFiles):
     """Parameters of ``apply_patch``."""
 
     patch: str = field(
@@ -137,9 +142,6 @@ class ApplyPatchParams:
         }
     )
     encoding: str = field(default="", metadata=_ENCODING)
-
-    def __post_init__(self) -> None:
-        self.file_use()
 
     def file_use(self) -> FileUse:
         """The files that the patch names."""
@@ -186,15 +188,12 @@ class GrepParams:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveParams:
+class RemoveParams(_UsesFiles):
     """Parameters of ``rm``."""
 
     path_params: ClassVar[tuple[str, ...]] = ("path",)
 
     path: str = field(metadata=_path("The file, link or directory to delete."))
-
-    def __post_init__(self) -> None:
-        self.file_use()
 
     def file_use(self) -> FileUse:
         """The path that is deleted."""
@@ -202,7 +201,7 @@ class RemoveParams:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveParams:
+class MoveParams(_UsesFiles):
     """Parameters of ``mv``."""
 
     path_params: ClassVar[tuple[str, ...]] = ("source", "destination")
@@ -213,9 +212,6 @@ class MoveParams:
             "The full new path, with the name. It must not exist; missing directories are created."
         )
     )
-
-    def __post_init__(self) -> None:
-        self.file_use()
 
     def file_use(self) -> FileUse:
         """The move."""

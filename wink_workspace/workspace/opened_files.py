@@ -148,191 +148,178 @@ def open_files(
         FilesystemError: If a copy cannot be written, or an overlay cannot be mounted.
     """
     info = recorded.info
+    opening = _Opening(folder, writer, info, config, clock)
     if recorded.is_in_place:
-        return _open_in_place(folder, writer, info, config=config, clock=clock)
+        return opening.in_place()
     if info.mode == "overlay":
-        return _open_overlay(folder, writer, info, config=config, clock=clock)
+        return opening.overlay()
     check_out(recorded.store, recorded.head, folder, unrecorded=info.rules.unrecorded())
-    return _open_copy(folder, writer, info, config=config, clock=clock)
+    return opening.copy()
 
 
-def _open_copy(
-    folder: WorkspaceFolder,
-    writer: BranchWriter,
-    info: WorkspaceInfo,
-    *,
-    config: WorkspaceConfig,
-    clock: Clock,
-) -> OpenedFiles:
-    unrecorded = info.rules.unrecorded()
-    last_seen = load_last_seen(folder.index, writer)
-    index, root = last_seen or (None, _head(writer).files)
-    tracker = open_tracker(
-        folder.files,
-        index=index,
-        force_scan=config.force_scan,
-        make_accessible=True,
-        hidden=unrecorded,
-        clock=clock,
-    )
-    return _recorded(
-        folder,
-        writer,
-        folder.files,
-        tracker,
-        root=root,
-        discarded=folder.discarded,
-        unrecorded=unrecorded,
-        config=config,
-        clock=clock,
-    )
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What the files of a branch are opened with; a method for each form."""
 
+    folder: WorkspaceFolder
+    writer: BranchWriter
+    info: WorkspaceInfo
+    config: WorkspaceConfig
+    clock: Clock
 
-def _open_overlay(
-    folder: WorkspaceFolder,
-    writer: BranchWriter,
-    info: WorkspaceInfo,
-    *,
-    config: WorkspaceConfig,
-    clock: Clock,
-) -> OpenedFiles:
-    unrecorded = info.rules.unrecorded()
-    branch = mount_branch(folder, writer, unrecorded=unrecorded, config=config, clock=clock)
-    try:
-        opened = _recorded(
-            folder,
-            writer,
-            branch.tree.root,
-            branch.tracker,
-            root=branch.root,
-            discarded=branch.held,
-            unrecorded=unrecorded,
-            config=config,
-            clock=clock,
-        )
-    except BaseException:
-        branch.close()
-        raise
-    return replace(opened, branch=branch)
-
-
-def _recorded(
-    folder: WorkspaceFolder,
-    writer: BranchWriter,
-    files: Path,
-    tracker: ChangeTracker,
-    *,
-    root: str,
-    discarded: Path,
-    unrecorded: Unrecorded | None,
-    config: WorkspaceConfig,
-    clock: Clock,
-) -> OpenedFiles:
-    """The directory *files* with a history that restores all that is recorded.
-
-    The history and the tracker use a tree of their own, in which derived and excluded paths are
-    hidden. Tools and sandboxes see all files, but tools do not see a ``.git`` that we write.
-    """
-    changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
-    has_git = unrecorded is not None and hides_git(unrecorded.rules)
-
-    def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
-        return DiskTree(
-            files,
-            tracker=observer,
+    def copy(self) -> OpenedFiles:
+        unrecorded = self.info.rules.unrecorded()
+        last_seen = load_last_seen(self.folder.index, self.writer)
+        index, root = last_seen or (None, _head(self.writer).files)
+        tracker = open_tracker(
+            self.folder.files,
+            index=index,
+            force_scan=self.config.force_scan,
             make_accessible=True,
-            durable=config.durable,
-            hidden=hidden,
-            process=OwnProcess(f"the workspace {folder.path.name}"),
+            hidden=unrecorded,
+            clock=self.clock,
+        )
+        return self._recorded(
+            self.folder.files,
+            tracker,
+            root=root,
+            discarded=self.folder.discarded,
+            unrecorded=unrecorded,
         )
 
-    try:
-        tree = opened_tree(changes or tracker, OWN_REPOSITORY if has_git else None)
-        recorded = tree if unrecorded is None else opened_tree(tracker, unrecorded)
-        derived = None
-        if unrecorded is not None and changes is not None:
-            created = folder.path / "about.json"
-            derived = DerivedPaths(
-                tree, unrecorded, folder.checkpoint, created=created, changes=changes
+    def overlay(self) -> OpenedFiles:
+        unrecorded = self.info.rules.unrecorded()
+        branch = mount_branch(
+            self.folder, self.writer, unrecorded=unrecorded, config=self.config, clock=self.clock
+        )
+        try:
+            opened = self._recorded(
+                branch.tree.root,
+                branch.tracker,
+                root=branch.root,
+                discarded=branch.held,
+                unrecorded=unrecorded,
             )
-    except BaseException:
-        tracker.close()
-        raise
-    reserve = Reserve(folder.reserve)
-    pending_discards = PendingDiscards(
-        discarded,
-        writer.store,
-        limit_bytes=config.retention.discard_bytes,
-        clock=clock,
-        hidden=unrecorded,
-    )
-    history = CopyHistory(
-        recorded,
-        tracker,
-        writer.store,
-        root=root,
-        reserve=reserve,
-        pending_discards=pending_discards,
-    )
-    filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
-    history.fingerprints = filesystem.fingerprints
-    return OpenedFiles(
-        tree, tracker, history, filesystem, pending_discards, reserve, derived, recorded
-    )
+        except BaseException:
+            branch.close()
+            raise
+        return replace(opened, branch=branch)
 
+    def _recorded(
+        self,
+        files: Path,
+        tracker: ChangeTracker,
+        *,
+        root: str,
+        discarded: Path,
+        unrecorded: Unrecorded | None,
+    ) -> OpenedFiles:
+        """The directory *files* with a history that restores all that is recorded.
 
-def _open_in_place(
-    folder: WorkspaceFolder,
-    writer: BranchWriter,
-    info: WorkspaceInfo,
-    *,
-    config: WorkspaceConfig,
-    clock: Clock,
-) -> OpenedFiles:
-    _check_directory(info)
-    git = UserRepository(folder.files)
-    head = _head(writer)
-    index, root = load_last_seen(folder.index, writer) or (None, head.files)
-    tracker = open_tracker(
-        folder.files, index=index, force_scan=config.force_scan, hidden=git, clock=clock
-    )
-    effects = CallEffects(writer.store, writer.effects, base=head.files)
-    try:
-        tree = InPlaceTree(
-            folder.files,
-            effects=effects,
-            store=writer.store,
-            git=git,
-            tracker=tracker,
-            process=OwnProcess(f"the workspace {folder.path.name}"),
+        The history and the tracker use a tree of their own, in which derived and excluded paths are
+        hidden. Tools and sandboxes see all files, but tools do not see a ``.git`` that we write.
+        """
+        changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
+        has_git = unrecorded is not None and hides_git(unrecorded.rules)
+
+        def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
+            return DiskTree(
+                files,
+                tracker=observer,
+                make_accessible=True,
+                durable=self.config.durable,
+                hidden=hidden,
+                process=OwnProcess(f"the workspace {self.folder.path.name}"),
+            )
+
+        try:
+            tree = opened_tree(changes or tracker, OWN_REPOSITORY if has_git else None)
+            recorded = tree if unrecorded is None else opened_tree(tracker, unrecorded)
+            derived = None
+            if unrecorded is not None and changes is not None:
+                created = self.folder.path / "about.json"
+                derived = DerivedPaths(
+                    tree, unrecorded, self.folder.checkpoint, created=created, changes=changes
+                )
+        except BaseException:
+            tracker.close()
+            raise
+        reserve = Reserve(self.folder.reserve)
+        pending_discards = PendingDiscards(
+            discarded,
+            self.writer.store,
+            limit_bytes=self.config.retention.discard_bytes,
+            clock=self.clock,
+            hidden=unrecorded,
         )
-    except BaseException:
-        tracker.close()
-        raise
-    modes = ModeStore(folder.modes)
-    present = PresentState(tree, tracker, writer.store, root=root, modes=modes)
-    history = InPlaceHistory(
-        tree,
-        present,
-        effects,
-        writer.store,
-        git,
-        earlier=lambda: (entry.files for entry in writer.log()),
-    )
-    filesystem = InPlaceFilesystem(
-        tree, history=history, git=git, limits=config.limits, clock=clock
-    )
+        history = CopyHistory(
+            recorded,
+            tracker,
+            self.writer.store,
+            root=root,
+            reserve=reserve,
+            pending_discards=pending_discards,
+        )
+        filesystem = DiskFilesystem(
+            tree, history=history, limits=self.config.limits, clock=self.clock
+        )
+        history.fingerprints = filesystem.fingerprints
+        return OpenedFiles(
+            tree, tracker, history, filesystem, pending_discards, reserve, derived, recorded
+        )
 
-    def absorb_before_change(absorb: Callable[[], object]) -> None:
-        def before_change() -> None:
-            if not writer.has_begun and history.snapshot().root != history.root_after_call():
-                absorb()
+    def in_place(self) -> OpenedFiles:
+        _check_directory(self.info)
+        git = UserRepository(self.folder.files)
+        head = _head(self.writer)
+        index, root = load_last_seen(self.folder.index, self.writer) or (None, head.files)
+        tracker = open_tracker(
+            self.folder.files,
+            index=index,
+            force_scan=self.config.force_scan,
+            hidden=git,
+            clock=self.clock,
+        )
+        effects = CallEffects(self.writer.store, self.writer.effects, base=head.files)
+        try:
+            tree = InPlaceTree(
+                self.folder.files,
+                effects=effects,
+                store=self.writer.store,
+                git=git,
+                tracker=tracker,
+                process=OwnProcess(f"the workspace {self.folder.path.name}"),
+            )
+        except BaseException:
+            tracker.close()
+            raise
+        modes = ModeStore(self.folder.modes)
+        present = PresentState(tree, tracker, self.writer.store, root=root, modes=modes)
+        history = InPlaceHistory(
+            tree,
+            present,
+            effects,
+            self.writer.store,
+            git,
+            earlier=lambda: (entry.files for entry in self.writer.log()),
+        )
+        filesystem = InPlaceFilesystem(
+            tree, history=history, git=git, limits=self.config.limits, clock=self.clock
+        )
 
-        tree.before_change = before_change
+        def absorb_before_change(absorb: Callable[[], object]) -> None:
+            def before_change() -> None:
+                if (
+                    not self.writer.has_begun
+                    and history.snapshot().root != history.root_after_call()
+                ):
+                    absorb()
 
-    return OpenedFiles(
-        tree, tracker, history, filesystem, absorb_before_change=absorb_before_change
-    )
+            tree.before_change = before_change
+
+        return OpenedFiles(
+            tree, tracker, history, filesystem, absorb_before_change=absorb_before_change
+        )
 
 
 def _check_directory(info: WorkspaceInfo) -> None:

@@ -418,13 +418,6 @@ class Branch:
             ),
         )
 
-    def in_force(self) -> Iterator[LogEntry]:
-        """The committed calls, merges, syncs and restores that were not undone, newest first.
-
-        Those that ``to_undo`` refused for a later undo may be left out.
-        """
-        return (found.entry for found in self._in_force())
-
     def undone(self) -> Iterator[LogEntry]:
         """The undos that were not redone, newest first: the candidates for redo."""
         seen: set[int | None] = set()
@@ -478,6 +471,10 @@ class Branch:
         return None if found is None else Revertible(found, found.id)
 
     def _in_force(self) -> Iterator[Revertible]:
+        """The committed calls, merges, syncs and restores that were not undone, newest first.
+
+        Those that ``to_undo`` refused for a later undo may be left out.
+        """
         newest: dict[int | None, EntryKind] = {}  # by target: the newest undo or redo, the oldest
         oldest: dict[int | None, EntryKind] = {}
         ends = self.store.repository.boundary()

@@ -85,11 +85,10 @@ class CopyPaths:
 
 @dataclass(frozen=True, slots=True)
 class ShallowCopy:
-    """What was copied: the number of generations and of commits, and of withheld objects."""
+    """What was copied: the number of generations and of commits."""
 
     depth: int
     n_commits: int
-    n_withheld: int
 
 
 class UserHead:
@@ -163,7 +162,7 @@ class UserHead:
             (template / name).write_bytes(text.encode("utf-8", "surrogateescape"))
         reading.leave_out_of_sparse(self._sparse_top)
         (template / "index").write_bytes(_index(reading, stamps, paths.user_id))
-        return ShallowCopy(reading.depth, len(reading.commits), len(reading.withheld))
+        return ShallowCopy(reading.depth, len(reading.commits))
 
     def _files(
         self, reading: _Reading, tags: Mapping[str, list[str]], paths: CopyPaths
