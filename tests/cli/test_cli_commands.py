@@ -404,4 +404,4 @@ def test_terminal_too_narrow_for_a_table_shows_every_field() -> None:
     shown = io.StringIO()
     console = Console(file=shown, width=20, force_terminal=True, highlight=False, soft_wrap=True)
     print_table(console, ("ENTRY", "WHEN", "WHAT"), [("12", "2026-01-01 10:00:00", "a call")])
-    assert shown.getvalue() == "12 2026-01-01 10:00:00 a call\n"
+    assert shown.getvalue() == "12  2026-01-01 10:00:00\n    a call\n"

@@ -14,8 +14,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from wink_workspace.cli.sandbox.project import for_workspace
 from wink_workspace.cli.screen.command_context import (
@@ -58,6 +56,8 @@ from wink_workspace.errors import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wink_workspace.ledger import Discarded, LogEntry, Record
     from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 
@@ -121,6 +121,8 @@ def log(context: CommandContext, options: LogOptions) -> None:
         return
     with paged(context.out, context.environment, is_wanted=not options.no_pager) as out:
         if options.graph:
+            from rich.text import Text
+
             for line in lines:
                 is_cut = out.is_terminal  # `print` ignores the options of a text
                 overflow = "ellipsis" if is_cut else "ignore"

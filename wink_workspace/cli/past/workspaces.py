@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.cli.sandbox.project import for_project
-from wink_workspace.cli.screen.choose_hunks import choose_parts
 from wink_workspace.cli.screen.command_context import (
     CommandContext,
     CommitMessageOption,
@@ -27,7 +26,6 @@ from wink_workspace.cli.screen.command_context import (
     print_json,
     split_name,
 )
-from wink_workspace.cli.screen.console import write_patch
 from wink_workspace.cli.screen.display import print_table, printable, progress_bar
 from wink_workspace.cli.screen.preview import preview_fields, print_not_kept, print_preview
 from wink_workspace.counts import counted, listed, sized
@@ -563,7 +561,11 @@ def apply(context: CommandContext, options: ApplyOptions) -> None:
         fields: Mapping[str, object] = preview_fields(preview) if options.json else {}
         if not options.json:
             print_preview(context.out if options.dry_run else context.err, preview)
-        selected = choose_parts(context, preview) if options.interactive else None
+        selected = None
+        if options.interactive:
+            from wink_workspace.cli.screen.choose_hunks import choose_parts
+
+            selected = choose_parts(context, preview)
         if options.dry_run:
             applied, where = None, None
         elif selected is not None and not selected:
@@ -593,6 +595,8 @@ def _apply(
 ) -> tuple[Applied, str]:
     """Apply the changes; the result, and where they are now."""
     if options.patch is not None:
+        from wink_workspace.cli.screen.console import write_patch
+
         write_to = partial(
             workspace.source.write_patch,
             include_ignored=options.include_ignored,

@@ -112,23 +112,35 @@ class CommandContext:
     @cached_property
     def out(self) -> Console:
         """The console for results."""
-        from .console import SafeConsole
-
-        return SafeConsole(
-            no_color=not self.environment.stdout_color, highlight=False, soft_wrap=True
+        return self._console(
+            is_terminal=self.environment.stdout_is_terminal,
+            has_color=self.environment.stdout_color,
+            is_err=False,
         )
 
     @cached_property
     def err(self) -> Console:
         """The console for progress and errors."""
-        from .console import SafeConsole
-
-        return SafeConsole(
-            stderr=True,
-            no_color=not self.environment.stderr_color,
-            highlight=False,
-            soft_wrap=True,
+        return self._console(
+            is_terminal=self.environment.stderr_is_terminal,
+            has_color=self.environment.stderr_color,
+            is_err=True,
         )
+
+    def _console(self, *, is_terminal: bool, has_color: bool, is_err: bool) -> Console:
+        def make() -> Console:
+            from .console import SafeConsole
+
+            return SafeConsole(
+                stderr=is_err, no_color=not has_color, highlight=False, soft_wrap=True
+            )
+
+        if is_terminal or "FORCE_COLOR" in self.environment.variables:
+            return make()
+        from .plain_console import PlainConsole
+
+        plain: Any = PlainConsole(lambda: sys.stderr if is_err else sys.stdout, make)
+        return plain
 
     # What the environment sets
 

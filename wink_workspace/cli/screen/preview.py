@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.text import Text
-
 from wink_workspace.counts import counted, listed, sized
 
 from .display import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.workspace import ChangeSet, LeftOut, PathChange
 
@@ -49,6 +49,8 @@ def print_preview(
         max_paths: Of more paths, those that can run something are printed first, then those that
             are removed; the others are counted. ``None`` for no limit.
     """
+    from rich.text import Text  # here and below: most commands print no changes
+
     changes = preview.changes()
     shown = changes
     if max_paths is not None and len(changes) > max_paths:
@@ -76,7 +78,7 @@ def print_derived(console: Console, paths: Sequence[WorkspacePath]) -> None:
     """Print which derived paths changed; they are in no diff, and neither applied nor undone."""
     if paths:
         names = listed([_name(str(path)) for path in paths], _MAX_LEFT_OUT)
-        console.print(Text(f"derived paths changed and are not part of this: {names}"))
+        console.print(f"derived paths changed and are not part of this: {names}", markup=False)
 
 
 def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
@@ -102,9 +104,9 @@ def print_not_kept(console: Console, paths: Sequence[str], preview: ChangeSet) -
 
 def _print_limited(console: Console, lines: Sequence[str]) -> None:
     for line in lines[:_MAX_LEFT_OUT]:
-        console.print(Text(line))
+        console.print(line, markup=False)
     if len(lines) > _MAX_LEFT_OUT:
-        console.print(Text(f"left out: {counted(len(lines) - _MAX_LEFT_OUT, 'more path')}"))
+        console.print(f"left out: {counted(len(lines) - _MAX_LEFT_OUT, 'more path')}")
 
 
 def preview_fields(preview: ChangeSet) -> Mapping[str, object]:
@@ -133,6 +135,8 @@ def preview_fields(preview: ChangeSet) -> Mapping[str, object]:
 
 def change_line(change: PathChange) -> Text:
     """One line with what happens to a path."""
+    from rich.text import Text
+
     letter, style = _LETTERS[change.status]
     line = Text(letter, style=style)
     lines, details = change.lines, [change.detail] if change.detail else []

@@ -15,14 +15,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Final
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-from .console import SafeConsole
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["PAGER_VARIABLE", "edit", "paged"]
 
@@ -44,6 +43,8 @@ def paged(console: Console, environment: Environment, *, is_wanted: bool) -> Gen
     if not is_wanted or not environment.stdout_is_terminal or command is None:
         yield console
         return
+    from .console import SafeConsole
+
     sys.stdout.flush()
     pager = subprocess.Popen(  # noqa: S602 - the user's own command line, as in git
         command,
