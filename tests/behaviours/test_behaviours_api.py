@@ -323,31 +323,37 @@ def test_generic_handler_fits_a_typed_tool() -> None:
     assert tool.handler is handle_tool
 
 
+@dataclass
+class LookupParams:
+    """Parameters with a description."""
+
+    entity_id: str = field(metadata={"description": "Global identifier to fetch"})
+    include_related: bool = field(default=False)
+
+
+@dataclass
+class LookupResult:
+    """What was found."""
+
+    entity_id: str
+    document_url: str
+
+
+def lookup_handler(params: LookupParams, *, context: ToolContext) -> ToolResult[LookupResult]:
+    result = LookupResult(entity_id=params.entity_id, document_url="https://example.com")
+    message = f"Fetched entity {result.entity_id}."
+    return ToolResult(message=message, value=result)
+
+
+lookup_tool = Tool[LookupParams, LookupResult](
+    name="lookup_entity",
+    description="Fetch structured information for a given entity id.",
+    handler=lookup_handler,
+)
+
+
 @pytest.mark.behaviour(76)
 def test_prompt_renders_the_text_and_the_tools_of_its_sections() -> None:
-    @dataclass
-    class LookupParams:
-        entity_id: str = field(metadata={"description": "Global identifier to fetch"})
-        include_related: bool = field(default=False)
-
-    @dataclass
-    class LookupResult:
-        entity_id: str
-        document_url: str
-
-    def lookup_handler(
-        params: LookupParams, *, context: ToolContext
-    ) -> ToolResult[LookupResult]:  # fmt: skip
-        result = LookupResult(entity_id=params.entity_id, document_url="https://example.com")
-        message = f"Fetched entity {result.entity_id}."
-        return ToolResult(message=message, value=result)
-
-    lookup_tool = Tool[LookupParams, LookupResult](
-        name="lookup_entity",
-        description="Fetch structured information for a given entity id.",
-        handler=lookup_handler,
-    )
-
     prompt = Prompt(
         ns="examples/tooling",
         key="tools_overview",
@@ -384,31 +390,9 @@ def test_tool_context_has_the_documented_fields() -> None:
 
 @pytest.mark.behaviour(76)
 def test_nested_sections_render_parameters_and_offer_tools() -> None:
-
-    @dataclass
-    class LookupParams:
-        entity_id: str = field(metadata={"description": "Global identifier to fetch"})
-        include_related: bool = field(default=False)
-
-    @dataclass
-    class LookupResult:
-        entity_id: str
-        document_url: str
-
     @dataclass
     class GuidanceParams:
         primary_tool: str
-
-    def lookup_handler(params: LookupParams, *, context: ToolContext) -> ToolResult[LookupResult]:
-        result = LookupResult(entity_id=params.entity_id, document_url="https://example.com")
-        message = f"Fetched entity {result.entity_id}."
-        return ToolResult(message=message, value=result)
-
-    lookup_tool = Tool[LookupParams, LookupResult](
-        name="lookup_entity",
-        description="Fetch structured information for a given entity id.",
-        handler=lookup_handler,
-    )
 
     tooling_overview = Prompt(
         name="tools_overview",
