@@ -46,6 +46,13 @@ def text_of(result: Any) -> str:
     return result.content[0].text
 
 
+async def call_ok(client: Client, name: str, **arguments: object) -> str:
+    """Return the text of a call's answer; the call must succeed."""
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, text_of(result)
+    return text_of(result)
+
+
 @dataclass
 class Harness:
     """A source directory, a storage for workspaces, and servers for them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from mcp import Client
-from mcp_harness import Harness, run, text_of
+from mcp_harness import Harness, call_ok, run, text_of
 
 from wink_workspace.mcp_server import Catalog
 
@@ -12,12 +13,8 @@ from wink_workspace.mcp_server import Catalog
 @pytest.mark.behaviour(184)
 def test_a_change_is_tried_on_a_branch_compared_and_merged(harness: Harness) -> None:
     async def test() -> None:
-        async with Client(harness.over_stdio("--workspace-tools")) as client:
-
-            async def call(name: str, **arguments: object) -> str:
-                result = await client.call_tool(name, arguments)
-                assert not result.is_error, text_of(result)
-                return text_of(result)
+        async with harness.client() as client:
+            call = partial(call_ok, client)
 
             async def refused(name: str, **arguments: object) -> str:
                 result = await client.call_tool(name, arguments)
@@ -51,12 +48,8 @@ def test_long_diff_of_a_workspace_is_read_in_parts_and_no_undo_reverts_its_file(
     harness: Harness,
 ) -> None:
     async def test() -> None:
-        async with Client(harness.over_stdio("--workspace-tools")) as client:
-
-            async def call(name: str, **arguments: object) -> str:
-                result = await client.call_tool(name, arguments)
-                assert not result.is_error, text_of(result)
-                return text_of(result)
+        async with harness.client() as client:
+            call = partial(call_ok, client)
 
             path = ".wink-output/workspace_diff.txt"
             await call("write_file", file_path="new.txt", content="a new line\n" * 50_000)

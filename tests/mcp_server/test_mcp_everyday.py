@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 
 import pytest
 from mcp import Client
-from mcp_harness import COMMAND, WATCHDOG_S, Harness, exchange, http_client, run, text_of
+from mcp_harness import (
+    COMMAND,
+    WATCHDOG_S,
+    Harness,
+    call_ok,
+    exchange,
+    http_client,
+    run,
+    text_of,
+)
 from raw_http import INITIALIZE
 
 from wink_workspace.workspace import WorkspaceReader
@@ -16,11 +26,7 @@ TOKEN = "s3cr3t-of-the-tests"
 
 
 async def edit_break_undo_and_apply(client: Client, harness: Harness) -> None:
-    async def call(name: str, **arguments: object) -> str:
-        result = await client.call_tool(name, arguments)
-        assert not result.is_error, text_of(result)
-        return text_of(result)
-
+    call = partial(call_ok, client)
     unread = await client.call_tool(
         "edit_file", {"file_path": "app.py", "old_string": "helo", "new_string": "hello"}
     )
