@@ -62,10 +62,13 @@ def check_sandbox(name: str, *, image: str | None = None) -> None:
         raise UsageError(f"the sandbox {name!r} has no images", hint="Leave out --image.")
 
 
-def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | None = None) -> str:
+def chosen_sandbox(
+    context: CommandContext, name: str | None, *, image: str | None = None, needs_image: str = ""
+) -> str:
     """The sandbox *name*; for ``auto`` or ``None`` the best that works here, with one line.
 
-    An *image* needs the sandbox that has images, whether it works or not.
+    An *image* needs the sandbox that has images, whether it works or not. *needs_image* is why a
+    command needs that sandbox, if it does.
     """
     if name not in (None, AUTO_SANDBOX):
         return name
@@ -74,7 +77,8 @@ def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | No
     from wink_workspace.sandbox import choose_sandbox  # on use: most calls name one
 
     with context.spinner("checking sandboxes"):
-        choice = choose_sandbox(context.environment, needs_image=_needs_image(context))
+        why = needs_image or _needs_image(context)
+        choice = choose_sandbox(context.environment, needs_image=why)
     style = "yellow" if choice.reasons else None
     context.err.print(printable(choice.summary()), markup=False, style=style)
     return choice.name
@@ -224,7 +228,7 @@ def first_sandbox(context: CommandContext, given: str | None) -> SandboxBackend[
 
 
 def running_config(
-    context: CommandContext, given: str | None, *, image: str | None
+    context: CommandContext, given: str | None, *, image: str | None, needs_image: str = ""
 ) -> SandboxConfig:
     """The configuration of the sandbox that runs commands.
 
@@ -236,7 +240,7 @@ def running_config(
     """
     name = given or context.settings_for().sandbox or AUTO_SANDBOX
     if name == AUTO_SANDBOX:
-        name = chosen_sandbox(context, name, image=image)
+        name = chosen_sandbox(context, name, image=image, needs_image=needs_image)
     if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
         name = DEFAULT_SANDBOX
     if name == NO_SANDBOX:

@@ -318,12 +318,14 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
     tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
     the shell are undone.
     """
-    engine = first_sandbox(context, options.sandbox).connect(context.environment)
+    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=True)
-    config = running_config(context, options.sandbox, image=options.image)
+    config = running_config(
+        context, options.sandbox, image=options.image, needs_image="only containers have a shell"
+    )
     if not options.workspace.startswith("/"):
         context.prepare_sandbox(options.workspace, config)
     argv = tuple(options.command or ())

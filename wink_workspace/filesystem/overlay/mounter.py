@@ -477,6 +477,7 @@ def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | Non
     _move([(root, b"")], os.fsencode(_STAGE))
     os.umask(0o022)
     writable: list[str] = []
+    mounted: list[str] = []
     for entry in entries:
         path = f"{_STAGE}/{entry['target']}"
         above = _made_above(path)
@@ -509,9 +510,11 @@ def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | Non
                 Path(path).touch()
             _move([(clone, b"")], os.fsencode(path))
             os.close(clone)
+            mounted.append(path)
         else:
             Path(path).mkdir(exist_ok=True)
-        if "link" not in entry and os.path.realpath(path) != path:
+        is_below = any(path.startswith(f"{tree}/") for tree in mounted)
+        if is_below and os.path.realpath(path) != path:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), entry["target"])
 
 

@@ -11,34 +11,13 @@ from wink_workspace.sandbox.commands.command_config import CommandConfig
 
 __all__ = ["TOOLS", "BubblewrapConfig"]
 
-TOOLS: Final = (
-    "/opt",
-    "/nix",
-    "/snap",
-    "~/.pyenv",
-    "~/.local/bin",
-    "~/.local/pipx/venvs",
-    "~/.local/share/uv",
-    "~/.local/share/pipx/venvs",
-    "~/.local/share/pnpm",
-    "~/.local/share/mise",
-    "~/.rustup",
-    "~/.cargo/bin",
-    "~/.cargo/registry",
-    "~/.cargo/git",
-    "~/.nvm",
-    "~/.volta",
-    "~/.bun/bin",
-    "~/.deno/bin",
-    "~/.rbenv",
-    "~/.asdf",
-    "~/.sdkman/candidates",
-    "~/go/bin",
-    "~/go/pkg",
-    "~/.m2/repository",
-    "~/.gradle/caches",
-    "~/.gradle/wrapper",
-)
+_TOOLS: Final = """
+    /opt /nix /snap ~/.pyenv ~/.local/bin ~/.local/pipx/venvs ~/.local/share/uv
+    ~/.local/share/pipx/venvs ~/.local/share/pnpm ~/.local/share/mise ~/.rustup ~/.cargo/bin
+    ~/.cargo/registry ~/.cargo/git ~/.nvm ~/.volta ~/.bun/bin ~/.deno/bin ~/.rbenv ~/.asdf
+    ~/.sdkman/candidates ~/go/bin ~/go/pkg ~/.m2/repository ~/.gradle/caches ~/.gradle/wrapper
+"""
+TOOLS: Final = tuple(_TOOLS.split())
 """Where programs and their caches usually are; no file with credentials is below."""
 
 _GIB: Final = 1_073_741_824
@@ -67,18 +46,19 @@ class BubblewrapConfig(CommandConfig):
     def __post_init__(self) -> None:
         CommandConfig.__post_init__(self)  # slots=True makes another class, so super() fails
         for path in self.tools:
-            below = path.removeprefix("~/")
-            parts = PurePosixPath(below).parts
-            is_allowed = path[:1] == "/" or (path[:2] == "~/" and below[:1] != "/")
-            if not is_allowed or not [*parts[1:], *parts[:1]][:1] or ".." in parts or "\0" in path:
+            parts = PurePosixPath(path).parts
+            is_system = parts[:1] == ("/",) and (len(parts) < 2 or parts[1] in _RESERVED)
+            if (
+                "\0" in path
+                or len(parts) < 2
+                or parts[0] not in ("/", "~")
+                or ".." in parts
+                or is_system
+            ):
                 raise UsageError(
                     f"{path!r} cannot be a directory of tools",
-                    hint="Use an absolute path or one that begins with ~/, without '..'.",
-                )
-            if parts[:1] == ("/",) and (len(parts) < 2 or parts[1] in _RESERVED):
-                raise UsageError(
-                    f"{path!r} cannot be a directory of tools: the sandbox has its own",
-                    hint="Name a directory with programs, such as /opt/tools.",
+                    hint="Use the absolute path of a directory with programs, or one that begins"
+                    " with ~/, without '..'.",
                 )
 
 

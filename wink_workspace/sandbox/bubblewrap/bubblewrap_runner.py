@@ -80,14 +80,11 @@ _OWN_SETTINGS: Final = {
     "/proc/sys/user/max_inotify_instances": "32",
     "/proc/sys/user/max_inotify_watches": "65536",
 }
-_N_PENDING_SIGNALS: Final = 1_024
-_MESSAGE_QUEUE_BYTES: Final = 819_200
 _END_TIMEOUT_S: Final = 10.0
 _MOST_ERROR_BYTES: Final = 2_000
 _HIDDEN_IN_PROC: Final = (
-    *("/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/key-users"),
-    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
-    *("/proc/interrupts", "/proc/config.gz", "/proc/kallsyms", "/proc/vmallocinfo"),
+    "acpi asound config.gz interrupts kallsyms kcore key-users keys latency_stats sched_debug scsi"
+    " timer_list vmallocinfo"
 )
 _ADDED: Final = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
 _proved: deque[tuple[object, IsolationReport]] = deque(maxlen=16)
@@ -175,7 +172,7 @@ class BubblewrapRunner(ProbedRunner):
             _proved.append((kind, self.report))
         run = self.probe_run(cancellation)
         overlay = None if context.mount is None else 0
-        found = prove_workspace(run, overlay=overlay, n_mounts=1, path=str(self.view.source))
+        found = prove_workspace(run, overlay=overlay, n_mounts=1, path=self.view.source)
         self.add_probes(found)
 
 
@@ -323,7 +320,7 @@ def _arguments(view: HostView, config: BubblewrapConfig, *, is_root: bool) -> li
 def _masked() -> list[str]:
     """The arguments that hide what ``/proc`` shows of the machine, as container engines do."""
     arguments: list[str] = []
-    for path in map(Path, _HIDDEN_IN_PROC):
+    for path in (Path("/proc", name) for name in _HIDDEN_IN_PROC.split()):
         if path.is_dir():
             arguments += ["--tmpfs", str(path), "--remount-ro", str(path)]
         elif path.exists():
@@ -338,8 +335,8 @@ def _limits(config: BubblewrapConfig, controllers: set[str]) -> list[tuple[int, 
         resource.RLIMIT_NPROC: config.n_processes,
         resource.RLIMIT_FSIZE: config.file_bytes,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_SIGPENDING: _N_PENDING_SIGNALS,
-        resource.RLIMIT_MSGQUEUE: _MESSAGE_QUEUE_BYTES,
+        resource.RLIMIT_SIGPENDING: 1_024,
+        resource.RLIMIT_MSGQUEUE: 819_200,
     }
     if "memory" not in controllers:
         wanted[resource.RLIMIT_DATA] = config.memory_bytes

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.environment import Environment
@@ -99,25 +99,24 @@ class HostView:
     """
 
     def __init__(self, source: Path, config: BubblewrapConfig, environment: Environment) -> None:
-        self.source = source
+        self.source = str(source)
         self._config = config
         self._environment = environment
         self.scratch: tuple[str, ...] = ()
         self.writable: tuple[str, ...] = ()
-        _check_source(source)
-        user = environment.home and Path(os.path.realpath(environment.home))
+        _check_source(self.source)
+        user = "" if environment.home is None else os.path.realpath(environment.home)
         named = _named(config, user, environment.variables.get("PATH", ""))
-        self._tools = [path for path in named if _is_tool(path, user, source)]
-        is_private = user is not None and not user.is_relative_to(source) and len(user.parts) > 1
-        self.home = str(user) if user is not None and is_private else "/tmp"  # noqa: S108 - inside
-        prefix, program = Path(sys.base_prefix).resolve(), Path(sys.executable).resolve()
-        self._prefix = None if program.is_relative_to("/usr") else prefix
-        if self._prefix is None:
-            self.python = str(program)
-        else:
-            self.python = f"{_PYTHON}/{program.relative_to(prefix)}"
-        self.bound = [f"/{name}" for name in (*_SYSTEM, "etc")] + [*map(str, self._tools)]
-        self.bound += [str(source), _PYTHON, HISTORY_PATH, *(each.target for each in config.mounts)]
+        self._tools = {
+            path: real for path, real in named if _is_tool(path, real, user, self.source)
+        }
+        is_private = len(user) > 1 and not _is_below(user, self.source)
+        self.home = user if is_private else "/tmp"  # noqa: S108 - inside
+        program = os.path.realpath(sys.executable)
+        self._prefix = "" if _is_below(program, "/usr") else os.path.realpath(sys.base_prefix)
+        self.python = program.replace(self._prefix, _PYTHON, 1) if self._prefix else program
+        self.bound = [f"/{name}" for name in (*_SYSTEM, "etc")] + [*self._tools]
+        self.bound += [self.source, _PYTHON, HISTORY_PATH, *(each.target for each in config.mounts)]
         self.variables = {**VARIABLES, "HOME": self.home, **self._of_user(environment.variables)}
 
     def entries(self, workspace: Entry, git_history: Path | None) -> list[Entry]:
@@ -128,20 +127,18 @@ class HostView:
             git_history: The directory with the history of the source, for git.
         """
         found: dict[str, Entry] = {f"/{name}": {} for name in _EMPTY}
-        for name in _SYSTEM:
-            path = Path("/", name)
-            if path.is_symlink():
-                found[str(path)] = {"link": str(path.readlink())}
-            elif path.is_dir():
-                found[str(path)] = {"source": str(path)}
-        for name in _SETTINGS.split():
-            path = Path("/etc", name)
-            if path.exists():
-                found[str(path)] = {"source": str(path)}
+        for path in (f"/{name}" for name in _SYSTEM):
+            if Path(path).is_symlink():
+                found[path] = {"link": str(Path(path).readlink())}
+            elif Path(path).is_dir():
+                found[path] = {"source": path}
+        for path in (f"/etc/{name}" for name in _SETTINGS.split()):
+            if Path(path).exists():
+                found[path] = {"source": path}
         for name, text in _OWN_FILES.items():
             found[f"/etc/{name}"] = {"text": text.format(home=self.home)}
-        if self._prefix is not None:
-            found[_PYTHON] = {"source": str(self._prefix)}
+        if self._prefix:
+            found[_PYTHON] = {"source": self._prefix}
         memory = {"within": "scratch"}
         found |= dict.fromkeys(_TEMPORARY, memory)
         if self.home not in found or not found[self.home]:
@@ -149,16 +146,16 @@ class HostView:
         if git_history is not None:
             found[HISTORY_PATH] = {"source": str(git_history)}
             found[GIT_LAYER_PATH] = memory
-        found |= {str(tool): {"source": str(tool)} for tool in self._tools}
+        found |= {path: {"source": real} for path, real in self._tools.items()}
         found |= {each.target: {"source": each.source} for each in self._config.mounts}
-        if not self.source.is_relative_to(WORKSPACE_PATH):
-            found[WORKSPACE_PATH] = {"link": str(self.source)}
-        found[str(self.source)] = {**workspace, "writable": True}
-        ordered = sorted(found, key=lambda path: PurePosixPath(path).parts)
+        if not _is_below(self.source, WORKSPACE_PATH):
+            found[WORKSPACE_PATH] = {"link": self.source}
+        found[self.source] = {**workspace, "writable": True}
+        ordered = sorted(found, key=lambda path: path.split("/"))
         sizes = {"size": str(self._config.tmp_bytes), "mode": "0755"}
         shm = {"size": str(self._config.shm_bytes), "mode": "0755"}
         self.scratch = self._emptied(ordered)
-        self.writable = (str(self.source), *(path for path in ordered if found[path] is memory))
+        self.writable = (self.source, *(path for path in ordered if found[path] is memory))
         return [
             {"target": "scratch", "filesystem": "tmpfs", "options": sizes},
             {"target": "shm", "filesystem": "tmpfs", "options": shm},
@@ -169,13 +166,14 @@ class HostView:
     def _emptied(self, targets: list[str]) -> tuple[str, ...]:
         """The private directories in memory, and those above a mount point in them."""
         tops = {*_TEMPORARY, self.home}
-        kept = [
-            str(above)
-            for target in map(PurePosixPath, targets)
-            for above in target.parents
-            if str(above) not in tops and any(above.is_relative_to(top) for top in tops)
-        ]
-        return tuple(dict.fromkeys((*sorted(tops), *kept)))
+        kept: dict[str, None] = dict.fromkeys(sorted(tops))
+        for target in targets:
+            if any(_is_below(target, top) for top in tops):
+                above = target.rpartition("/")[0]
+                while any(_is_below(above, top) for top in tops):
+                    kept[above] = None
+                    above = above.rpartition("/")[0]
+        return tuple(kept)
 
     def probe_variables(self, context: SandboxContext) -> dict[str, str]:
         """What the probes of this machine have to know."""
@@ -185,7 +183,7 @@ class HostView:
         hidden = [*sockets, *buses, *_state_of(context)]
         home = self._environment.home
         return {
-            "WINK_SCRATCH": " ".join(self.scratch),
+            "WINK_SCRATCH": "\n".join(self.scratch),
             "WINK_HOST_HOME": "" if home is None else str(home),
             "WINK_HIDDEN": json.dumps([path for path in hidden if path[:1] == "/"]),
         }
@@ -193,7 +191,7 @@ class HostView:
     def fix_of(self, program: str) -> str:
         """How to make a program of this machine visible; empty if it is, or there is none."""
         listed = self._environment.variables.get("PATH", os.defpath)
-        found = shutil.which(program, path=listed) or str(self.source / program)
+        found = shutil.which(program, path=listed) or os.path.join(self.source, program)  # noqa: PTH118 - as above
         real = Path(os.path.realpath(found))
         if not real.is_file() or self.is_visible(str(real)):
             return ""
@@ -209,12 +207,12 @@ class HostView:
 
     def _inside(self, path: str) -> str:
         """The path inside of a place of this machine, where links lead; empty if it is hidden."""
-        seen = [*(Path("/", name) for name in _SYSTEM), *self._tools, self.source]
-        seen += [Path(each.source) for each in self._config.mounts if each.source == each.target]
-        real = Path(os.path.realpath(path))
-        if not real.exists() or not any(real.is_relative_to(each) for each in seen):
-            return ""
-        return path if any(Path(path).is_relative_to(each) for each in seen) else str(real)
+        mounts = [each.source for each in self._config.mounts if each.source == each.target]
+        seen = [*(f"/{name}" for name in _SYSTEM), *self._tools, self.source, *mounts]
+        for each in (path, os.path.realpath(path)):
+            if any(_is_below(each, top) for top in seen) and Path(path).exists():
+                return each
+        return ""
 
     def _of_user(self, variables: Mapping[str, str]) -> dict[str, str]:
         given = {name: variables.get(name, "") for name in (*_PLACES.split(), *_SEARCHED.split())}
@@ -232,32 +230,39 @@ def _state_of(context: SandboxContext) -> list[str]:
     return [str(path) for path in (context.notes, context.services) if path is not None]
 
 
-def _named(config: BubblewrapConfig, home: Path | None, search_path: str) -> Iterator[Path]:
-    """The directories of tools: those of the configuration, and installations on the PATH."""
-    for text in config.tools:
-        if text[:2] != "~/":
-            yield Path(os.path.realpath(text))
-        elif home is not None:
-            yield Path(os.path.realpath(home / text[2:]))
-    for text in search_path.split(":"):
-        path = Path(os.path.realpath(text))
-        is_installation = any((path.parent / mark).exists() for mark in _MARKS)
-        if path.name == "bin" and is_installation and not path.is_relative_to("/usr"):
-            yield path.parent
+def _named(config: BubblewrapConfig, home: str, search_path: str) -> Iterator[tuple[str, str]]:
+    """The directories of tools, and where their links lead.
+
+    They are those of the configuration, and installations on the PATH.
+    """
+    for path in config.tools:
+        if path[:2] != "~/":
+            yield path, os.path.realpath(path)
+        elif home:
+            yield f"{home}/{path[2:]}", os.path.realpath(f"{home}/{path[2:]}")
+    for path in search_path.split(":"):
+        above, _, name = os.path.realpath(path).rpartition("/")
+        is_installation = any(Path(above, mark).exists() for mark in _MARKS)
+        if name == "bin" and is_installation and not _is_below(above, "/usr"):
+            yield above, above
 
 
-def _is_tool(path: Path, home: Path | None, source: Path) -> bool:
-    """Whether *path* shows neither the workspace, the system's own directories nor the home."""
-    above = [Path("/", name) for name in ("etc", "home", "root", "run", "tmp", "var")]
-    above += [] if home is None else [home, home / ".local" / "share"]
-    is_apart = not any(each.is_relative_to(path) for each in above)
-    return is_apart and path.is_dir() and not path.is_relative_to(source)
+def _is_tool(path: str, real: str, home: str, source: str) -> bool:
+    """Whether it shows neither the workspace, the system's own directories nor the home."""
+    apart = [f"/{name}" for name in ("etc", "home", "root", "run", "tmp", "var")]
+    apart += [home, f"{home}/.local/share"] if home else []
+    shows_more = any(_is_below(each, real) for each in apart)
+    return not shows_more and not _is_below(path, source) and Path(real).is_dir()
 
 
-def _check_source(source: Path) -> None:
-    used = [Path(path) for path in (*_UNUSABLE, "/usr", "/tmp")]  # noqa: S108 - inside
-    inside = any(source.is_relative_to(path) for path in used[: len(_UNUSABLE)])
-    if inside or any(path.is_relative_to(source) for path in used):
+def _is_below(path: str, top: str) -> bool:
+    """Whether *path* is *top* or below it; faster than ``pathlib``, for a hundred paths."""
+    return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+def _check_source(source: str) -> None:
+    is_used = any(_is_below(source, path) for path in _UNUSABLE)
+    if is_used or any(_is_below(path, source) for path in (*_UNUSABLE, "/usr", "/tmp")):  # noqa: S108 - inside
         raise SandboxUnavailableError(
             f"a sandbox cannot have its files at {source}, which the system uses",
             hint="Move the project to another directory, or use the sandbox podman.",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,23 +26,14 @@ _PERSONALITIES: Final = (0x0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF)
 _ENOSYS: Final = 38
 _EPERM: Final = 1
 _VERSION: Final = 1
-_FIRST_PROCESS: Final = {
-    "kill": 0,
-    "tkill": 0,
-    "tgkill": 1,
-    "rt_sigqueueinfo": 0,
-    "rt_tgsigqueueinfo": 1,
-    "pidfd_open": 0,
-    "prlimit64": 0,
-    "sched_setaffinity": 0,
-    "sched_setattr": 0,
-    "sched_setparam": 0,
-    "sched_setscheduler": 0,
-    "setpriority": 1,
-    "ioprio_set": 1,
-    "process_mrelease": 0,
-}
-"""Calls that act on a process, and which argument is its id."""
+_FIRST_PROCESS: Final = (
+    (
+        "kill tkill rt_sigqueueinfo pidfd_open prlimit64 sched_setaffinity sched_setattr"
+        " sched_setparam sched_setscheduler"
+    ),
+    "tgkill rt_tgsigqueueinfo setpriority ioprio_set",
+)
+"""Calls that act on a process: those whose first argument is its id, and those with the second."""
 _WHOLE_USER: Final = {"setpriority": 2, "ioprio_set": 3}
 """Calls that act on every process of a user if their first argument has this value."""
 _LOW_32_BITS: Final = 0xFFFF_FFFF
@@ -77,17 +67,13 @@ def compiled_filters(environment: Environment) -> tuple[bytes, bytes]:
 
 
 def _rules() -> dict[str, Any]:
+    def allow(names: list[str], *conditions: dict[str, Any]) -> dict[str, Any]:
+        return {"names": names, "action": "SCMP_ACT_ALLOW", "args": list(conditions)}
+
+    equal = {"index": 0, "valueTwo": 0, "op": "SCMP_CMP_EQ"}
+    rules = [allow(["personality"], {**equal, "value": value}) for value in _PERSONALITIES]
     names = _NAMES.read_text(encoding="ascii").split()
-    personality = [
-        {
-            "names": ["personality"],
-            "action": "SCMP_ACT_ALLOW",
-            "args": [{"index": 0, "value": value, "valueTwo": 0, "op": "SCMP_CMP_EQ"}],
-        }
-        for value in _PERSONALITIES
-    ]
-    allowed = {"names": names, "action": "SCMP_ACT_ALLOW", "args": []}
-    return narrowed_list({"syscalls": [allowed, *personality]})
+    return narrowed_list({"syscalls": [allow(names), *rules]})
 
 
 def _library() -> Any:
@@ -104,16 +90,14 @@ def _library() -> Any:
 def _compiled(rules: dict[str, Any]) -> bytes:
     library = _library()
     made = library.SyscallFilter(library.ERRNO(_ENOSYS))
-    for rule in _applicable(rules["syscalls"]):
+    is_s390 = os.uname().machine in ("s390", "s390x")  # the one whose rules differ
+    for rule in rules["syscalls"]:
+        if ("excludes" if is_s390 else "includes") in rule:
+            continue
         is_allowed = rule["action"] == "SCMP_ACT_ALLOW"
         action = library.ALLOW if is_allowed else library.ERRNO(rule["errnoRet"])
         conditions = [
-            library.Arg(
-                each["index"],
-                getattr(library, each["op"].removeprefix("SCMP_CMP_")),
-                each["value"],
-                each["valueTwo"],
-            )
+            library.Arg(each["index"], _operator(library, each), each["value"], each["valueTwo"])
             for each in rule.get("args") or ()
         ]
         for name in rule["names"]:
@@ -121,26 +105,21 @@ def _compiled(rules: dict[str, Any]) -> bytes:
     return _exported(made)
 
 
+def _operator(library: Any, condition: dict[str, Any]) -> Any:
+    return getattr(library, condition["op"].removeprefix("SCMP_CMP_"))
+
+
 def _compiled_protection() -> bytes:
     library = _library()
     made = library.SyscallFilter(library.ALLOW)
     refused = library.ERRNO(_EPERM)
-    for name, index in _FIRST_PROCESS.items():
+    protected = [(name, i, 1) for i, names in enumerate(_FIRST_PROCESS) for name in names.split()]
+    protected += [(name, 0, value) for name, value in _WHOLE_USER.items()]
+    for name, index, value in protected:
         # the kernel reads 32 bits of these arguments
-        _add(library, made, refused, name, library.Arg(index, library.MASKED_EQ, _LOW_32_BITS, 1))
-    for name, value in _WHOLE_USER.items():
-        condition = library.Arg(0, library.MASKED_EQ, _LOW_32_BITS, value)
+        condition = library.Arg(index, library.MASKED_EQ, _LOW_32_BITS, value)
         _add(library, made, refused, name, condition)
     return _exported(made)
-
-
-def _applicable(rules: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rules of this architecture; only s390 differs."""
-    is_s390 = os.uname().machine in ("s390", "s390x")
-    for rule in rules:
-        if ("includes" in rule and not is_s390) or ("excludes" in rule and is_s390):
-            continue
-        yield rule
 
 
 def _add(library: Any, made: Any, action: int, name: str, *conditions: Any) -> None:

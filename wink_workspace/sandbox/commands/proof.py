@@ -8,7 +8,6 @@ whatever the container reports. A probe without a report counts as one that succ
 
 from __future__ import annotations
 
-import base64
 import json
 import marshal
 import os
@@ -27,6 +26,7 @@ from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.inside import network_probes, probes, workspace_probes
 from wink_workspace.sandbox.isolation_report import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.network import NetworkRules
+from wink_workspace.sandbox.transport.container_frames import COMPILED
 from wink_workspace.sandbox.transport.stream import Ending
 
 if TYPE_CHECKING:
@@ -103,13 +103,8 @@ class HostProbes:
 
 def compiled_program(*modules: ModuleType) -> str:
     """A program that runs *modules* one after the other, in an interpreter of our version."""
-    codes = [
-        base64.b85encode(marshal.dumps(compiled(Path(str(each.__file__))))) for each in modules
-    ]
-    return (
-        f"import base64, marshal\nfor code in {codes!r}:\n"
-        "    exec(marshal.loads(base64.b85decode(code)), {'__name__': '__main__'})"
-    )
+    codes = (marshal.dumps(compiled(Path(str(each.__file__)))).hex() for each in modules)
+    return COMPILED + "\n".join(codes)
 
 
 def compiled(path: Path) -> CodeType:
@@ -143,7 +138,7 @@ def prove_workspace(
             "WINK_OVERLAY": "" if overlay is None else str(overlay),
             "WINK_N_MOUNTS": str(n_mounts),
             "WINK_WORKSPACE": path,
-            "WINK_WRITES": json.dumps(writes),
+            **({} if writes is None else {"WINK_WRITES": "\n".join(("", *writes))}),
         }
         program = compiled_program(workspace_probes) if own_path else _source(workspace_probes)
         printed = run(program, variables)

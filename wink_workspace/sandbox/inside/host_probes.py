@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -20,40 +21,24 @@ HOME = os.environ.get("WINK_HOST_HOME", "")
 """The user's home on this machine."""
 PATHS = json.loads(os.environ.get("WINK_HIDDEN", "[]"))
 """Sockets of agents, desktops and engines, and directories of workspaces."""
-SCRATCH = os.environ.get("WINK_SCRATCH", "").split(" ")
+SCRATCH = os.environ.get("WINK_SCRATCH", "").split("\n")
 NUMBERS = {
     "x86_64": {"keyctl": 250, "name_to_handle_at": 303, "open_by_handle_at": 304},
     "aarch64": {"keyctl": 219, "name_to_handle_at": 264, "open_by_handle_at": 265},
 }
-SECRETS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".kube", ".docker"),
-    *(
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-        ".git-credentials",
-        ".gitconfig",
-        ".config/git",
-        ".vault-token",
-    ),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml", ".password-store"),
-    *(".m2/settings-security.xml", ".gradle/gradle.properties", ".bash_history", ".zsh_history"),
-    *(".python_history", ".psql_history", ".local/share/keyrings", ".mozilla", ".pki"),
-    *(".config/google-chrome", ".config/chromium", ".terraform.d", ".config/containers", ".claude"),
-    *(".codex", ".gemini", ".config/opencode", ".anthropic", ".config/rclone", ".boto", ".s3cfg"),
-)
-SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/machine-id")
-SOCKETS = (
-    *(
-        "/run/user",
-        "/run/dbus",
-        "/run/systemd",
-        "/run/docker.sock",
-        "/run/podman",
-        "/run/snapd.sock",
-    ),
-    *("/var/run/docker.sock", "/run/containerd", "/tmp/.X11-unix", "/run/nscd", "/run/secrets"),
-)
+SECRETS = """
+    .ssh .gnupg .aws .azure .config/gcloud .config/gh .config/git .config/rclone .config/containers
+    .config/google-chrome .config/chromium .config/opencode .kube .docker .netrc .npmrc .pypirc
+    .git-credentials .gitconfig .vault-token .cargo/credentials .cargo/credentials.toml .pki
+    .m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties .password-store .mozilla
+    .bash_history .zsh_history .python_history .psql_history .local/share/keyrings .terraform.d
+    .claude .codex .gemini .anthropic .boto .s3cfg
+"""
+OF_THE_HOST = """
+    /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh /etc/machine-id /run/user /run/dbus /run/systemd
+    /run/docker.sock /run/podman /run/snapd.sock /run/containerd /run/nscd /run/secrets
+    /var/run/docker.sock /tmp/.X11-unix
+"""
 
 
 def present(paths: list[str]) -> str | None:
@@ -76,12 +61,12 @@ def call(name: str, *arguments: object) -> int:
 
 def read_secrets_of_the_home() -> str | None:
     """Find files and directories with credentials."""
-    return present([os.path.join(HOME, name) for name in SECRETS if HOME] + list(SYSTEM))
+    return present([os.path.join(HOME, name) for name in SECRETS.split() if HOME])
 
 
 def reach_sockets_of_the_host() -> str | None:
     """Find sockets of agents, desktops, engines and the system."""
-    return present([*SOCKETS, *(path for path in PATHS if path)])
+    return present([*OF_THE_HOST.split(), *PATHS])
 
 
 def see_the_system() -> str | None:
@@ -105,29 +90,34 @@ def type_into_a_terminal() -> str | None:
     return "characters can be typed"
 
 
+def mounts() -> list[tuple[str, list[str]]]:
+    """The mount points with their options [proc(5)]."""
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
+        fields = [line.split(" ") for line in lines]
+    escaped = re.compile(r"\\([0-7]{3})")
+    return [
+        (escaped.sub(lambda found: chr(int(found[1], 8)), each[4]), each[5].split(","))
+        for each in fields
+    ]
+
+
 def use_setuid_programs() -> str | None:
     """Find mounts on which setuid programs or devices work."""
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        for line in lines:
-            fields = line.split(" ")
-            options = fields[5].split(",")
-            if "nosuid" not in options:
-                return f"{fields[4]} allows setuid programs"
-            if "nodev" not in options and not fields[4].startswith("/dev/"):
-                return f"{fields[4]} allows devices"
+    for path, options in mounts():
+        if "nosuid" not in options:
+            return f"{path} allows setuid programs"
+        if "nodev" not in options and not path.startswith("/dev/"):
+            return f"{path} allows devices"
     return None
 
 
 def change_programs_of_the_host() -> str | None:
     """Find mounts of this machine that are not read-only."""
     writable = (*SCRATCH, "/dev", "/proc", os.path.realpath("/workspace"), "/run/wink/call")
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        for line in lines:
-            fields = line.split(" ")
-            if any((fields[4] + "/").startswith(each + "/") for each in writable):
-                continue
-            if "ro" not in fields[5].split(","):
-                return f"{fields[4]} can be written"
+    for path, options in mounts():
+        is_known = any((path + "/").startswith(each + "/") for each in writable)
+        if not is_known and "ro" not in options:
+            return f"{path} can be written"
     return None
 
 

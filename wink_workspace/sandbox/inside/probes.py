@@ -22,7 +22,7 @@ PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
 BOUND = os.environ.get("WINK_BOUND", "").split(" ")
 """The paths where something of the host may be bound, escaped as in ``mountinfo``."""
-SCRATCH = os.environ.get("WINK_SCRATCH", "/tmp").split(" ")
+SCRATCH = os.environ.get("WINK_SCRATCH", "/tmp").split("\n")
 """Directories that commands may write, and which are emptied after each of them."""
 
 

@@ -26,16 +26,17 @@ import gc
 import mmap
 import os
 import select
-import signal
 import stat
 import struct
 import sys
-from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterable
     from typing import Any, NoReturn
+else:
+    import _signal as signal  # the module signal loads enum, which takes 4 ms
 
 PROTOCOL_VERSION = 3
 MOST_PAYLOAD_BYTES = 65536
@@ -58,10 +59,26 @@ GIT_LAYER = "/run/wink/call"
 GIT_DIRECTORY = GIT_LAYER + "/git"
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
+IDLE_MS = 200
+COMPILED = "# compiled\n"
 MERGED, TERMINAL = b"1", b"2"
 TERMINAL_SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 END_OF_INPUT = b"\4" * 16  # for so many programs that read it
 READ_BYTES = 65536 - HEADER.size  # with its header, the capacity of a pipe
+
+
+class suppress:  # noqa: N801 - that of contextlib, which takes 3 ms to load
+    """A block that ends with the first of some errors."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self.errors = errors
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        """Whether the error is one of them."""
+        return kind is not None and issubclass(kind, self.errors)
 
 
 class HostGoneError(Exception):
@@ -426,6 +443,7 @@ class Runner:
         self.scratch = {path: state_of(path) for path in scratch or SCRATCH}
         self.connections = connections
         self.spare: Spare | None = None
+        self.is_warm = False
         self.stdin = os.memfd_create("stdin")
         self.wake_read, wake_write = os.pipe()
         for fd in (self.wake_read, wake_write):
@@ -440,7 +458,24 @@ class Runner:
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
         while True:
             self.make_spare()
+            if not self.is_warm:
+                self.warm_up()
             self.answer(*self.host.receive(self.host.request, MOST_REQUEST_BYTES))
+
+    def warm_up(self) -> None:
+        """Load what evaluations need, unless a request comes: the first commands do not wait."""
+        poll = select.poll()
+        poll.register(self.host.read_fd, select.POLLIN)
+        if poll.poll(IDLE_MS):
+            return
+        self.is_warm = True
+        for name in WARM_MODULES:
+            __import__(name)
+        gc.freeze()  # garbage collection in a fork must not write to shared pages
+        if self.spare is not None:
+            self.spare.discard()
+            self.spare = None
+        self.make_spare()
 
     def answer(self, kind: int, number: int, request: memoryview) -> None:
         """Run one request of the host."""
@@ -708,30 +743,31 @@ def close_all_but(*kept: int) -> None:
 
 
 def private_library() -> Any:
-    """The C library; from now on, no process with the same id can read this one."""
-    import ctypes
+    """The calls of the C library; from now on, no process with the same id can read this one.
 
-    library = ctypes.CDLL(None, use_errno=True)
-    set_dumpable(library, 0)
-    return library
+    The module ctypes itself takes 3 ms to load.
+    """
+    import _ctypes
+
+    handle = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - this program itself
+
+    def call(name: str, *arguments: int | bytes) -> None:
+        if _ctypes.call_function(_ctypes.dlsym(handle, name), arguments) != 0:
+            raise OSError(name + " failed")
+
+    set_dumpable(call, 0)
+    return call
 
 
-def set_dumpable(library: Any, value: int) -> None:
+def set_dumpable(call: Any, value: int) -> None:
     """Whether processes with the same id may read this one [prctl(2)]."""
-    if library.prctl(4, value, 0, 0, 0) != 0:
-        raise OSError("prctl failed")
+    call("prctl", 4, value, 0, 0, 0)
 
 
-def give_up_capabilities(library: Any) -> None:
+def give_up_capabilities(call: Any) -> None:
     """In the child: have no capability, also after an exec [capabilities(7)]."""
-    import ctypes
-
-    header = struct.pack("=Ii", 0x20080522, 0)
-    if (
-        library.prctl(47, 4, 0, 0, 0) != 0
-        or library.capset(header, ctypes.c_char_p(bytes(24))) != 0
-    ):
-        raise OSError("capabilities cannot be given up")
+    call("prctl", 47, 4, 0, 0, 0)  # no ambient ones
+    call("capset", struct.pack("=Ii", 0x20080522, 0), bytes(24))
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -941,6 +977,7 @@ def evaluate(command: Command) -> NoReturn:
     import io
     import types
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(command.env)
     close_all_but()  # not earlier: the status pipe for failures is one of them
@@ -962,7 +999,16 @@ def evaluate(command: Command) -> NoReturn:
 
 
 def execute(source: str, namespace: dict[str, Any]) -> None:
-    """Run *source*; print the value of its last statement, if that is an expression."""
+    """Run *source*; print the value of its last statement, if that is an expression.
+
+    Probes are compiled by an interpreter of the same version, so that nothing has to be loaded.
+    """
+    if source.startswith(COMPILED):
+        import marshal
+
+        for line in source.splitlines()[1:]:
+            exec(marshal.loads(bytes.fromhex(line)), {"__name__": "__main__"})
+        return
     import ast
     import linecache
 
@@ -1047,9 +1093,6 @@ def main(
     host = HostChannel(read_fd, write_fd)
     connections = Connections(host, proxy_port) if proxy_port else None
     runner = Runner(host, user_id, connections, scratch)
-    for name in WARM_MODULES:
-        __import__(name)
-    gc.freeze()  # garbage collection in a fork must not write to shared pages
     with suppress(HostGoneError, BrokenPipeError):
         runner.serve()
     os._exit(0)

@@ -1,16 +1,19 @@
 """Probes of the workspace's mount, run inside a container by the user of commands.
 
 They run after the workspace has been mounted, and before the first command. Like ``probes``, this
-file is sent to the container as a whole, and prints a line of JSON for each probe. It is short,
-because a command waits for it. It makes no change: the host would have to look for the effects.
+file is sent to the container as a whole, and prints a line of JSON for each probe. It is short
+and loads nothing, because a command waits for it. It makes no change: the host would have to look
+for the effects.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WORKSPACE = os.environ.get("WINK_WORKSPACE", "/workspace")
 CANARY = os.environ.get("WINK_CANARY", "")
@@ -20,7 +23,7 @@ N_MOUNTS = int(os.environ.get("WINK_N_MOUNTS", "1"))
 """How many mounts there are in the workspace, with the empty mount point of a container."""
 IS_OWN_PATH = WORKSPACE != "/workspace"
 """Whether the workspace is at the path of its source."""
-WRITES = json.loads(os.environ.get("WINK_WRITES", "null"))
+WRITES = os.environ["WINK_WRITES"].split("\n")[1:] if "WINK_WRITES" in os.environ else None
 """For a service, the directories that it may change; ``None`` for commands, which change all."""
 
 
@@ -111,8 +114,9 @@ def main() -> None:
         except OSError as error:
             found = f"the probe failed: {error}"
         name = probe.__name__.replace("_", " ")
-        line = json.dumps([name, found is None, (found or "nothing found")[:300]])
-        sys.stdout.write(line + "\n")
+        stopped, detail = str(found is None).lower(), (found or "nothing found")[:300]
+        safe = "".join(c if c.isalnum() or c in " ./,:_-" else f"\\u{ord(c):04x}" for c in detail)
+        sys.stdout.write(f'["{name}", {stopped}, "{safe}"]\n')
 
 
 if __name__ == "__main__":

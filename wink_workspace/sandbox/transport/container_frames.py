@@ -31,6 +31,7 @@ from typing import Final
 from wink_workspace.errors import SandboxError
 
 __all__ = [
+    "COMPILED",
     "MOST_PAYLOAD_BYTES",
     "PROTOCOL_VERSION",
     "EngineParser",
@@ -46,6 +47,8 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 3
 MOST_PAYLOAD_BYTES: Final = 65_536
+COMPILED: Final = "# compiled\n"
+"""The first line of a program that an interpreter of the same version has compiled."""
 
 _HEADER: Final = struct.Struct("!BII")
 _ENGINE_HEADER: Final = struct.Struct("!BxxxI")
