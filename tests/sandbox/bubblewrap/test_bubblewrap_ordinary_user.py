@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+import random_cases
 from sandbox.podman.podman_machine import OrdinaryUser
 
 pytestmark = pytest.mark.xdist_group("bubblewrap")
@@ -18,6 +20,7 @@ def test_the_tests_pass_as_an_ordinary_user(ordinary_user: OrdinaryUser) -> None
         *("-m", "pytest", "-q", "-p", "no:benchmark", "-p", "no:cacheprovider"),
         *("-o", "addopts=--strict-markers", "-rs", str(HERE), "--deselect"),
         str(HERE / Path(__file__).name),
+        more={random_cases.RUN: os.environ.get(random_cases.RUN, "0")},  # its share of the corpora
     )
     output = done.stdout[-8_000:] + done.stderr[-2_000:]
     assert done.returncode == 0, output

@@ -132,19 +132,23 @@ def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:
     assert left.exit_code == 1
 
 
-@pytest.mark.parametrize("place", ["home/project", "a/b/project", "/srv/a/project", "/workspace"])
+@pytest.mark.parametrize(
+    "place", ["home/project", "a b/c/project", "/srv/a/pro ject", "/workspace"]
+)
 def test_the_files_are_at_the_path_of_the_source_wherever_it_is(
     at: At, tmp_path: Path, place: str
 ) -> None:
     source = tmp_path / place
     sandbox = at(source)
-    assert stdout_of(shell(sandbox, "pwd; echo x > new; cd /workspace; pwd -P; ls")).split() == [
+    assert stdout_of(shell(sandbox, "pwd; echo x > new; cd /workspace; pwd -P; ls")).splitlines() == [
         str(source), str(source), "new",
     ]  # fmt: skip
     assert (sandbox._context.files / "new").exists()
-    shell(sandbox, f"rm -rf {source}/.. /tmp/* 2>/dev/null; mv {source.parent} {source.parent}x")
+    shell(
+        sandbox, f"rm -rf '{source}/..' /tmp/* 2>/dev/null; mv '{source.parent}' '{source.parent}x'"
+    )
     shell(sandbox, "mkdir kept; touch kept/file")
-    assert {str(source), "kept"} <= set(stdout_of(shell(sandbox, "pwd; ls")).split())
+    assert {str(source), "kept"} <= set(stdout_of(shell(sandbox, "pwd; ls")).splitlines())
     assert (sandbox._context.files / "kept" / "file").exists()
 
 

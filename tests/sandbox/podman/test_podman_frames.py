@@ -143,6 +143,7 @@ def test_any_bytes_are_refused_or_decode_to_fields(
 
 def test_host_and_runner_have_the_same_constants() -> None:
     assert runner.PROTOCOL_VERSION == frames.PROTOCOL_VERSION
+    assert runner.COMPILED == frames.COMPILED
     assert runner.MOST_PAYLOAD_BYTES == MOST_PAYLOAD_BYTES
     assert runner.MOST_REQUEST_BYTES == sandbox._MOST_REQUEST_BYTES
     for kind in Kind:

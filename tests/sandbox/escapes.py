@@ -344,7 +344,9 @@ def _files() -> list[Attempt]:
             """,
             "Stopped",
         ),
-        Attempt("give a file away", 'open("mine", "w").close(); os.chown("mine", 0, 0)', "EPERM"),
+        Attempt(
+            "give a file away", 'open("mine", "w").close(); os.chown("mine", 0, 0)', "EPERM|EINVAL"
+        ),
         Attempt(
             "give a program capabilities",
             """
@@ -513,8 +515,8 @@ def _processes() -> list[Attempt]:
             "EPERM",
         ),
         Attempt("raise its priority", "os.setpriority(os.PRIO_PROCESS, 0, -20)", "EPERM|EACCES"),
-        Attempt("become root", "os.setuid(0)", "EPERM"),
-        Attempt("become a member of root's group", "os.setgid(0)", "EPERM"),
+        Attempt("become root", "os.setuid(0)", "EPERM|EINVAL"),
+        Attempt("become a member of root's group", "os.setgid(0)", "EPERM|EINVAL"),
         Attempt("join groups", "os.setgroups([0, 1])", "EPERM"),
         Attempt(
             "raise capabilities",
