@@ -382,7 +382,7 @@ def _files() -> list[Attempt]:
         Attempt(
             "write in other places of the root",
             """
-            for place in ("/", "/etc", "/usr", "/var", "/var/tmp", "/run", "/run/lock", "/home", "/root", "/mnt", "/srv", "/opt", "/dev", "/sys"):
+            for place in ("/", "/etc", "/usr", "/var", "/var/lib", "/run", "/run/lock", "/home", "/root", "/mnt", "/srv", "/opt", "/dev", "/sys"):
                 try:
                     write(place + "/left", b"x", os.O_WRONLY | os.O_CREAT)
                 except OSError:

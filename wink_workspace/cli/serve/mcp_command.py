@@ -103,8 +103,8 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
     name = _sandbox(context, options, in_place=in_place)
     with ThreadPoolExecutor(1) as pool, ExitStack() as opened:
         asked = pool.submit(configured, context, name, image=options.image)
-        # While the engine is asked for images; a workspace needs them, too.
-        import wink_workspace.workspace.workspace  # noqa: F401
+        # While the engine is asked for images: a workspace needs this module, too.
+        import wink_workspace.workspace.workspace  # noqa: F401 # pyright: ignore[reportUnusedImport] - only loaded
         from wink_workspace.mcp_server.catalog import Catalog
         from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceProvider
 
