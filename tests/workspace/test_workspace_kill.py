@@ -40,6 +40,8 @@ POINTS = (
     "mark-removed",
 )
 NTH = (1, 2, 7)
+RECOVERY = (*((point, 1) for point in POINTS[2:]), ("ref-locked", 2), ("ref-moved", 2))
+"""The steps of a recovery: a point, and which of its times."""
 HELD = ("held-planned", "held-moved", "held-kept", "held-deleted")
 KEEPS_LITTLE = WorkspaceConfig(retention=Retention(discard_bytes=100))
 
@@ -166,16 +168,14 @@ def test_undo_killed_at_any_step_of_the_protocol_leaves_a_completed_state(
 def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    n_killed = 0
-    for point in random_cases.some(POINTS, 4):
-        for nth in (1, 2):  # not a copy of an interrupted one: ``copied`` would recover an overlay
-            directory = copied(mixed.template, tmp_path / "killed")
-            assert server.run(directory, "calls", ["damage", 2]) == signal.SIGKILL
-            n_killed += server.run(directory, "open", [point, nth]) == signal.SIGKILL
-            with reopened(directory) as workspace, calls(workspace):
-                head = next(workspace.log())
-                assert (head.tool, head.outcome) == ("damage", Outcome.UNKNOWN)
-                assert state_of(workspace, folder(directory).files) == mixed.states[head.number - 1]
-            assert b"spoilt" in [kept[b"a.txt"] for kept in discarded(directory)]
-            assert_fsck_clean(folder(directory).ledger)
-    assert n_killed >= 3
+    for step in random_cases.some(RECOVERY, 4):
+        # Not a copy of an interrupted one: ``copied`` would recover an overlay
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "calls", ["damage", 2]) == signal.SIGKILL
+        assert server.run(directory, "open", list(step)) == signal.SIGKILL
+        with reopened(directory) as workspace, calls(workspace):
+            head = next(workspace.log())
+            assert (head.tool, head.outcome) == ("damage", Outcome.UNKNOWN)
+            assert state_of(workspace, folder(directory).files) == mixed.states[head.number - 1]
+        assert b"spoilt" in [kept[b"a.txt"] for kept in discarded(directory)]
+        assert_fsck_clean(folder(directory).ledger)
