@@ -96,7 +96,7 @@ def copied(
     head = open_user_head(source, trusted)
     assert head is not None
     into.mkdir()
-    paths = CopyPaths(str(into / "objects"), "/workspace", 1_000, ".wink-output")
+    paths = CopyPaths(str(into / "objects"), 1_000, ".wink-output")
     done = head.copy(
         into, paths, depth=depth, hides=hides, stamps=lambda _parts, _id: None, clock=SYSTEM_CLOCK
     )
@@ -298,7 +298,7 @@ def test_history_that_takes_too_long_is_cut_or_refused(source: Path, tmp_path: P
 
     done = head.copy(
         into,
-        CopyPaths(str(into / "objects"), "/workspace", 1_000, "x"),
+        CopyPaths(str(into / "objects"), 1_000, "x"),
         depth=50,
         hides=hides,
         stamps=lambda _parts, _id: None,

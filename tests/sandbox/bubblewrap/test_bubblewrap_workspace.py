@@ -88,6 +88,7 @@ def test_git_shows_what_git_on_the_host_shows(workspace: Workspace, tmp_path: Pa
     ask = "git log --format='%H %s %d'; git status --short; git describe --tags; git ls-files"
     assert shell(workspace, ask) == host(tmp_path / "source", ask)
     assert shell(workspace, "git rev-parse --show-toplevel") == f"{tmp_path}/source\n"
+    assert shell(workspace, "git config --list | grep -c worktree || :") == "0\n"  # Cargo obeys it
     shell(workspace, "git checkout -q -b other; git commit -q --allow-empty -m two")
     assert shell(workspace, "git log --format=%s; git branch --show-current") == "one\ntrunk\n"
 

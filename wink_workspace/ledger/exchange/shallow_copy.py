@@ -72,13 +72,11 @@ class CopyPaths:
 
     Attributes:
         objects: The directory with the objects.
-        worktree: The directory with the files.
         user_id: The owner of these files.
         unlisted: A path, relative to the files, that git does not list as untracked.
     """
 
     objects: str
-    worktree: str
     user_id: int
     unlisted: str
 
@@ -175,7 +173,7 @@ class UserHead:
             refs[f"refs/replace/{withheld}"] = replacement
         files = {
             "HEAD": f"ref: {self.ref}\n" if self.ref is not None else f"{self.commit}\n",
-            "config": _config(paths, has_submodules=reading.has_submodules),
+            "config": _config(has_submodules=reading.has_submodules),
             "packed-refs": "".join(f"{refs[name]} {name}\n" for name in sorted(refs)),
             "info/exclude": f"/{paths.unlisted}\n",
             "objects/info/alternates": f"{paths.objects}\n",
@@ -445,13 +443,12 @@ def _write_tag(objects: Path, tag: str, content: bytes) -> None:
     path.write_bytes(zlib.compress(b"tag %d\0" % len(content) + content, 1))
 
 
-def _config(paths: CopyPaths, *, has_submodules: bool) -> str:
+def _config(*, has_submodules: bool) -> str:
     lines = [
         "[core]",
         "\trepositoryformatversion = 0",
         "\tfilemode = true",
         "\tbare = false",
-        f"\tworktree = {paths.worktree}",
         "[gc]",
         "\tauto = 0",
         "[user]",

@@ -37,7 +37,6 @@ from wink_workspace.ledger import (
 from wink_workspace.sandbox.git_directory import (
     GIT_DIRECTORY_FILE,
     GIT_OBJECTS_PATH,
-    WORKSPACE_PATH,
 )
 from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER, ImportConfig, PathRules
 from wink_workspace.workspace.place.shared_folders import SharedFolders
@@ -131,7 +130,7 @@ def copy_git(
             assert head is not None  # noqa: S101 - checked above
             copied = head.copy(
                 path,
-                CopyPaths(GIT_OBJECTS_PATH, WORKSPACE_PATH, _USER_ID, str(OUTPUT_FOLDER)),
+                CopyPaths(GIT_OBJECTS_PATH, _USER_ID, str(OUTPUT_FOLDER)),
                 depth=depth,
                 hides=lambda parts, is_directory: (
                     unrecorded is not None and unrecorded.hides(parts, is_directory=is_directory)
