@@ -28,8 +28,6 @@ def test_export_and_import_name_what_is_wrong(user: CliUser) -> None:
     user("export", f"{name}/none", file, fails=1)
     assert "there is no fork 'none'" in user.err
     assert not file.exists()
-    user("export", f"{name}/a", file, "--branch", "b", fails=2)
-    assert "the branch is given twice" in user.err
     file.write_bytes(b"no bundle")
     user("import", file, fails=1)
     assert "is not a bundle of a workspace" in user.err

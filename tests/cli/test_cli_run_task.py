@@ -376,7 +376,7 @@ def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: CliUs
     user(*given, "--sandbox", "asteval", fails=2)
     assert "a workspace that is a copy" in user.err
     user(*given, "--branch", "fixed")
-    assert "on branch fixed" in user.err
+    assert "applied to branch fixed" in user.err
     assert user.faulty_file.read_text() == user.fixed_text
 
 

@@ -425,7 +425,10 @@ def _key(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings, from one source or merged from all; ``docs/configuration.md`` describes each."""
+    """Settings, from one source or merged from all; ``docs/configuration.md`` describes each.
+
+    ``temperature`` is a number without a unit.
+    """
 
     sandbox: str | None = _key(
         "sandbox",

@@ -17,7 +17,6 @@ from wink_workspace.cli.screen.command_context import (
 )
 from wink_workspace.cli.screen.display import printable
 from wink_workspace.counts import counted, sized
-from wink_workspace.errors import UsageError
 from wink_workspace.project import parse_size
 
 from .workspaces import NewMode
@@ -29,10 +28,6 @@ def export(
     context: CommandContext,
     workspace: WorkspaceArgument,
     file: Annotated[Path, typer.Argument(help="Where to write it; an existing file is replaced.")],
-    branch: Annotated[
-        str | None,
-        typer.Option(help="Only this branch, as the main branch; also WORKSPACE/BRANCH."),
-    ] = None,
     discards: Annotated[
         bool, typer.Option("--discards", help="Include the files that failed calls discarded.")
     ] = False,
@@ -40,15 +35,14 @@ def export(
 ) -> None:
     """Write a workspace with its history and forks to one file, for `import` on any machine.
 
-    It has what the history has: no derived or excluded paths, so no .env and no node_modules. It
-    has the records of all calls, so treat it as you treat the files. Plain git can clone it.
+    Of a fork, only this branch is written, as the main branch. The file has what the history has:
+    no derived or excluded paths, so no .env and no node_modules. It has the records of all calls,
+    so treat it as you treat the files. Plain git can clone it.
     """
     from wink_workspace.workspace import export_workspace
 
-    which, named = split_name(workspace)
-    if "/" in workspace and branch is not None:
-        raise UsageError("the branch is given twice", hint="Omit --branch, or name the workspace.")
-    chosen = named if "/" in workspace else branch
+    which, branch = split_name(workspace)
+    chosen = branch if "/" in workspace else None
     with context.spinner(f"exporting {printable(workspace)}"):
         size = export_workspace(
             which, file, storage=context.storage, branch=chosen, discards=discards

@@ -604,25 +604,16 @@ def _apply(
             selected=selected,
         )
         return write_patch(options.patch, write_to), str(options.patch)
-    if options.branch is not None:
-        applied = workspace.source.apply_to_branch(
-            options.branch,
-            message=context.commit_message(
-                workspace, options.commit_message, asks=not options.json
-            ),
-            include_ignored=options.include_ignored,
-            previewed=preview,
-            selected=selected,
-        )
-        return applied, f"branch {options.branch}, commit {applied.commit[:7]}"
-    applied = workspace.apply(
-        merge=options.merge,
-        include_ignored=options.include_ignored,
+    applied, where = context.apply(
+        workspace,
+        options,
+        asks=not options.json,
         previewed=preview,
         selected=selected,
+        merge=options.merge,
     )
     _print_conflicts(context, applied)
-    return applied, workspace.info.source
+    return applied, where
 
 
 def _print_conflicts(context: CommandContext, applied: Applied) -> None:

@@ -158,8 +158,8 @@ def apply_changes(
     Raises:
         ConflictError: If the source was changed meanwhile; the changes stay in the workspace.
     """
-    err, branch = context.err, options.branch
-    target: ApplyTarget = "worktree" if branch is None else "branch"
+    err = context.err
+    target: ApplyTarget = "worktree" if options.branch is None else "branch"
     preview = workspace.source.preview(target, include_ignored=options.include_ignored)
     print_preview(err, preview)
     later = f"to apply: wink-workspace apply {name}"
@@ -172,29 +172,19 @@ def apply_changes(
         if not step.message:
             err.print(later, markup=False)
         return step.message
-    asks = not (options.yes or options.json)
     try:
-        if branch is None:
-            applied = workspace.apply(
-                include_ignored=options.include_ignored,
-                previewed=preview,
-                selected=step.selected,
-            )
-        else:
-            applied = workspace.source.apply_to_branch(
-                branch,
-                message=context.commit_message(workspace, options.commit_message, asks=asks),
-                include_ignored=options.include_ignored,
-                previewed=preview,
-                selected=step.selected,
-            )
+        applied, where = context.apply(
+            workspace,
+            options,
+            asks=not (options.yes or options.json),
+            previewed=preview,
+            selected=step.selected,
+        )
     except WinkError:
         err.print(later, markup=False)
         raise
-    where = f"applied to {workspace.info.source}"
-    if branch is not None:
-        where = f"on branch {branch}, commit {applied.commit[:7]}"
-    err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
+    done = f"{counted(len(applied.paths), 'path')} applied to {where}"
+    err.print(printable(done), markup=False)
     print_not_kept(err, applied.left_out, preview)
     if step.selected is not None and workspace.source.preview(target).paths:
         err.print(f"the rest can be applied later: wink-workspace apply -p {name}", markup=False)

@@ -25,10 +25,15 @@ from wink_workspace.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from wink_workspace.cli.past.workspaces import ApplyOptions
+    from wink_workspace.cli.run.run_options import WorkOptions
     from wink_workspace.ledger import LogEntry
     from wink_workspace.project import Settings
     from wink_workspace.sandbox import SandboxConfig
     from wink_workspace.workspace import (
+        Applied,
+        ChangeSet,
+        Selection,
         Workspace,
         WorkspaceConfig,
         WorkspaceFolder,
@@ -346,7 +351,7 @@ class CommandContext:
         self.err.print(f"workspace {made.info.id}: a copy of {name}", markup=False)
         return made
 
-    def commit_message(self, workspace: Workspace, given: str | None, *, asks: bool) -> str:
+    def _commit_message(self, workspace: Workspace, given: str | None, *, asks: bool) -> str:
         """*given*, or a message of the newest task, which the user may replace if *asks*."""
         from wink_workspace.workspace import RecordedRun
 
@@ -358,6 +363,34 @@ class CommandContext:
 
         subject = proposed.partition("\n")[0]
         return ask_line(f"Commit message{f' [{subject}]' if subject else ''}: ") or proposed
+
+    def apply(
+        self,
+        workspace: Workspace,
+        options: ApplyOptions | WorkOptions,
+        *,
+        asks: bool,
+        previewed: ChangeSet,
+        selected: Selection | None,
+        merge: bool = False,
+    ) -> tuple[Applied, str]:
+        """Apply changes to the source, or to a new branch of it; the result, and where they are."""
+        if options.branch is None:
+            applied = workspace.apply(
+                merge=merge,
+                include_ignored=options.include_ignored,
+                previewed=previewed,
+                selected=selected,
+            )
+            return applied, workspace.info.source
+        applied = workspace.source.apply_to_branch(
+            options.branch,
+            message=self._commit_message(workspace, options.commit_message, asks=asks),
+            include_ignored=options.include_ignored,
+            previewed=previewed,
+            selected=selected,
+        )
+        return applied, f"branch {options.branch}, commit {applied.commit[:7]}"
 
     def prepare_sandbox(self, name: str, config: SandboxConfig) -> None:
         """Start what the first command in *name* needs while this process opens the workspace.

@@ -15,7 +15,7 @@ from wink_workspace.attempts import AttemptPhase, AttemptStatus, RunStatus
 from wink_workspace.cli.screen.display import printable, table_of
 from wink_workspace.cli.screen.live_area import plain_lines
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.counts import counted
+from wink_workspace.counts import counted, lasted
 
 __all__ = ["HEADS", "RUN_HEADS", "AttemptsDisplay", "attempt_row", "run_row", "summary_line"]
 
@@ -33,12 +33,6 @@ def _model_of(run: RunStatus, number: int) -> str:
     return str(choices[(number - 1) % len(choices)]) if len(choices) > 1 else ""
 
 
-def _time(seconds: float) -> str:
-    """A time of the same width up to ten minutes: ``0:00.3``, ``9:59.9``."""
-    minutes, tenths = divmod(round(10 * seconds), 600)
-    return f"{minutes}:{tenths / 10:04.1f}"
-
-
 def attempt_row(run: RunStatus, status: AttemptStatus, *, now_s: float = 0.0) -> tuple[str, ...]:
     """The cells of an attempt below ``HEADS``; *now_s* is how long it runs, if it does."""
     score, cost = status.score, status.cost
@@ -51,7 +45,7 @@ def attempt_row(run: RunStatus, status: AttemptStatus, *, now_s: float = 0.0) ->
         f"{status.n_calls:,}" if status.branch else "",
         f"{cost.usage.total_tokens:,}" if status.branch else "",
         f"${cost.usd:.2f}" if cost.usd else "",
-        _time(seconds) if seconds else "",
+        lasted(seconds) if seconds else "",
         "; ".join(line for note in notes for line in plain_lines([note])),
     )
 
@@ -161,7 +155,7 @@ class AttemptsDisplay:
         table: RenderableType = table_of(console, HEADS, rows) or Text(
             "\n".join(" ".join(row) for row in rows)
         )
-        foot = f"{summary_line(run)}; {_time(now_s - self._started_s)}"
+        foot = f"{summary_line(run)}; {lasted(now_s - self._started_s)}"
         yield Group(table, Text(foot, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
