@@ -85,8 +85,7 @@ IncludeIgnoredOption = Annotated[
 WorkspaceArgument = Annotated[
     str,
     typer.Argument(
-        help="An id or its beginning, a fork, WORKSPACE/FORK, or a directory; by default the"
-        " workspace of this directory that was used last."
+        help="An id, a fork, ID/FORK, or a directory; by default what was used last here."
     ),
 ]
 EntryArgument = Annotated[str, typer.Argument(help="The entry's number, or its id's beginning.")]
