@@ -216,7 +216,7 @@ def mounted_place(folder: Path, name: str = "branch") -> SandboxContext:
             path.mkdir(parents=True)
             give_to_sandbox(path)
     (branch / "notes").mkdir(mode=0o700)
-    mount = Mounter.shared().mount(base, branch / "upper", branch / "work")
+    mount = Mounter.shared().mount([base], branch / "upper", branch / "work")
     return SandboxContext(files=mount.path / "files", notes=branch / "notes", mount=mount)
 
 
