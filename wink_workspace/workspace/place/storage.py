@@ -570,8 +570,8 @@ class WorkspaceStorage:
         if self._root.resolve().is_relative_to(directory.resolve()):
             raise UsageError(
                 f"the folder of the workspaces, {self._root}, is in {directory}",
-                hint="Keep the workspaces elsewhere: set XDG_STATE_HOME, or give WorkspaceStorage"
-                " another directory.",
+                hint="Name the directory of a project; or keep the workspaces elsewhere: set"
+                " XDG_STATE_HOME, or give WorkspaceStorage another directory.",
             )
 
     def in_place(self, directory: Path) -> WorkspaceInfo | None:
