@@ -60,9 +60,8 @@ def find_run(
     if workspace is not None:
         names = [workspace.partition("/")[0]]
     else:
-        source = None if run_id else repo.absolute()
-        infos = context.storage.all()
-        names = [info.id for info in infos if source is None or Path(info.source) == source]
+        infos = context.storage.all() if run_id else context.workspaces_of(repo)
+        names = [info.id for info in infos]
     found: list[tuple[str, RunStatus]] = []
     for name in names:
         with context.read(name) as reader:
