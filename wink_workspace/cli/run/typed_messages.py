@@ -61,7 +61,7 @@ class TypedMessages:
     def reading(self) -> Generator[None]:
         """Read the terminal while the block runs."""
         descriptor = sys.stdin.fileno()
-        if os.tcgetpgrp(descriptor) != os.getpgrp():
+        if not _is_in_foreground(descriptor):
             yield
             return
         before = termios.tcgetattr(descriptor)
@@ -83,7 +83,17 @@ class TypedMessages:
         while not ended.is_set():
             if not select.select([descriptor], [], [], _WAIT_S)[0]:
                 continue
-            data = os.read(descriptor, _READ_BYTES)
-            if not data:  # the terminal is gone
+            try:
+                data = os.read(descriptor, _READ_BYTES)
+            except OSError:  # the terminal is gone
+                return
+            if not data:
                 return
             self.type(decoder.decode(data))
+
+
+def _is_in_foreground(descriptor: int) -> bool:
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:  # it is not the terminal that controls this process
+        return False
