@@ -107,7 +107,7 @@ def normalised(text: str, names: Mapping[str, str]) -> str:
     text = re.sub(r"\b\d\d-\d\d \d\d:\d\d:\d\d", "01-01 12:00:00", text)
     text = re.sub(r" +[\d,]+\.\d ms", lambda m: "1.0 ms".rjust(len(m[0])), text)
     text = re.sub(r"\b\d\d-\d\d \d\d:\d\d\b", "01-01 12:00", text)
-    text = re.sub(r"\b\d+(\.\d)?s *$", "1s", text, flags=re.MULTILINE)
+    text = re.sub(r"\b\d+(\.\d?)?[s…] *$", "1s", text, flags=re.MULTILINE)
     text = re.sub(r"\b\d+(\.\d)?s +", lambda m: "1s".ljust(len(m[0])), text)
     text = re.sub(r"\b[0-9a-f]{40}\b", "0" * 40, text)
     text = re.sub(r"elapsed: [^,\n]*", "elapsed: 1s", text)
