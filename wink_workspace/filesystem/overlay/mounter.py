@@ -28,9 +28,8 @@ whether it is ``privileged``, which is root of the first user namespace.
              and network namespaces of its own, with the first descriptor as standard input and
              output and the others from 2 on. It answers with a pidfd. The program ends with this
              one if it asks for that. ``/tmp`` there is a new tree of ``entries``; see ``_build``.
-             The other keys are ``limits``, ``settings`` and ``own_settings`` of the kernel,
-             ``groups`` with files of cgroups, and ``first_id``, the first of the host's ids, or
-             ``None`` for the caller's id alone.
+             The other keys are ``limits``, ``settings`` and ``own_settings`` of the kernel, and
+             ``first_id``, the first of the host's ids, or ``None`` for the caller's id alone.
 
 A mount writes with the rights of the process that made it. So it is made with the file-system ids
 of the owner of the upper layer, and without ``CAP_SYS_RESOURCE``. With either of them that owner
@@ -419,8 +418,6 @@ def _start(request: dict[str, Any], descriptors: list[int]) -> int:
 def _become(request: dict[str, Any], descriptors: list[int], server: socket.socket) -> None:
     """In the child: enter the namespaces, build the tree, and become the program."""
     parent = os.getppid()
-    for file in request["groups"]:
-        Path(file).write_text("0", encoding="ascii")
     _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC | _CLONE_NEWNET))
     _checked(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -437,8 +434,8 @@ def _become(request: dict[str, Any], descriptors: list[int], server: socket.sock
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     _write_all(request["own_settings"])
-    for kind, value in request["limits"]:
-        resource.setrlimit(kind, (value, value))
+    for name, value in request["limits"].items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (value, value))
     high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 100) for each in descriptors[:n_streams]]
     for number, each in enumerate([high[0], *high]):
         os.dup2(each, number)  # 0 and 1 are the first
@@ -449,9 +446,9 @@ def _become(request: dict[str, Any], descriptors: list[int], server: socket.sock
     os.execve(request["argv"][0], request["argv"], {})  # noqa: S606 - no shell is meant
 
 
-def _write_all(settings: Mapping[str, str]) -> None:
-    for path, text in settings.items():
-        Path(path).write_text(text, encoding="ascii")
+def _write_all(settings: Mapping[str, object]) -> None:
+    for name, value in settings.items():
+        Path("/proc/sys", *name.split(".")).write_text(str(value), encoding="ascii")
 
 
 def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | None) -> None:

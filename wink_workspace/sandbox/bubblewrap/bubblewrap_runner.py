@@ -10,12 +10,10 @@ and ends, and the kernel then kills its programs.
 
 from __future__ import annotations
 
-import json
 import logging
 import marshal
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -36,6 +34,12 @@ from wink_workspace.errors import MountError, SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import FILES, Mounter
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.kernel_limits import (
+    NAMESPACE_LIMITS,
+    SETTINGS,
+    isolation_layers,
+    process_limits,
+)
 from wink_workspace.sandbox.commands.live_container import LiveContainer, started_ticks
 from wink_workspace.sandbox.commands.probed_runner import RUNNER, ProbedRunner
 from wink_workspace.sandbox.commands.proof import SEE_PATHS, HostProbes, compiled, prove_workspace
@@ -52,7 +56,7 @@ from .system_filter import compiled_filters
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["BubblewrapRunner", "find_bwrap", "layers"]
+__all__ = ["BubblewrapRunner", "find_bwrap"]
 
 _log = logging.getLogger(__name__)
 
@@ -68,23 +72,14 @@ _BOOT: Final = (
 _USER: Final = 1_000
 _INFO_FD, _FIRST_FILTER_FD, _SECOND_FILTER_FD = 3, 4, 5
 _N_STREAMS: Final = 5
-_SETTINGS: Final = {
-    "/proc/sys/kernel/shm_rmid_forced": "1",
-    "/proc/sys/kernel/msgmni": "0",
-    "/proc/sys/kernel/sem": "250 32000 32 0",
-    "/proc/sys/net/ipv4/tcp_max_tw_buckets": "0",
-    "/proc/sys/net/ipv4/tcp_no_metrics_save": "1",
-}
-"""Nothing of a command outlives it in the kernel: see the same settings of containers."""
-_OWN_SETTINGS: Final = {
-    "/proc/sys/user/max_inotify_instances": "32",
-    "/proc/sys/user/max_inotify_watches": "65536",
-}
 _END_TIMEOUT_S: Final = 10.0
 _MOST_ERROR_BYTES: Final = 2_000
 _HIDDEN_IN_PROC: Final = (
     "acpi asound config.gz interrupts kallsyms kcore key-users keys latency_stats sched_debug scsi"
     " timer_list vmallocinfo"
+)
+_NOT_HIDDEN: Final = Layer(
+    "hidden paths of the host", False, "files have the paths that they have outside"
 )
 _ADDED: Final = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL")
 _proved: deque[tuple[object, IsolationReport]] = deque(maxlen=16)
@@ -135,9 +130,10 @@ class BubblewrapRunner(ProbedRunner):
             stream = RunnerStream(ours, clock=clock, errors=parts.errors)
             super().__init__(stream, network)
             code = _runner_code()
+            self.live = parts.found()
+            group.enter(self.live.pid)  # it takes as long as the runner to start
             ready = stream.ready(code, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
-            self.live = parts.found()
             if context.notes is not None:
                 parts.note = context.notes / leftovers.COMMANDS
                 leftovers.note(parts.note, self.live)
@@ -155,13 +151,19 @@ class BubblewrapRunner(ProbedRunner):
         group: LimitGroup,
         cancellation: Cancellation,
     ) -> None:
-        kind = (config, group.controllers, os.getpid())
+        kind = (config, group.controllers, self.view.bound, os.getpid())
         proved = next((report for each, report in _proved if each == kind), None)
         if proved is not None:
             self.report = proved
         else:
             self.prove(
-                layers(config, group.controllers),
+                isolation_layers(
+                    config,
+                    group.controllers,
+                    is_root=os.geteuid() == 0,
+                    more=(Layer("Landlock", *landlock()), _NOT_HIDDEN),
+                    calls="that of containers, narrowed",
+                ),
                 cancellation,
                 bound=self.view.bound,
                 skipped=(SEE_PATHS,),
@@ -209,16 +211,18 @@ class _Parts:
         self._info, info = os.pipe2(os.O_CLOEXEC)
         opened = [info, *map(_in_memory, compiled_filters(environment))]
         is_root = os.geteuid() == 0
-        namespaces = "0" if is_root else "2"  # those that bwrap makes itself
+        namespaces = 0 if is_root else 2  # those that bwrap makes itself
         request = {
             "argv": [program, *_arguments(view, config, is_root=is_root)],
             "entries": entries,
             "n_streams": _N_STREAMS,
             "first_id": FIRST_HOST_ID if is_root else None,
-            "groups": self._group.files,
-            "limits": _limits(config, self._group.controllers),
-            "settings": _SETTINGS,
-            "own_settings": {**_OWN_SETTINGS, "/proc/sys/user/max_user_namespaces": namespaces},
+            "limits": process_limits(config, self._group.controllers),
+            "settings": SETTINGS,
+            "own_settings": {
+                f"user.{name}": value
+                for name, value in {**NAMESPACE_LIMITS, "max_user_namespaces": namespaces}.items()
+            },
         }
         descriptors = [theirs.fileno(), self._errors, *opened]
         try:
@@ -236,8 +240,18 @@ class _Parts:
         return self._stream
 
     def found(self) -> LiveContainer:
-        """The runner's process, after it has reported that it is ready."""
-        pid = int(json.loads(os.read(self._info, 65_536))["child-pid"])
+        """The runner's process.
+
+        Raises:
+            SandboxUnavailableError: If ``bwrap`` failed.
+        """
+        information = b""
+        while (found := re.search(rb'"child-pid": ([0-9]+)[^0-9]', information)) is None:
+            piece = os.read(self._info, 4_096)
+            if not piece:
+                raise SandboxUnavailableError(f"the sandbox cannot be started: {self.errors()}")
+            information += piece
+        pid = int(found[1])
         self._first = os.pidfd_open(pid)
         return LiveContainer("bwrap", pid, started_ticks(pid) or 0)
 
@@ -328,25 +342,6 @@ def _masked() -> list[str]:
     return arguments
 
 
-def _limits(config: BubblewrapConfig, controllers: set[str]) -> list[tuple[int, int]]:
-    """The limits of each process, at most our own hard limits."""
-    wanted = {
-        resource.RLIMIT_NOFILE: config.n_open_files,
-        resource.RLIMIT_NPROC: config.n_processes,
-        resource.RLIMIT_FSIZE: config.file_bytes,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_SIGPENDING: 1_024,
-        resource.RLIMIT_MSGQUEUE: 819_200,
-    }
-    if "memory" not in controllers:
-        wanted[resource.RLIMIT_DATA] = config.memory_bytes
-    limits: list[tuple[int, int]] = []
-    for kind, value in wanted.items():
-        _, hard = resource.getrlimit(kind)
-        limits.append((kind, value if hard == resource.RLIM_INFINITY else min(value, hard)))
-    return limits
-
-
 @cache
 def _runner_code() -> bytes:
     """The compiled runner, from the file that Python keeps beside its source."""
@@ -384,13 +379,11 @@ def find_bwrap(environment: Environment) -> tuple[str, Sequence[Path]]:
 
 @cache
 def _version(path: str) -> tuple[int, ...]:
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(  # noqa: S603 - a program of the system, on the user's PATH
-            [path, "--version"], capture_output=True, text=True, timeout=10, cwd="/"
-        )
-        found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", done.stdout)
-        if found:
-            return tuple(int(each or 0) for each in found.groups())
+    """The version of a ``bwrap``; empty if it does not say."""
+    with suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
+        command = [path, "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, cwd="/")  # noqa: S603 - a program of the system
+        return tuple(map(int, done.stdout.split()[-1].split(".")))
     return ()
 
 
@@ -403,33 +396,3 @@ def landlock() -> tuple[bool, str]:
     if version < 2:
         return False, "this kernel has none" if version < 1 else "version 1 forbids to move files"
     return True, f"version {version}"
-
-
-def layers(config: BubblewrapConfig, controllers: set[str]) -> tuple[Layer, ...]:
-    """The isolation layers of commands on this machine."""
-
-    def limit(name: str, controller: str, instead: str) -> Layer:
-        is_active = controller in controllers
-        why = "" if is_active else f"there is no {controller} cgroup for this user; {instead}"
-        return Layer(name, is_active, why)
-
-    ids = "with ids that no account has" if os.geteuid() == 0 else "the caller's"
-    reachable = ", ".join(config.network.lines())
-    return (
-        Layer("user namespace", True, ids),
-        Layer("capabilities", True, "none for commands"),
-        Layer("no new privileges", True),
-        Layer("filter of system calls", True, "that of containers, narrowed"),
-        Layer("Landlock", *landlock()),
-        Layer("read-only root", True, "programs of this machine, without setuid"),
-        Layer("hidden paths of the host", False, "files have the paths that they have outside"),
-        Layer(
-            "no network",
-            not config.network,
-            f"commands can reach: {reachable}" if reachable else "",
-        ),
-        limit("memory limit", "memory", "the data of each process is limited instead"),
-        limit("process limit", "pids", "the user's processes are limited instead"),
-        limit("processor limit", "cpu", "only the time limit applies"),
-        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
-    )

@@ -9,25 +9,21 @@ Rule 3: only the workspace outlives a command.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.commands import leftovers
 from wink_workspace.sandbox.commands.command_runs import VARIABLES
 from wink_workspace.sandbox.commands.command_sandbox import CommandSandbox, give_files
-from wink_workspace.sandbox.commands.freezer import freeze, thaw
+from wink_workspace.sandbox.commands.live_container import LiveContainer
 from wink_workspace.sandbox.commands.probed_runner import link_of
 
 from .bubblewrap_config import BubblewrapConfig
 from .bubblewrap_runner import BubblewrapRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
 __all__ = ["BubblewrapSandbox", "refuse_to_remove"]
@@ -61,32 +57,6 @@ class BubblewrapSandbox(CommandSandbox):
         super().__init__(context, config or BubblewrapConfig(), clock)
         self._environment = environment
         self._commands: BubblewrapRunner | None = None
-        self._closed = False
-
-    @property
-    def shell(self) -> tuple[str, ...]:
-        """``bash`` if this machine has it, otherwise ``sh``."""
-        with self._lock:
-            return (self._open().shell, "-c")
-
-    @contextmanager
-    def paused(self) -> Generator[bool]:
-        """Freeze the processes of the commands; see ``Sandbox.paused``."""
-        live = None if self._commands is None else self._commands.live
-        is_frozen = live is not None and freeze(live.pid, self._clock)
-        try:
-            yield is_frozen
-        finally:
-            if live is not None:
-                thaw(live.pid)
-
-    def close(self) -> None:
-        """End every process of the sandbox. May be called again."""
-        if not self._process.is_present:
-            return  # a forked child leaves it to its parent
-        with self._lock:
-            self._closed = True
-            self._end()
 
     def _open(self, cancellation: Cancellation | None = None) -> BubblewrapRunner:
         """As the base class has it.
@@ -97,9 +67,7 @@ class BubblewrapSandbox(CommandSandbox):
             IsolationError: If a probe succeeded; everything has ended.
             SandboxError: If this sandbox is closed.
         """
-        self._process.check()
-        if self._closed:
-            raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+        self._check_open()
         if self._commands is None:
             cancellation = cancellation or Cancellation()
             cancellation.check()
@@ -127,8 +95,9 @@ class BubblewrapSandbox(CommandSandbox):
         if commands is not None:
             commands.end()
 
-    def _first_pid(self) -> int | None:
-        return None if self._commands is None else self._commands.live.pid
+    @property
+    def _live(self) -> LiveContainer | None:
+        return None if self._commands is None else self._commands.live
 
     @property
     def _base_variables(self) -> Mapping[str, str]:

@@ -12,81 +12,82 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.commands.command_config import CommandConfig
+from wink_workspace.sandbox.commands.kernel_limits import PERIOD_US, SPARE_PIDS
 
 __all__ = ["LimitGroup", "sweep_groups"]
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PARENT: Final = "wink-workspace"
-_PERIOD_US: Final = 100_000
-_SPARE_PIDS: Final = 64
-"""Additional processes, so that a command's limit never affects the runner."""
+_CONTROLLERS: Final = ("memory", "pids", "cpu", "freezer")
 
 
 class LimitGroup:
-    """A cgroup, or one for each controller of cgroups v1.
+    """A cgroup, or one for each controller of cgroups v1; it is made by ``enter``.
 
     Attributes:
         controllers: The controllers that limit it; empty if this user can make none.
-        files: A process enters by writing its id to each of them.
     """
 
     def __init__(self, config: CommandConfig) -> None:
-        self.controllers: set[str] = set()
-        self.files: list[str] = []
+        self._config = config
+        self._is_unified = (_ROOT / "cgroup.controllers").is_file()
         self._folders: list[Path] = []
-        if os.geteuid():
-            return
-        name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        is_unified = (_ROOT / "cgroup.controllers").is_file()
-        for controller in ("memory", "pids", "cpu", "freezer"):
-            with suppress(OSError):
-                parent = _ROOT / _PARENT if is_unified else _ROOT / controller / _PARENT
-                self._enter(parent / name, controller, is_unified=is_unified)
-                for file, value in _values(controller, config, is_unified=is_unified).items():
-                    with suppress(FileNotFoundError):  # a kernel that does not count swap
-                        (parent / name / file).write_text(str(value), encoding="ascii")
-                self.controllers.add(controller)
+        above = {each: _ROOT if self._is_unified else _ROOT / each for each in _CONTROLLERS}
+        is_root = os.geteuid() == 0
+        self.controllers = {each for each in above if is_root and os.access(above[each], os.W_OK)}
 
-    def _enter(self, folder: Path, controller: str, *, is_unified: bool) -> None:
-        if folder in self._folders:
-            return
-        if not is_unified and not folder.parents[1].is_dir():
-            raise FileNotFoundError(controller)
-        folder.parent.mkdir(exist_ok=True)
-        if is_unified:
-            for above in (_ROOT, folder.parent):
-                text = "+memory +pids +cpu"
-                (above / "cgroup.subtree_control").write_text(text, encoding="ascii")
-        folder.mkdir()
-        self._folders.append(folder)
-        self.files.append(str(folder / "cgroup.procs"))
+    def enter(self, pid: int) -> None:
+        """Make it, and move a process that has no children yet into it.
+
+        Raises:
+            SandboxUnavailableError: If that is not permitted.
+        """
+        name = f"{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            for controller in self.controllers:
+                above = _ROOT if self._is_unified else _ROOT / controller
+                folder = above / _PARENT / name
+                if not folder.exists():
+                    folder.parent.mkdir(exist_ok=True)
+                    for each in (above, folder.parent) if self._is_unified else ():
+                        (each / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+                    folder.mkdir()
+                    self._folders.append(folder)
+                for file, value in self._values(controller).items():
+                    with suppress(FileNotFoundError):  # a kernel that does not count swap
+                        (folder / file).write_text(str(value), encoding="ascii")
+            for folder in self._folders:
+                (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"the limits of a cgroup cannot be set: {error}",
+                hint="Run as an ordinary user, or where root may make cgroups.",
+            ) from error
+
+    def _values(self, controller: str) -> dict[str, object]:
+        config, quota = self._config, int(self._config.cpus * PERIOD_US)
+        match controller, self._is_unified:
+            case "memory", True:
+                return {"memory.max": config.memory_bytes, "memory.swap.max": 0}
+            case "memory", False:
+                names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+                return dict.fromkeys(names, config.memory_bytes)
+            case "pids", _:
+                return {"pids.max": config.n_processes + SPARE_PIDS}
+            case "cpu", True:
+                return {"cpu.max": f"{quota} {PERIOD_US}"}
+            case "cpu", False:
+                return {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": quota}
+            case _:
+                return {}
 
     def remove(self) -> None:
         """Remove it; its processes have ended."""
         for folder in self._folders:
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _values(controller: str, config: CommandConfig, *, is_unified: bool) -> dict[str, object]:
-    quota = int(config.cpus * _PERIOD_US)
-    match controller, is_unified:
-        case "memory", True:
-            return {"memory.max": config.memory_bytes, "memory.swap.max": 0}
-        case "memory", False:
-            return {
-                "memory.limit_in_bytes": config.memory_bytes,
-                "memory.memsw.limit_in_bytes": config.memory_bytes,
-            }
-        case "pids", _:
-            return {"pids.max": config.n_processes + _SPARE_PIDS}
-        case "cpu", True:
-            return {"cpu.max": f"{quota} {_PERIOD_US}"}
-        case "cpu", False:
-            return {"cpu.cfs_period_us": _PERIOD_US, "cpu.cfs_quota_us": quota}
-        case _:
-            return {}
 
 
 def sweep_groups() -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import (
     ProgramError,
     SandboxBrokenError,
+    SandboxError,
     SandboxUnavailableError,
     UsageError,
 )
@@ -41,6 +42,8 @@ from .capture import Capture
 from .command_config import CommandConfig
 from .command_runs import CANCELLED, VARIABLES, arguments_of, encoded, payload_of
 from .disk_watch import DiskWatch, Usage
+from .freezer import freeze, thaw
+from .live_container import LiveContainer
 from .probed_runner import ProbedRunner
 
 __all__ = ["CommandSandbox", "check_variables", "give_files"]
@@ -67,6 +70,7 @@ class CommandSandbox(Sandbox):
         self._clock = clock
         self._lock = threading.RLock()
         self._process = OwnProcess("the sandbox")
+        self._closed = False
 
     @abstractmethod
     def _open(self, cancellation: Cancellation | None = None) -> ProbedRunner:
@@ -76,9 +80,13 @@ class CommandSandbox(Sandbox):
     def _end(self) -> None:
         """End the runner with every process in the sandbox."""
 
+    @property
     @abstractmethod
-    def _first_pid(self) -> int | None:
-        """The first process of the sandbox; ``None`` if it does not run."""
+    def _live(self) -> LiveContainer | None:
+        """The running sandbox; ``None`` if it does not run."""
+
+    def _close_rest(self) -> None:
+        """End what runs beside the commands."""
 
     @property
     def _base_variables(self) -> Mapping[str, str]:
@@ -107,6 +115,34 @@ class CommandSandbox(Sandbox):
         with self._lock:
             self._open(cancellation)
 
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """``bash`` if the sandbox has it, otherwise ``sh``."""
+        with self._lock:
+            return (self._open().shell, "-c")
+
+    @contextmanager
+    def paused(self) -> Generator[bool]:
+        """Freeze the processes of the commands; see ``Sandbox.paused``."""
+        live = self._live
+        is_frozen = live is not None and freeze(live.pid, self._clock)
+        try:
+            yield is_frozen
+        finally:
+            if live is not None:
+                thaw(live.pid)
+
+    def close(self) -> None:
+        """End every process of the sandbox. May be called again."""
+        if not self._process.is_present:
+            return  # a forked child leaves it to its parent
+        with self._lock:
+            self._closed = True
+            try:
+                self._close_rest()
+            finally:
+                self._end()
+
     def let_go(self) -> bool:
         """End what runs the commands; see ``Sandbox.let_go``."""
         with self._lock:
@@ -131,6 +167,16 @@ class CommandSandbox(Sandbox):
     ) -> ExecResult:
         """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
         return self._run(request, observer)
+
+    def _check_open(self) -> None:
+        """Raise ``SandboxError`` if this sandbox is closed, or in a forked child."""
+        self._process.check()
+        if self._closed:
+            raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+
+    def _first_pid(self) -> int | None:
+        live = self._live
+        return None if live is None else live.pid
 
     # One command
 

@@ -54,7 +54,10 @@ class ProbedRunner:
 
     Attributes:
         report: The layers of the isolation, and the probes that were made.
+        shell: The path of its shell.
     """
+
+    shell: str
 
     def __init__(self, stream: RunnerStream, network: NetworkLink | None) -> None:
         self._stream = stream

@@ -439,7 +439,9 @@ class Runner:
     ) -> None:
         self.host = host
         self.user_id = user_id
-        self.library = private_library() if scratch else None
+        self.is_contained = not scratch
+        if scratch:
+            set_dumpable(0)
         self.scratch = {path: state_of(path) for path in scratch or SCRATCH}
         self.connections = connections
         self.spare: Spare | None = None
@@ -634,8 +636,8 @@ class Runner:
 
     def drop_privileges(self) -> None:
         """Become the commands' user, without any privilege."""
-        if self.library is not None:
-            set_dumpable(self.library, 1)
+        if not self.is_contained:
+            set_dumpable(1)
         with suppress(OSError):
             write_file("/proc/self/oom_score_adj", b"1000")
         os.setsid()
@@ -644,8 +646,8 @@ class Runner:
             os.setgroups([])
             os.setresgid(self.user_id, self.user_id, self.user_id)
             os.setresuid(self.user_id, self.user_id, self.user_id)
-        if self.library is not None:
-            give_up_capabilities(self.library)
+        if not self.is_contained:
+            give_up_capabilities()
 
     # Running and ending
 
@@ -742,32 +744,30 @@ def close_all_but(*kept: int) -> None:
         first = fd + 1
 
 
-def private_library() -> Any:
-    """The calls of the C library; from now on, no process with the same id can read this one.
-
-    The module ctypes itself takes 3 ms to load.
-    """
+def called(name: str, *arguments: int | bytes | None) -> int:
+    """The result of a function of the C library. The module ctypes itself takes 3 ms to load."""
     import _ctypes
 
     handle = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - this program itself
-
-    def call(name: str, *arguments: int | bytes) -> None:
-        if _ctypes.call_function(_ctypes.dlsym(handle, name), arguments) != 0:
-            raise OSError(name + " failed")
-
-    set_dumpable(call, 0)
-    return call
+    return _ctypes.call_function(_ctypes.dlsym(handle, name), arguments)
 
 
-def set_dumpable(call: Any, value: int) -> None:
+def checked(result: int) -> int:
+    """The *result* of such a function; ``OSError`` if it is negative."""
+    if result < 0:
+        raise OSError(errno.EPERM, "a restriction cannot be applied")
+    return result
+
+
+def set_dumpable(value: int) -> None:
     """Whether processes with the same id may read this one [prctl(2)]."""
-    call("prctl", 4, value, 0, 0, 0)
+    checked(called("prctl", 4, value, 0, 0, 0))
 
 
-def give_up_capabilities(call: Any) -> None:
+def give_up_capabilities() -> None:
     """In the child: have no capability, also after an exec [capabilities(7)]."""
-    call("prctl", 47, 4, 0, 0, 0)  # no ambient ones
-    call("capset", struct.pack("=Ii", 0x20080522, 0), bytes(24))
+    checked(called("prctl", 47, 4, 0, 0, 0))  # no ambient ones
+    checked(called("capset", struct.pack("=Ii", 0x20080522, 0), bytes(24)))
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -812,36 +812,21 @@ def restrict_paths(writable: Iterable[str]) -> None:
     The numbers are those of landlock(7).
     Without Landlock, or with its first version, which forbids to move files, nothing happens.
     """
-    version = system_call(LANDLOCK_CREATE, None, 0, 1)
+    version = called("syscall", LANDLOCK_CREATE, None, 0, 1)
     if version < 2:
         return
     every = (1 << (16 if version >= 5 else 15 if version >= 3 else 14)) - 1
     read, change = 0b1101, 0b0010 | (every & (0b11 << 14))
     attributes = struct.pack("=QQQ", every, 0, 0)
-    ruleset = checked(system_call(LANDLOCK_CREATE, attributes, len(attributes), 0))
+    ruleset = checked(called("syscall", LANDLOCK_CREATE, attributes, len(attributes), 0))
     allowed = {"/": read, "/proc": read | change, "/dev": read | change}
     for path, rights in {**allowed, **dict.fromkeys(writable, every)}.items():
         directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rule = struct.pack("=Qi", rights, directory)
-        checked(system_call(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
+        checked(called("syscall", LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
         os.close(directory)
-    checked(system_call(LANDLOCK_RESTRICT, ruleset, 0))
+    checked(called("syscall", LANDLOCK_RESTRICT, ruleset, 0))
     os.close(ruleset)
-
-
-def system_call(*arguments: int | bytes | None) -> int:
-    """The result of a system call; the negative error if it fails."""
-    import _ctypes
-
-    handle = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - this program itself
-    return _ctypes.call_function(_ctypes.dlsym(handle, "syscall"), arguments)
-
-
-def checked(result: int) -> int:
-    """The *result* of a system call; ``OSError`` if it is negative."""
-    if result < 0:
-        raise OSError(errno.EPERM, "Landlock cannot be applied")
-    return result
 
 
 # Terminals

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -38,7 +37,6 @@ from wink_workspace.sandbox.commands.command_sandbox import (
     give_files,
 )
 from wink_workspace.sandbox.commands.disk_watch import DiskWatch
-from wink_workspace.sandbox.commands.freezer import freeze, thaw
 from wink_workspace.sandbox.commands.live_container import LiveContainer
 from wink_workspace.sandbox.commands.probed_runner import link_of
 from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
@@ -97,7 +95,6 @@ class PodmanSandbox(CommandSandbox):
         self._commands: RunnerContainer | None = None
         self._kind: ContainerKind | None = None
         self._image = ImageSettings()
-        self._closed = False
         self._services: PodmanServices | None = None
 
     @property
@@ -116,12 +113,6 @@ class PodmanSandbox(CommandSandbox):
                     clock=self._clock,
                 )
             return self._services
-
-    @property
-    def shell(self) -> tuple[str, ...]:
-        """``bash`` if the image has it, otherwise ``sh``."""
-        with self._lock:
-            return (self._open().shell, "-c")
 
     def interact(
         self,
@@ -155,17 +146,6 @@ class PodmanSandbox(CommandSandbox):
                     raise SandboxError(f"the program was stopped: {excess}")
                 return code
 
-    @contextmanager
-    def paused(self) -> Generator[bool]:
-        """Freeze the container of the commands; see ``Sandbox.paused``."""
-        live = None if self._commands is None else self._commands.live
-        is_frozen = live is not None and freeze(live.pid, self._clock)
-        try:
-            yield is_frozen
-        finally:
-            if live is not None:
-                thaw(live.pid)
-
     def let_go(self) -> bool:
         """End the container of the commands; see ``Sandbox.let_go``."""
         with self._lock:
@@ -173,22 +153,15 @@ class PodmanSandbox(CommandSandbox):
             is_used = any(service.state != "ended" for service in services)
             return not is_used and super().let_go()
 
-    def close(self) -> None:
-        """End the container with every process in it. May be called again."""
-        if not self._process.is_present:
-            return  # a forked child leaves it to its parent
-        with self._lock:
-            self._closed = True
-            try:
-                if self._services is not None:
-                    self._services.close()
-            finally:
-                self._end()
+    def _close_rest(self) -> None:
+        if self._services is not None:
+            self._services.close()
 
     # The container
 
-    def _first_pid(self) -> int | None:
-        return None if self._commands is None else self._commands.live.pid
+    @property
+    def _live(self) -> LiveContainer | None:
+        return None if self._commands is None else self._commands.live
 
     @property
     def _base_variables(self) -> Mapping[str, str]:
@@ -206,9 +179,7 @@ class PodmanSandbox(CommandSandbox):
             IsolationError: If a probe succeeded; the container has ended.
             SandboxError: If this sandbox is closed.
         """
-        self._process.check()
-        if self._closed:
-            raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+        self._check_open()
         is_new = self._commands is None
         if self._commands is None:
             self._commands = self._start(cancellation or Cancellation())

@@ -31,6 +31,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.kernel_limits import isolation_layers
 from wink_workspace.sandbox.commands.live_container import LiveContainer, kill_first_process
 from wink_workspace.sandbox.commands.probed_runner import BOOT, ProbedRunner, runner_source
 from wink_workspace.sandbox.commands.proof import SEE_PATHS, prove_workspace
@@ -350,41 +351,9 @@ def _lacks_python(error: SandboxUnavailableError) -> bool:
 
 
 def layers(config: PodmanConfig, host: Host, shown: str | None = None) -> tuple[Layer, ...]:
-    """The isolation layers of commands that this configuration has on this machine.
-
-    *shown* is ``LiveContainer.shown``.
-    """
-
-    def limit(name: str, controller: str, instead: str) -> Layer:
-        is_active = controller in host.controllers
-        return Layer(
-            name,
-            is_active,
-            "" if is_active else f"the engine has no {controller} cgroup; {instead}",
-        )
-
-    return (
-        Layer(
-            "user namespace",
-            True,
-            "with ids that no account has" if host.is_root else "the caller's",
-        ),
-        Layer("capabilities", True, "none for commands"),
-        Layer("no new privileges", True),
-        Layer(
-            "filter of system calls",
-            True,
-            "the engine's, narrowed" if installed_list() else "the engine's",
-        ),
-        Layer("read-only root", True),
-        Layer("hidden paths of the host", shown is None, shown or "except of what is bound"),
-        Layer(
-            "no network",
-            not config.network,
-            f"commands can reach: {', '.join(config.network.lines())}" if config.network else "",
-        ),
-        limit("memory limit", "memory", "the data of each process is limited instead"),
-        limit("process limit", "pids", "the user's processes are limited instead"),
-        limit("processor limit", "cpu", "only the time limit applies"),
-        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
+    """The isolation layers of a container; *shown* is ``LiveContainer.shown``."""
+    hidden = Layer("hidden paths of the host", shown is None, shown or "except of what is bound")
+    calls = "the engine's, narrowed" if installed_list() else "the engine's"
+    return isolation_layers(
+        config, host.controllers, is_root=host.is_root, more=(hidden,), calls=calls
     )

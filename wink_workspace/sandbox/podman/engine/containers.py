@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import secrets
 import shutil
 import subprocess  # noqa: TID251 - enters the namespace of a container
@@ -28,6 +27,13 @@ from urllib.parse import quote
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox.commands.freezer import thaw
+from wink_workspace.sandbox.commands.kernel_limits import (
+    NAMESPACE_LIMITS,
+    PERIOD_US,
+    SETTINGS,
+    SPARE_PIDS,
+    process_limits,
+)
 from wink_workspace.sandbox.commands.live_container import LiveContainer, started_ticks
 from wink_workspace.sandbox.commands.system_calls import narrowed
 from wink_workspace.sandbox.git_directory import (
@@ -163,31 +169,10 @@ PROJECT_PATH: Final = "/opt/project"
 _RUNNER_VARIABLES: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """Where the runner's Python is looked for: set-up steps of a project cannot write there."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-_SPARE_PIDS: Final = 64
-"""Additional processes of the container, so that a command's limit never affects the runner."""
-_NO_PERSISTENT_IPC: Final = {
-    "kernel.shm_rmid_forced": "1",
-    "kernel.msgmni": "0",
-    "kernel.sem": "250 32000 32 0",
-}
-"""Shared memory ends with its last process. Queues and semaphores would stay: none can be made."""
-_NO_CONNECTION_STATE: Final = {
-    "net.ipv4.tcp_max_tw_buckets": "0",
-    "net.ipv4.tcp_no_metrics_save": "1",
-}
-"""A closed connection leaves no port in TIME_WAIT and no metrics that a later command could see."""
-_NAMESPACE_LIMITS: Final = {"max_inotify_instances": 32, "max_inotify_watches": 65_536}
-"""Limits of a user namespace, user_namespaces(7), for objects that the kernel counts by user.
-
-Rootless, that user is the caller, who has 128 inotify instances for all programs together.
-"""
-_N_PENDING_SIGNALS: Final = 1_024
-_MESSAGE_QUEUE_BYTES: Final = 819_200
 _OWN_KERNEL: Final = ("runc", "crun")
 """Runtimes whose containers share the host's kernel; others have a kernel with its own limits."""
 _OTHER_KERNEL: Final = "the runtime has a kernel of its own, whose mounts are not changed"
 _LIMIT_TIMEOUT_S: Final = 10.0
-_PERIOD_US: Final = 100_000
 _STOP_TIMEOUT_S: Final = 30.0
 
 
@@ -249,7 +234,7 @@ def container_spec(
         command: The first process.
         project: The directory that a build step can write, at ``PROJECT_PATH``.
     """
-    limits = _process_limits(config, host)
+    limits = process_limits(config, host.controllers)
     spec: dict[str, Any] = {
         "name": name,
         "image": config.image,
@@ -284,7 +269,7 @@ def container_spec(
         "r_limits": [
             {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
         ],
-        "sysctl": {**_NO_PERSISTENT_IPC, **_NO_CONNECTION_STATE},
+        "sysctl": dict(SETTINGS),
         **_users(config, host),
     }
     resources = _resources(config, host)
@@ -361,33 +346,14 @@ def _users(config: PodmanConfig, host: Host) -> dict[str, Any]:
     }
 
 
-def _process_limits(config: PodmanConfig, host: Host) -> dict[str, int]:
-    """The engine's names of the limits with their values, at most our own hard limits."""
-    wanted = {
-        "nofile": (resource.RLIMIT_NOFILE, config.n_open_files),
-        "nproc": (resource.RLIMIT_NPROC, config.n_processes),
-        "fsize": (resource.RLIMIT_FSIZE, config.file_bytes),
-        "core": (resource.RLIMIT_CORE, 0),
-        "sigpending": (resource.RLIMIT_SIGPENDING, _N_PENDING_SIGNALS),
-        "msgqueue": (resource.RLIMIT_MSGQUEUE, _MESSAGE_QUEUE_BYTES),
-    }
-    if "memory" not in host.controllers:
-        wanted["data"] = (resource.RLIMIT_DATA, config.memory_bytes)
-    limits: dict[str, int] = {}
-    for name, (kind, value) in wanted.items():
-        _, hard = resource.getrlimit(kind)
-        limits[name] = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    return limits
-
-
 def _resources(config: PodmanConfig, host: Host) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     if "memory" in host.controllers:
         limits["memory"] = {"limit": config.memory_bytes, "swap": config.memory_bytes}
     if "pids" in host.controllers:
-        limits["pids"] = {"limit": config.n_processes + _SPARE_PIDS}
+        limits["pids"] = {"limit": config.n_processes + SPARE_PIDS}
     if "cpu" in host.controllers:
-        limits["cpu"] = {"quota": int(config.cpus * _PERIOD_US), "period": _PERIOD_US}
+        limits["cpu"] = {"quota": int(config.cpus * PERIOD_US), "period": PERIOD_US}
     return limits
 
 
@@ -491,7 +457,7 @@ def _limit_namespace(pid: int) -> None:
     them. ``/proc/sys`` is read-only in the container, so a process of the host enters the
     namespace.
     """
-    lines = (f"echo {limit} > /proc/sys/user/{name}" for name, limit in _NAMESPACE_LIMITS.items())
+    lines = (f"echo {limit} > /proc/sys/user/{name}" for name, limit in NAMESPACE_LIMITS.items())
     nsenter = shutil.which("nsenter", path=f"{os.defpath}:/usr/sbin:/sbin")
     if nsenter is None:
         raise SandboxUnavailableError(
