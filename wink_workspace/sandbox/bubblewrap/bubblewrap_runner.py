@@ -249,11 +249,17 @@ class _Parts:
         while (found := re.search(rb'"child-pid": ([0-9]+)[^0-9]', information)) is None:
             piece = os.read(self._info, 4_096)
             if not piece:
-                raise SandboxUnavailableError(f"the sandbox cannot be started: {self.errors()}")
+                raise self._failed()
             information += piece
         pid = int(found[1])
-        self._first = os.pidfd_open(pid)
+        try:
+            self._first = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise self._failed() from None
         return LiveContainer("bwrap", pid, started_ticks(pid) or 0)
+
+    def _failed(self) -> SandboxUnavailableError:
+        return SandboxUnavailableError(f"the sandbox cannot be started: {self.errors()}")
 
     def errors(self) -> str:
         """What ``bwrap`` and the runner wrote to standard error."""

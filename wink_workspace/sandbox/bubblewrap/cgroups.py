@@ -60,6 +60,8 @@ class LimitGroup:
                         (folder / file).write_text(str(value), encoding="ascii")
             for folder in self._folders:
                 (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        except ProcessLookupError:
+            return  # it has died, and its stream says why
         except OSError as error:
             raise SandboxUnavailableError(
                 f"the limits of a cgroup cannot be set: {error}",
