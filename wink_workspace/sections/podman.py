@@ -100,7 +100,9 @@ class _CommandSection(SandboxSection):
         if files:
             summary += "\n\n" + FILE_SUMMARY.format(p=prefix)
         options["summary"] = options.get("summary") or summary
-        super().__init__(config, guidance, tools=tools, title=title, **options)
+        # Without a configuration, a workspace runs commands in a container.
+        bound = config if self._config_class is PodmanConfig else known
+        super().__init__(bound, guidance, tools=tools, title=title, **options)
 
 
 class PodmanSandboxSection(_CommandSection):

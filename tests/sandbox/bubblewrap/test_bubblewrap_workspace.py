@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 from proxy_machine import ProxyMachine
 from sandbox.podman.podman_machine import sandbox_place
+from support import executor_of
 
-from wink_workspace import BubblewrapConfig, Workspace, WorkspaceStorage
+from wink_workspace import BubblewrapConfig, Prompt, Workspace, WorkspaceStorage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.project import Settings, sandbox_config
+from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox import ExecRequest, PythonRequest, ServiceConfig
 from wink_workspace.sandbox.bubblewrap import BubblewrapSandbox
+from wink_workspace.sections import BubblewrapSandboxSection
 
 pytestmark = pytest.mark.xdist_group("bubblewrap")
 
@@ -91,6 +94,25 @@ def test_git_shows_what_git_on_the_host_shows(workspace: Workspace, tmp_path: Pa
     assert shell(workspace, "git config --list | grep -c worktree || :") == "0\n"  # Cargo obeys it
     shell(workspace, "git checkout -q -b other; git commit -q --allow-empty -m two")
     assert shell(workspace, "git log --format=%s; git branch --show-current") == "one\ntrunk\n"
+
+
+def test_a_model_runs_commands_and_python_through_the_section(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    section = BubblewrapSandboxSection(rollback_on_nonzero_exit=True)
+    prompt = Prompt[None](ns="t", key="p", sections=[section])
+    prompt.bind(resources=workspace.resources)
+    with prompt.resources:
+        prompt.install(workspace.session)
+        executor = executor_of(prompt, workspace.session)
+        ran = executor.execute(ToolCall("shell_execute", command="pwd; touch kept"))
+        assert ran.text == f"Exit code 0\n\n{tmp_path}/source\n"
+        ran = executor.execute(ToolCall("evaluate_python", code="import a; a.a + 1"))
+        assert ran.text == "Exit code 0\n\n2\n"
+        ran = executor.execute(ToolCall("shell_execute", command="touch lost; exit 3"))
+        assert not ran.event.success
+    assert "start_service" not in {tool.name for tool in section.tools()}
+    assert [str(each.path) for each in workspace.changes()] == ["kept"]
 
 
 def test_files_belong_to_the_user_of_the_sandbox(workspace: Workspace) -> None:
