@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loopback import package_registries
 from package_server import PackageServer, package_server
 from podman_machine import sandbox_place
 
@@ -23,7 +24,7 @@ from wink_workspace.sandbox import ExecRequest, ImageRecipe, SandboxImage
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox
 from wink_workspace.sandbox.podman.building import project_images
 from wink_workspace.sandbox.podman.building.image_names import LAYER, newest_image, project_name
-from wink_workspace.sandbox.podman.building.images import ImageStore
+from wink_workspace.sandbox.podman.building.images import ImageStore, recipe
 from wink_workspace.sandbox.podman.building.project_images import (
     ProjectImages,
     check_containerfile,
@@ -128,6 +129,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def images(machine: Environment, tmp_path_factory: pytest.TempPathFactory) -> ProjectImages:
     """With a cache of its own, and the root filesystems of the usual one."""
+    with package_registries():
+        ImageStore(machine).build(recipe("node"))
     cache = tmp_path_factory.mktemp("cache")
     for archive in ImageStore(machine).cache.glob("*.tar"):
         (cache / archive.name).symlink_to(archive)

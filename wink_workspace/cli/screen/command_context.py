@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
@@ -25,8 +25,6 @@ from wink_workspace.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from wink_workspace.cli.past.workspaces import ApplyOptions
-    from wink_workspace.cli.run.run_options import WorkOptions
     from wink_workspace.ledger import LogEntry
     from wink_workspace.project import Settings
     from wink_workspace.sandbox import SandboxConfig
@@ -89,6 +87,19 @@ WorkspaceArgument = Annotated[
     ),
 ]
 EntryArgument = Annotated[str, typer.Argument(help="The entry's number, or its id's beginning.")]
+
+
+class ApplyingOptions(Protocol):
+    """Where changes are applied, and which."""
+
+    @property
+    def branch(self) -> str | None: ...
+
+    @property
+    def commit_message(self) -> str | None: ...
+
+    @property
+    def include_ignored(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -366,7 +377,7 @@ class CommandContext:
     def apply(
         self,
         workspace: Workspace,
-        options: ApplyOptions | WorkOptions,
+        options: ApplyingOptions,
         *,
         asks: bool,
         previewed: ChangeSet,
