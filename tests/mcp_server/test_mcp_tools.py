@@ -292,6 +292,7 @@ def test_apply_to_a_source_with_conflicting_changes_changes_nothing(harness: Har
 def test_an_answer_says_that_the_source_was_edited_and_sync_merges_the_edits(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # It looks at the source before each answer, and not only every few seconds
     monkeypatch.setattr(hosting, "_LOOK_S", 0.0)
     monkeypatch.setattr(hosting, "_LOOK_SHARE", 0)
 
