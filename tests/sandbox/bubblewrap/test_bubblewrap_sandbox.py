@@ -118,6 +118,24 @@ def test_a_program_that_is_hidden_is_named_with_what_to_do(at: At, home: Path) -
     assert "Name a program of the sandbox" in caught.value.hint
 
 
+def test_virtual_environments_and_programs_are_found_where_tools_put_them(
+    at: At, home: Path
+) -> None:
+    """A virtual environment of Poetry, and a program that pip installed for the user."""
+    site = home / ".local/lib/python3/site-packages"
+    program = home / ".cache/pypoetry/virtualenvs/p-1/bin/program"
+    for folder in (site, program.parent):
+        folder.mkdir(parents=True)
+    (site / "own_module.py").write_text("print('imported')\n")
+    program.write_text("#!/usr/bin/python3\nimport own_module\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:/usr/bin"
+    sandbox = at(home / "project", variables={"PATH": path, "PYTHONPATH": str(site)})
+    assert stdout_of(shell(sandbox, "program; touch ~/.cache/new && echo made")) == (
+        "imported\nmade\n"
+    )
+
+
 def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:
     """Temporary directories, a resolver's configuration, and a name for commits."""
     result = shell(
