@@ -34,7 +34,8 @@ At = Callable[..., BubblewrapSandbox]
 def home(tmp_path: Path) -> Path:
     """A home with tools, secrets and other projects."""
     home = tmp_path / "home"
-    for name in (".cargo/bin/tool", ".cargo/credentials.toml", ".ssh/id", "other/file", ".netrc"):
+    secrets = (".cargo/credentials.toml", ".ssh/id", ".netrc", ".local/share/uv/credentials/c.toml")
+    for name in (".cargo/bin/tool", *secrets, "other/file"):
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\necho ran\n")

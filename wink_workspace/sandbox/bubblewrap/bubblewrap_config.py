@@ -13,17 +13,18 @@ __all__ = ["TOOLS", "BubblewrapConfig"]
 
 _TOOLS: Final = """
     /opt /nix /snap /home/linuxbrew/.linuxbrew ~/.local/bin ~/.local/lib ~/.local/pipx/venvs
-    ~/.local/share/pipx/venvs ~/.pyenv ~/.local/share/uv ~/.virtualenvs ~/.local/share/virtualenvs
-    ~/.cache/pypoetry/virtualenvs ~/.local/share/hatch/env ~/.rye/py ~/.rye/shims ~/miniconda3
-    ~/anaconda3 ~/miniforge3 ~/mambaforge ~/micromamba ~/.conda/envs ~/.pixi/bin ~/.pixi/envs
-    ~/.nvm ~/.volta ~/.fnm ~/.local/share/fnm ~/.local/share/pnpm ~/.local/share/mise ~/.asdf
-    ~/.npm-global/bin ~/.npm-global/lib ~/.yarn/bin ~/.bun/bin ~/.deno/bin ~/.cache/ms-playwright
-    ~/.cache/puppeteer ~/.rustup ~/.cargo/bin ~/.cargo/registry ~/.cargo/git ~/go/bin ~/go/pkg
-    ~/.local/go ~/.sdkman/candidates ~/.jenv ~/.m2/repository ~/.gradle/caches ~/.gradle/wrapper
-    ~/Android/Sdk ~/.nuget/packages ~/.rbenv ~/.rvm ~/.gem/ruby ~/.local/share/gem/ruby
-    ~/.composer/vendor ~/.config/composer/vendor ~/.ghcup ~/.cabal/bin ~/.cabal/packages
-    ~/.cabal/store ~/.stack/programs ~/.stack/snapshots ~/.opam ~/.elan ~/.juliaup/bin
-    ~/.julia/juliaup ~/.julia/packages ~/.julia/artifacts ~/.pub-cache/hosted ~/.mix
+    ~/.local/share/pipx/venvs ~/.pyenv ~/.local/share/uv/python ~/.local/share/uv/tools
+    ~/.virtualenvs ~/.local/share/virtualenvs ~/.cache/pypoetry/virtualenvs
+    ~/.local/share/hatch/env ~/.rye/py ~/.rye/shims ~/miniconda3 ~/anaconda3 ~/miniforge3
+    ~/mambaforge ~/micromamba ~/.conda/envs ~/.pixi/bin ~/.pixi/envs ~/.nvm ~/.volta ~/.fnm
+    ~/.local/share/fnm ~/.local/share/pnpm ~/.local/share/mise ~/.asdf ~/.npm-global/bin
+    ~/.npm-global/lib ~/.yarn/bin ~/.bun/bin ~/.deno/bin ~/.cache/ms-playwright ~/.cache/puppeteer
+    ~/.rustup ~/.cargo/bin ~/.cargo/registry ~/.cargo/git ~/go/bin ~/go/pkg ~/.local/go
+    ~/.sdkman/candidates ~/.jenv ~/.m2/repository ~/.gradle/caches ~/.gradle/wrapper ~/Android/Sdk
+    ~/.nuget/packages ~/.rbenv ~/.rvm ~/.gem/ruby ~/.local/share/gem/ruby ~/.composer/vendor
+    ~/.config/composer/vendor ~/.ghcup ~/.cabal/bin ~/.cabal/packages ~/.cabal/store
+    ~/.stack/programs ~/.stack/snapshots ~/.opam ~/.elan ~/.juliaup/bin ~/.julia/juliaup
+    ~/.julia/packages ~/.julia/artifacts ~/.pub-cache/hosted ~/.mix
 """
 TOOLS: Final = tuple(_TOOLS.split())
 """Where programs and their caches usually are; no file with credentials is below."""
