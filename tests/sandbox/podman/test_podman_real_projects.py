@@ -14,16 +14,30 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from loopback import package_registries
 from package_server import package_server
 from registry_servers import crate_files, go_files, maven_files
+from sandbox.real_projects import (
+    C_PROJECT,
+    DEBIAN,
+    GO_PROJECT,
+    NODE_PROJECT,
+    PYTEST,
+    RUST_PROJECT,
+    make_venv,
+    npm,
+    passed_lines,
+    unpack,
+    unpack_debian,
+    unpacked,
+    write,
+)
 from shell_pages import ROOT
 
 from wink_workspace.cli import main
@@ -33,77 +47,11 @@ from wink_workspace.sandbox.podman.building.images import ImageStore
 
 pytestmark = [pytest.mark.xdist_group("podman-projects"), pytest.mark.behaviour(109)]
 
-PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 DEBIAN_PYTEST = ("pytest==7.2.1", "pluggy==1.0.0", "iniconfig", "packaging")
 """The pytest of our images, and what it needs."""
 PAGE = "docs/howto/project.md"
 PYTHON = (3, 11)
 """The version in our images, with which this machine's is compared."""
-
-C_PROJECT = {
-    "sum.c": '#include <stdio.h>\nint main(void) { printf("%d\\n", 40 + 2); return 0; }\n',
-    "Makefile": ("sum: sum.c\n\t$(CC) -o $@ $<\ntest: sum\n\ttest `./sum` = 42\n\t@echo ok sum\n"),
-}
-NODE_PROJECT = {
-    "package.json": json.dumps(
-        {
-            "name": "p",
-            "version": "1.0.0",
-            "scripts": {"test": "node --test"},
-            "dependencies": {"once": "1.4.0"},
-        }
-    ),
-    "test.js": """\
-const test = require("node:test"), assert = require("node:assert"), once = require("once");
-let calls = 0;
-const call = once(() => ++calls);
-test("once", () => { call(); call(); assert.equal(calls, 1); });
-test("sum", () => assert.equal(40 + 2, 42));
-""",
-}
-GO_PROJECT = {
-    "go.mod": "module example.test/sums\n\ngo 1.19\n",
-    "sums.go": "package sums\n\nfunc Total(a, b int) int { return a + b }\n",
-    "sums_test.go": """\
-package sums
-
-import (
-\t"net/http"
-\t"net/http/httptest"
-\t"testing"
-)
-
-func TestTotal(t *testing.T) {
-\tif Total(40, 2) != 42 {
-\t\tt.Fail()
-\t}
-}
-
-func TestServer(t *testing.T) {
-\tserver := httptest.NewServer(http.NotFoundHandler())
-\tdefer server.Close()
-\tif answer, err := http.Get(server.URL); err != nil || answer.StatusCode != 404 {
-\t\tt.Fail()
-\t}
-}
-""",
-}
-RUST_PROJECT = {
-    "Cargo.toml": '[package]\nname = "sums"\nversion = "0.1.0"\nedition = "2021"\n',
-    "src/lib.rs": """\
-pub fn total(numbers: &[i64]) -> i64 {
-    numbers.iter().sum()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn adds() {
-        assert_eq!(super::total(&[40, 2]), 42);
-    }
-}
-""",
-}
 
 
 class User:
@@ -163,45 +111,6 @@ def user(
     made = [each for each in store.by_name() if each.startswith(f"{name}:")]
     if made:
         store.programs.podman("rmi", "--force", *made)
-
-
-def write(source: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text)
-
-
-def unpack(name: str, source: Path, folder: Path) -> None:
-    """Put a source distribution of PyPI into *source*."""
-    options = ("--quiet", "--no-deps", "--no-binary=:all:", f"--dest={folder}")
-    with package_registries():
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", *options, name],
-            check=True,
-            capture_output=True,
-            timeout=600,
-        )
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
-    shutil.copytree(folder / archive.name.removesuffix(".tar.gz"), source, dirs_exist_ok=True)
-
-
-def unpack_debian(name: str, source: Path, folder: Path) -> None:
-    """Put the source package of Debian, with its patches, into *source*."""
-    (folder / "lists/partial").mkdir(parents=True)
-    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    archive = f"deb-src [signed-by={keys}] http://deb.debian.org/debian bookworm main\n"
-    (folder / "sources.list").write_text(archive)
-    options = [f"Dir::Etc::sourcelist={folder}/sources.list", "Dir::Etc::sourceparts=/dev/null"]
-    options += [f"Dir::State::lists={folder}/lists", f"Dir::Cache={folder}"]
-    apt = ["apt-get", "-q", *(word for each in options for word in ("-o", each))]
-    apt += ["-o", "APT::Sandbox::User=root"]
-    with package_registries():
-        for words in (["update"], ["source", name]):
-            subprocess.run([*apt, *words], cwd=folder, check=True, capture_output=True, timeout=600)
-    (found,) = folder.glob(f"{name}-*/")
-    shutil.copytree(found, source, dirs_exist_ok=True)
 
 
 def passed_in(report: str, names: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -290,17 +199,6 @@ def test_httpx_passes_the_same_tests_as_on_this_machine_with_the_command_of_the_
     assert passed == passed_here(user, f"{venv}/bin/python", tmp_path)
 
 
-def make_venv(venv: Path, source: Path, packages: Iterable[str]) -> None:
-    """A virtual environment of this machine with *packages* and an editable project."""
-    with package_registries():
-        for command in (
-            [sys.executable, "-m", "venv", str(venv)],
-            [f"{venv}/bin/pip", "install", "-q", "--no-deps", *packages],
-            [f"{venv}/bin/pip", "install", "-q", "--no-deps", "-e", str(source)],
-        ):
-            subprocess.run(command, check=True, capture_output=True, timeout=600)
-
-
 @pytest.mark.soak
 def test_jq_passes_all_of_its_tests_with_the_commands_of_the_page(
     user: User, tmp_path: Path
@@ -309,14 +207,6 @@ def test_jq_passes_all_of_its_tests_with_the_commands_of_the_page(
     printed = user.types_page("For jq")
     passed = set(re.findall(r"^PASS: tests/(\w+)$", printed, re.MULTILINE))
     assert passed == {"jqtest", "mantest", "onigtest", "shtest"}
-
-
-def passed_lines(printed: str) -> set[str]:
-    """The tests that passed, by the output of ``make``, Node's runner, Go or Cargo, without times."""
-    found = re.findall(
-        r"^ *(?:# Subtest.*|ok .*|--- PASS: \S+|test .* \.\.\. ok)", printed, re.MULTILINE
-    )
-    return {re.sub(r"[\d.]+ *m?s\b", "", line).strip() for line in found}
 
 
 @pytest.mark.soak
@@ -562,41 +452,3 @@ def test_workspaces_of_npm_are_links_to_the_files_of_the_workspace(user: User) -
     npm(user.source, "install", "--package-lock-only")
     user.prepares()
     assert "ok 1 - odd" in user.types("exec", "--temporary", "--", "node", "--test")
-
-
-DEBIAN = {"go": ("golang-go",), "cargo": ("cargo",)}
-"""The packages with the programs that this machine need not have, by program."""
-
-
-def unpacked(root: Path, *packages: str) -> dict[str, str]:
-    """Where to find programs and libraries of Debian packages, which are not installed.
-
-    Below *root* are those packages that the machine lacks, with what they depend on.
-    """
-    downloads = root / "downloads"
-    (downloads / "partial").mkdir(parents=True)
-    options = ["-q", "-y", "--download-only", "--no-install-recommends", "-o", "Debug::NoLocking=1"]
-    options += ["-o", "APT::Sandbox::User=root", "-o", f"Dir::Cache::archives={downloads}"]
-    if packages:
-        with package_registries():
-            subprocess.run(
-                ["apt-get", *options, "install", *packages],
-                check=True,
-                capture_output=True,
-                timeout=600,
-            )
-    for archive in downloads.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", archive, root], check=True, timeout=60)
-    libraries = [str(each) for each in root.glob("usr/lib/*-linux-gnu*")]
-    return {
-        "PATH": f"{root}/usr/bin:/usr/bin:{os.environ['PATH']}",
-        "LD_LIBRARY_PATH": ":".join(libraries),
-    }
-
-
-def npm(folder: Path, *arguments: str) -> None:
-    """Run npm on this machine with the registry that it is configured for."""
-    with package_registries():
-        subprocess.run(
-            ["npm", "--no-audit", "--no-fund", *arguments], cwd=folder, check=True, timeout=600
-        )
