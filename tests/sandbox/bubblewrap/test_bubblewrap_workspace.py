@@ -17,6 +17,7 @@ from sandbox.podman.podman_machine import sandbox_place
 from support import executor_of
 
 from wink_workspace import BubblewrapConfig, Prompt, Workspace, WorkspaceStorage
+from wink_workspace.cli import main
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.project import Settings, sandbox_config
@@ -119,6 +120,23 @@ def test_files_belong_to_the_user_of_the_sandbox(workspace: Workspace) -> None:
     shell(workspace, "echo > made")
     owner = (workspace._opened.tree.root / "made").stat().st_uid
     assert owner == (2_100_001_000 if os.geteuid() == 0 else os.geteuid())
+
+
+def test_exec_starts_in_the_current_directory_below_the_source(
+    tmp_path: Path,
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    below = tmp_path / "source" / "packages" / "a"
+    below.mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    command = ["exec", "--sandbox", "bubblewrap", "--", "pwd"]
+    for directory in (tmp_path / "source", below):
+        (directory / "file").touch()
+        monkeypatch.chdir(directory)
+        assert main(command) == 0
+        assert capfd.readouterr().out == f"{directory}\n"
 
 
 def test_the_network_is_the_list_alone(tmp_path: Path, environment: Environment) -> None:

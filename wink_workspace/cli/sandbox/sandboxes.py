@@ -188,7 +188,8 @@ class ExecOptions:
 def execute(context: CommandContext, options: ExecOptions) -> int:
     """Run one command in a sandbox over the workspace, as one call of its history.
 
-    A directory that has no workspace yet gets one. The exit code is the command's own. It is 124 if
+    A directory that has no workspace yet gets one. In a directory below, the command starts in that
+    one. The exit code is the command's own. It is 124 if
     a limit ended the command, which is then undone, and 128 plus the signal's number if a signal
     ended it. It is 127 if the program does not exist, and 126 if it cannot be run.
     """
@@ -207,8 +208,11 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
     config = running_config(context, options.sandbox, image=options.image)
     if not name.startswith("/"):
         context.prepare_sandbox(name, config)
+    here, source = Path.cwd(), project.resolve()
+    cwd = str(here.relative_to(source)) if here.is_relative_to(source) else "."
     request = ExecRequest(
         argv=tuple(options.command),
+        cwd=cwd,
         stdin=_standard_input() if options.stdin else b"",
         timeout_s=options.timeout_s or context.settings_for().timeout_s or _TIMEOUT_S,
     )
@@ -218,7 +222,8 @@ def execute(context: CommandContext, options: ExecOptions) -> int:
         context.temporary(project) if options.temporary else context.open_or_make(name)
     ) as workspace:
         sandbox = workspace.sandbox(config)
-        with workspace.call("exec", params={"argv": request.argv}) as call:
+        params = {"argv": request.argv} | ({} if cwd == "." else {"cwd": cwd})
+        with workspace.call("exec", params=params) as call:
             try:
                 result = sandbox.run(request, observer=_Output())
                 call.tool_result = _tool_result(result, request.timeout_s, options)
