@@ -21,14 +21,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem.changes import Dirty, FileIndex, Leaves, open_tracker
-from wink_workspace.filesystem.changes.index import Status
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
 from wink_workspace.filesystem.model import FileKind
@@ -40,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 _FORMS = (".overlay.opaque", ".overlay.redirect")
 _FORM_BYTES = 6
-_MANY_NAMES = 64
-_ROOT_STATUS = Status(stat.S_IFDIR)
 
 
 def directory_form(directory: int) -> int:
@@ -51,20 +47,12 @@ def directory_form(directory: int) -> int:
         names = sorted(name for name in os.listxattr(path) if name.endswith(_FORMS))
         if not names:
             return 0
-        return _form([(name, os.getxattr(path, name)) for name in names])
+        digest = hashlib.blake2b(digest_size=_FORM_BYTES)
+        for name in names:
+            digest.update(name.encode() + b"\0" + os.getxattr(path, name) + b"\0")
+        return int.from_bytes(digest.digest(), "big") or 1
     except OSError:  # it cannot be read, or changes right now: then it counts as hiding the base
         return 1
-
-
-def _form(attributes: Sequence[tuple[str, bytes]]) -> int:
-    digest = hashlib.blake2b(digest_size=_FORM_BYTES)
-    for name, value in attributes:
-        digest.update(name.encode() + b"\0" + value + b"\0")
-    return int.from_bytes(digest.digest(), "big") or 1
-
-
-_OPAQUE = frozenset(_form([(f"{space}.overlay.opaque", b"y")]) for space in ("trusted", "user"))
-"""The forms of a directory that hides the base, and shows no other directory of it."""
 
 
 class OverlayTracker:
@@ -168,9 +156,6 @@ class OverlayTracker:
         prefixes = {path for path in found.paths if not path.parts}
         index = self._tracker.index
         for directory, inside in _by_directory(found.paths).items():
-            known = None
-            if len(inside) >= _MANY_NAMES:
-                known = self._directories_below(index, WorkspacePath(directory))
             for path in inside:
                 name = path.parts[-1]
                 status = None if index is None else index.get(directory, name)
@@ -178,8 +163,7 @@ class OverlayTracker:
                 if status is not None and not is_directory:
                     self._files.add(path.parts)
                 # Only the mount knows whether it was a directory of the base
-                is_single = is_directory or (known is not None and name not in known)
-                (paths if is_single else prefixes).add(path)
+                (paths if is_directory else prefixes).add(path)
         for prefix in found.prefixes:
             if index is None or prefix.parts in index.unreadable:
                 prefixes.add(prefix)
@@ -231,10 +215,6 @@ class OverlayTracker:
                 paths.add(directory)
             now = index.directories.get(directory.parts, {})
             earlier = self._earlier.get(directory.parts, set())
-            new: set[str] = set()  # names that were no directory before, in no layer
-            if len(now) >= _MANY_NAMES:
-                in_base = self._directories_below(index, directory)
-                new = set() if in_base is None else now.keys() - earlier - in_base
             for name in now.keys() | earlier:
                 path = directory / name
                 status = now.get(name)
@@ -243,8 +223,6 @@ class OverlayTracker:
                         todo.append(path)
                     else:
                         prefixes.add(path)
-                elif name in new:
-                    paths.add(path)
                 else:
                     prefixes.add(path)  # it may have been a directory
 
@@ -263,30 +241,6 @@ class OverlayTracker:
         if form or path.parts in index.unreadable:
             return False
         return self._is_directory_in_base(path)
-
-    def _directories_below(self, index: FileIndex | None, path: WorkspacePath) -> set[str] | None:
-        """The names of the directories that *path* shows of the base, all from *path* there.
-
-        ``None`` if they are not known: a directory on the way may show another one of the base.
-        """
-        if index is None:
-            return None
-        is_hidden = False
-        for each in (*path.ancestors(), path):
-            status = index.get(each.parts[:-1], each.name) if each.parts else _ROOT_STATUS
-            if status is None or not status.is_directory:
-                return None
-            if status.inode in _OPAQUE:
-                is_hidden = True
-            elif status.inode:
-                return None
-        if is_hidden or not self._is_directory_in_base(path):
-            return set()
-        try:
-            with self._base.opened(path) as descriptor, os.scandir(descriptor) as entries:
-                return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
-        except (FilesystemError, OSError):
-            return None
 
     def _is_directory_in_base(self, path: WorkspacePath) -> bool:
         known = self._directories_in_base.get(path.parts)

@@ -21,8 +21,6 @@ _NO_CALL = "outside"
 class Discards:
     """Knows the call that a restore belongs to, and records what was moved aside.
 
-    Implements ``tree_history.DiscardRecorder``.
-
     Args:
         writer: The branch.
         clock: The time.

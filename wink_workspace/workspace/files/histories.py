@@ -14,7 +14,8 @@ from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import FileChange
 from wink_workspace.ledger import ObjectStore, has_lost_objects
 
-from .tree_history import DiscardRecorder, TreeHistory
+from .discard_records import Discards
+from .tree_history import TreeHistory
 
 __all__ = ["CopyHistory", "FilesHistory", "FilesState", "present_root"]
 
@@ -33,7 +34,7 @@ class FilesState(Protocol):
 class FilesHistory(Protocol):
     """A history of files that a workspace can restore and commit."""
 
-    discard_recorder: DiscardRecorder | None
+    discard_recorder: Discards | None
     """Knows why a restore discards something."""
 
     def snapshot(self) -> FilesState:

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from operator import attrgetter
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from wink_workspace._collector import CollectorPaused
 from wink_workspace.counts import counted
@@ -62,10 +63,11 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.place.reserve import Reserve, is_full
 
+from .discard_records import Discards
 from .disk_entries import content_of, file_id, same_content
-from .pending_discards import DiscardCause, DiscardPlan, PendingDiscards
+from .pending_discards import DiscardPlan, PendingDiscards
 
-__all__ = ["DiscardRecorder", "FilesToken", "TreeHistory"]
+__all__ = ["FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
 
@@ -81,18 +83,6 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
 
 _MANY_FILES: Final = 64
 """From this number on, files are written as one pack; benchmarks/results.md has the measurement."""
-
-
-class DiscardRecorder(Protocol):
-    """Knows which call a restore belongs to."""
-
-    def cause(self, reason: str) -> DiscardCause:
-        """Why something is about to be discarded."""
-        ...
-
-    def keep(self, root: str, reason: str) -> None:
-        """Keep *root*, a tree in the ledger, as a discard; a failure is logged, never raised."""
-        ...
 
 
 @dataclass(slots=True)
@@ -159,7 +149,7 @@ class TreeHistory:
         self._not_restored: Set[WorkspacePath] = frozenset()  # a restore failed to write these
         self._reserve = reserve
         self._pending_discards = pending_discards
-        self.discard_recorder: DiscardRecorder | None = None
+        self.discard_recorder: Discards | None = None
         self.fingerprints: DiskFingerprints | None = None
         self.n_noticed = 0
 
@@ -296,7 +286,32 @@ class TreeHistory:
             self.n_noticed += 1
         found = moved if self._unprocessed is NOTHING else self._unprocessed | moved
         self._unprocessed = found
-        return found
+        return found if len(found.prefixes) < _MANY_FILES else self._narrowed(found)
+
+    def _narrowed(self, dirty: Dirty) -> Dirty:
+        """*dirty* with single paths in the place of prefixes that never were a directory.
+
+        What neither exists now nor in the present token is left out: it was added and removed
+        since, such as by a rollback.
+        """
+        paths = set(dirty.paths)
+        prefixes = {path for path in dirty.prefixes if not path.parts}
+        for directory, names in _by_directory(dirty.prefixes).items():
+            try:
+                found = self._tree.statuses(directory, names)
+            except FilesystemError:
+                prefixes.update(directory / name for name in names)
+                continue
+            known = entries_at(self._store, self._token.root, directory, names) or {}
+            for name in names:
+                now, before = found.get(name), known.get(name)
+                if now is None and before is None:
+                    continue
+                is_whole = (now is not None and stat.S_ISDIR(now.st_mode)) or (
+                    before is not None and before.kind is FileKind.DIRECTORY
+                )
+                (prefixes if is_whole else paths).add(directory / name)
+        return Dirty(frozenset(paths), frozenset(prefixes), dirty.reason)
 
     # From the directory into the ledger
 
@@ -317,35 +332,18 @@ class TreeHistory:
             (path for path in dirty.paths if path.parts and not _is_inside(path, dirty.prefixes)),
             key=_parts,
         )
-        if len(tops) >= _MANY_FILES:
-            tops = self._ever_present(tops)
         below = self._few_below(tops, _MANY_FILES - len(paths))
         if below is not None:
             return self._write_few(tops, below, paths)
         with self._store.bulk(), CollectorPaused():
             return self._write_many(tops, paths)
 
-    def _ever_present(self, paths: Sequence[WorkspacePath]) -> list[WorkspacePath]:
-        """Those of *paths* that exist now, or in the present token.
-
-        The others were added and removed since, such as by a rollback.
-        """
-        present: list[WorkspacePath] = [path for path in paths if not path.parts]
-        for directory, names in _by_directory(paths).items():
-            found = self._tree.statuses(directory, names)
-            known = entries_at(self._store, self._token.root, directory, names) or {}
-            present += [directory / name for name in names if name in found or known.get(name)]
-        return present
-
     def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
         """Everything below *tops*; ``None`` if it has *limit* entries or more."""
         found: list[DiskEntry] = []
         for top in tops:
-            for entry in self._walk(top):
-                found.append(entry)
-                if len(found) >= limit:
-                    return None
-        return found
+            found += islice(self._walk(top), max(0, limit - len(found)))
+        return found if len(found) < limit else None
 
     def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
         """Everything below *top*, nothing if it is not a directory."""

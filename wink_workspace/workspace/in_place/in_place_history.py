@@ -45,7 +45,8 @@ from wink_workspace.ledger import (
     repositories_in,
     tree_diff,
 )
-from wink_workspace.workspace.files.tree_history import DiscardRecorder, FilesToken, TreeHistory
+from wink_workspace.workspace.files.discard_records import Discards
+from wink_workspace.workspace.files.tree_history import FilesToken, TreeHistory
 from wink_workspace.workspace.place.mode_store import ModeStore
 
 from .call_effects import CallEffects
@@ -158,7 +159,7 @@ class InPlaceHistory:
         *,
         earlier: Callable[[], Iterable[str]],
     ) -> None:
-        self.discard_recorder: DiscardRecorder | None = None
+        self.discard_recorder: Discards | None = None
         self._tree = tree
         self._present = present
         self._effects = effects
