@@ -28,7 +28,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock, ManualClock
 from wink_workspace.errors import FilesystemError, MountError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index_file import status_of
+from wink_workspace.filesystem.changes.index import status_of
 from wink_workspace.filesystem.disk import descriptors
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.overlay.mounting import overlay_support

@@ -31,7 +31,7 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index_file import status_of
+from wink_workspace.filesystem.changes.index import status_of
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.ledger import Ledger, Retention, TreeEntry, build
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage

@@ -18,7 +18,7 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.cli import main
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, LedgerDamagedError
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index_file import read_note, status_of
+from wink_workspace.filesystem.changes.index import read_note, status_of
 from wink_workspace.ledger import Ledger, LogEntry
 from wink_workspace.ledger.entries.commits import parse_commit
 from wink_workspace.ledger.store.packs import Packs

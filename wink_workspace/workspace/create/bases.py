@@ -51,8 +51,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import FileIndex
-from wink_workspace.filesystem.changes.index import IndexedTree
-from wink_workspace.filesystem.changes.index_file import Status, read_note, status_of
+from wink_workspace.filesystem.changes.index import IndexedTree, Status, read_note, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.fingerprint_cache import racy_from_ns
 from wink_workspace.filesystem.disk.tree import DiskTree

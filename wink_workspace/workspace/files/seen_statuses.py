@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.changes.index import FileIndex
-from wink_workspace.filesystem.changes.index_file import read_note
+from wink_workspace.filesystem.changes.index import FileIndex, read_note
 from wink_workspace.ledger import Branch, LogEntry, ObjectStore, diff
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
