@@ -97,7 +97,7 @@ def test_a_command_that_was_killed_with_its_process_is_undone(storage: Workspace
     assert_recovered(storage, is_undone=True)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("nth", range(1, 21))
 def test_a_kill_at_any_step_leaves_the_files_before_or_after_a_command(
     storage: WorkspaceStorage, nth: int

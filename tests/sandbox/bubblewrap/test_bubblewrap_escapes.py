@@ -194,13 +194,13 @@ def target(
         yield Target(folder, config, mode, stack, server=port, engine=engine)
 
 
-@pytest.mark.share(24)
+@pytest.mark.share(12)
 @pytest.mark.parametrize("attempt", SAME.values(), ids=SAME.keys())
 def test_an_escape_attempt_fails_and_leaves_no_trace(attempt: Attempt, target: Target) -> None:
     assert_escape_fails(attempt, target)
 
 
-@pytest.mark.share(24)
+@pytest.mark.share(12)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_an_attempt_on_this_machine_fails_and_leaves_no_trace(name: str, target: Target) -> None:
     code, by = SPECIAL[name]

@@ -10,7 +10,7 @@ import pytest
 import random_cases
 from sandbox.podman.podman_machine import OrdinaryUser
 
-pytestmark = pytest.mark.xdist_group("bubblewrap")
+pytestmark = pytest.mark.xdist_group("bubblewrap-user")
 
 HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 

@@ -131,7 +131,9 @@ class BubblewrapRunner(ProbedRunner):
             super().__init__(stream, network)
             code = _runner_code()
             self.live = parts.found()
-            group.enter(self.live.pid)  # it takes as long as the runner to start
+            # It takes as long as Python to start. What the runner forks has to be in the group, and
+            # it forks nothing before it has its code.
+            group.enter(self.live.pid)
             ready = stream.ready(code, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
             if context.notes is not None:
