@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 from command_contract import *  # noqa: F403 - the tests that every sandbox passes
 from command_contract import shell, stdout_of
-from sandbox.podman.podman_machine import sandbox_place
+from sandbox.podman.podman_machine import children_of, sandbox_place
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ProgramError, SandboxError, SandboxUnavailableError, UsageError
+from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.bubblewrap import BubblewrapConfig, BubblewrapSandbox, bubblewrap_runner
 from wink_workspace.sandbox.commands.leftovers import COMMANDS, _recorded
+from wink_workspace.sandbox.commands.live_container import started_ticks
 from wink_workspace.sandbox.inside import runner
 
 pytestmark = pytest.mark.xdist_group("bubblewrap")
@@ -213,6 +215,36 @@ def test_close_and_a_failed_start_leave_no_process_and_no_note(
         with pytest.raises(SandboxError):
             at(Path("/srv/project")).start()
     assert list(sandbox._context.notes.iterdir()) == []
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_a_start_that_is_interrupted_at_any_moment_leaves_no_process(
+    at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bwrap's own child would wait forever for a parent that was killed too early."""
+    mounter = Mounter.shared().pid
+    assert mounter is not None
+    before = {*children_of(mounter), *children_of(1)}
+
+    def interrupt(_: object) -> None:
+        raise SandboxUnavailableError("interrupted")
+
+    for interrupted in (True,) * 20 + (False,):
+        with monkeypatch.context() as patched:
+            if interrupted:  # only a signal could come at this moment
+                patched.setattr(bubblewrap_runner._Parts, "found", interrupt)
+            sandbox = at(Path("/srv/project"))
+            if interrupted:
+                with pytest.raises(SandboxUnavailableError, match="interrupted"):
+                    sandbox.start()
+            else:
+                sandbox.start()
+    adopted = {*children_of(mounter), *children_of(1)} - before
+    (monitor,) = (pid for pid in adopted if started_ticks(pid) and name_of(pid) == "bwrap")
+    assert children_of(monitor) == [sandbox._commands.live.pid]
 
 
 def test_everything_ends_when_the_owner_process_is_killed(

@@ -50,7 +50,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ _AT_FDCWD = -100
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
 _CLONE_NEWIPC, _CLONE_NEWNET = 0x0800_0000, 0x4000_0000
 _N_IDS, _COMMANDS_ID = 65_536, 1_000
-_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _SIGKILL = 1, 36, 9
 _MS_REC = 16_384
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _STAGE = "/tmp"  # noqa: S108 - in a mount namespace of its own
@@ -387,8 +387,9 @@ def _cloned(path: bytes) -> int:
 
 def _start(request: dict[str, Any], descriptors: list[int]) -> int:
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass  # programs that have ended
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            _started.discard(pid)
+    _kill_children(except_for=_started)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         child = os.fork()
@@ -412,7 +413,28 @@ def _start(request: dict[str, Any], descriptors: list[int]) -> int:
     if answer:
         os.waitpid(child, 0)
         raise OSError(*json.loads(answer))
+    _started.add(child)
     return os.pidfd_open(child)
+
+
+_started: set[int] = set()
+
+
+def _kill_children(*, except_for: Collection[int] = ()) -> None:
+    """Kill the programs that were started, or what one left that was killed while it started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    for pid in map(int, children.read_text(encoding="ascii").split() if children.exists() else ()):
+        if pid not in except_for:
+            with suppress(ProcessLookupError):
+                os.kill(pid, _SIGKILL)
+
+
+def _end_programs() -> None:
+    """Kill everything that was started, and wait for it."""
+    with suppress(ChildProcessError):
+        while True:
+            _kill_children()
+            os.waitpid(-1, 0)
 
 
 def _become(request: dict[str, Any], descriptors: list[int], server: socket.socket) -> None:
@@ -583,8 +605,12 @@ def main() -> None:
         answer: dict[str, object] = {"pid": os.getpid(), "privileged": _is_privileged()}
     except OSError as error:
         answer = {"errno": error.errno, "text": error.strerror}
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     channel.send(json.dumps(answer).encode())
-    _serve(channel)
+    try:
+        _serve(channel)
+    finally:
+        _end_programs()
 
 
 if __name__ == "__main__":

@@ -276,6 +276,9 @@ class _Parts:
                 return  # a forked child leaves it to its parent
             if self._network is not None:
                 self._network.close()
+            if self._first < 0 <= self._monitor:
+                with suppress(SandboxUnavailableError, OSError):  # it may be starting
+                    self.found()
             for fd in (self._first, self._monitor):
                 if fd >= 0:
                     with suppress(ProcessLookupError):
