@@ -493,8 +493,8 @@ def test_an_image_has_the_agent_programs_of_its_recipe_and_serves_recipes_with_f
     assert [each.rpartition(" ")[2] for each in fetched] == ["claude-code", "codex"]
     assert set(image.agents) == {"claude-code", "codex"}
     assert built.agents == ()
-    for recipe in (both, plain, *(plain.with_agents((each,)) for each in image.agents)):
-        found = agents.store.find(newest_image(source, recipe))
+    for each_recipe in (both, plain, *(plain.with_agents((each,)) for each in image.agents)):
+        found = agents.store.find(newest_image(source, each_recipe))
         assert found is not None
         assert found.id == image.id
     config = PodmanConfig(image=image.reference)
