@@ -128,6 +128,16 @@ def test_another_engine_is_checked_again(machine: Machine) -> None:
     assert machine.examined == ["podman"] * 2
 
 
+def test_another_environment_of_python_is_checked_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may lack the package with bwrap."""
+    machine.choose()
+    monkeypatch.setattr("sys.prefix", "/other")
+    machine.choose()
+    assert machine.examined == ["podman"] * 2
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"machine": 1}'])
 def test_a_damaged_memory_is_ignored(machine: Machine, content: str) -> None:
     machine.choose()

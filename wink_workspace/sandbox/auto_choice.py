@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -163,10 +164,11 @@ def _image_note(environment: Environment, source: Path) -> Path:
 
 
 def _machine(environment: Environment) -> str:
-    """Identifies what the checks depend on: boot, user, engine."""
+    """Identifies what the checks depend on: boot, user, programs and the packages beside us."""
     variables: Mapping[str, str] = environment.variables
-    path = shutil.which("podman", path=variables.get("PATH"))
-    parts: list[object] = [os.geteuid(), path, *map(variables.get, _ENGINE_VARIABLES)]
+    path, bwrap = (shutil.which(each, path=variables.get("PATH")) for each in ("podman", "bwrap"))
+    programs = [sys.prefix, path, bwrap]
+    parts: list[object] = [os.geteuid(), *programs, *map(variables.get, _ENGINE_VARIABLES)]
     with suppress(OSError):
         parts.append(_BOOT.read_text(encoding="ascii"))
     if path is not None:
