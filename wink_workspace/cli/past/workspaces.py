@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry
     from wink_workspace.ledger.upkeep.damage import LostObject
     from wink_workspace.ledger.upkeep.retention import Maintenance
+    from wink_workspace.project import Settings
     from wink_workspace.workspace import (
         Applied,
         ApplyTarget,
@@ -735,8 +736,7 @@ def gc(
     Checkouts that no workspace uses are deleted, and damaged ones are made again when they are
     needed. The limits apply to this command only; the settings of the same name to every command.
     """
-    from rich.progress import MofNCompleteColumn
-
+    from wink_workspace.cli.sandbox.sandboxes import sweep_sandboxes
     from wink_workspace.project import Settings
     from wink_workspace.workspace.create.bases import collect_bases
     from wink_workspace.workspace.create.git_copies import GitCopies
@@ -744,41 +744,27 @@ def gc(
 
     given = Settings(keep_days=keep_days, keep_bytes=keep_bytes)
     names = [workspace] if workspace else [info.id for info in context.storage.all()]
-    done: dict[str, Maintenance] = {}
     lost: list[LostObject] = []
-    column = MofNCompleteColumn()
-    with progress_bar(
-        context.err, "reading entries", column, is_shown=context.shows_progress
-    ) as update:
-        for name in names:
-            source = Path(context.folder(name).info().source)
-            settings = given.over(context.settings_for(source))
-            try:
-                lost += _verified(context, name) if verify else ()
-                with context.open(name, config=context.config(settings)) as opened:
-                    done[name] = opened.maintain(
-                        steps=lambda what, n_done, n_all: update(
-                            description=what, completed=n_done, total=n_all
-                        )
-                    )
-            except WinkError as error:
-                if workspace:
-                    raise
-                context.err.print(printable(f"{name}: {error}"), markup=False, style="yellow")
+    done: dict[str, Maintenance] = {}
+    for name in names:
+        try:
+            lost += _verified(context, name) if verify else ()
+            done[name] = _maintained(context, name, given)
+        except WinkError as error:
+            if workspace:
+                raise
+            context.err.print(printable(f"{name}: {error}"), markup=False, style="yellow")
     n_unfinished = context.storage.sweep() + sweep_temporary()
     remove_finished_runs(context)
-    from wink_workspace.cli.sandbox.sandboxes import sweep_sandboxes
-
     swept = sweep_sandboxes(context)
     bases = collect_bases(context.storage.state_dir, checks_contents=verify)
     GitCopies(context.storage.state_dir).collect()
     if json:
-        unfinished = {"unfinished_workspaces_removed": n_unfinished}
         of_each = {name: asdict(each) for name, each in done.items()}
         print_json(
             {
                 **(of_each[workspace] if workspace else {"workspaces": of_each}),
-                **unfinished,
+                "unfinished_workspaces_removed": n_unfinished,
                 "containers_removed": swept,
                 "bases": asdict(bases),
                 "lost": [asdict(each) for each in lost],
@@ -796,17 +782,39 @@ def gc(
     if bases.disk_bytes:
         out.print(f"{bases.disk_bytes:,} bytes in bases, which workspaces share")
     for name, each in done.items():
-        begin = "" if workspace else f"{name}: "
-        if not each.ran:
-            out.print(f"{begin}another process is using the workspace; nothing was collected")
-            continue
-        out.print(
-            f"{begin}{counted(each.n_entries_forgotten, 'entry', 'entries')} and "
-            f"{counted(each.n_discards_forgotten, 'discard')} forgotten; "
-            f"{each.freed_bytes:,} bytes freed, {each.disk_bytes:,} in use"
+        _print_maintenance(out, each, "" if workspace else f"{name}: ")
+
+
+def _maintained(context: CommandContext, name: str, given: Settings) -> Maintenance:
+    """Maintain one workspace, with its project's limits unless others are *given*."""
+    from rich.progress import MofNCompleteColumn
+
+    source = Path(context.folder(name).info().source)
+    settings = given.over(context.settings_for(source))
+    with (
+        context.open(name, config=context.config(settings)) as opened,
+        progress_bar(
+            context.err, "reading entries", MofNCompleteColumn(), is_shown=context.shows_progress
+        ) as update,
+    ):
+        return opened.maintain(
+            steps=lambda what, n_done, n_all: update(
+                description=what, completed=n_done, total=n_all
+            )
         )
-        if each.forgotten:
-            out.print(each.forgotten)
+
+
+def _print_maintenance(out: Console, done: Maintenance, begin: str) -> None:
+    if not done.ran:
+        out.print(f"{begin}another process is using the workspace; nothing was collected")
+        return
+    out.print(
+        f"{begin}{counted(done.n_entries_forgotten, 'entry', 'entries')} and "
+        f"{counted(done.n_discards_forgotten, 'discard')} forgotten; "
+        f"{done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
+    )
+    if done.forgotten:
+        out.print(done.forgotten)
 
 
 def _verified(context: CommandContext, workspace: str) -> tuple[LostObject, ...]:
