@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,6 +138,13 @@ def test_virtual_environments_and_programs_are_found_where_tools_put_them(
     assert stdout_of(shell(sandbox, "program; touch ~/.cache/new && echo made")) == (
         "imported\nmade\n"
     )
+
+
+def test_a_home_in_a_directory_of_the_system_is_replaced(tmp_path: Path) -> None:
+    place = replace(sandbox_place(tmp_path), source=Path("/srv/project"))
+    of_user = Environment(variables={"PATH": "/usr/bin"}, home=Path("/dev/shm"))
+    with closing(BubblewrapSandbox(place, environment=of_user)) as sandbox:
+        assert stdout_of(shell(sandbox, "cd; pwd")) == "/tmp\n"
 
 
 def test_what_programs_expect_of_a_machine_is_there(at: At) -> None:

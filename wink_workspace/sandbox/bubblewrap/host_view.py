@@ -110,7 +110,8 @@ class HostView:
         self._tools = {
             path: real for path, real in named if _is_tool(path, real, user, self.source)
         }
-        is_private = len(user) > 1 and not _is_below(user, self.source)
+        no_home = (self.source, *_UNUSABLE)
+        is_private = len(user) > 1 and not any(_is_below(user, each) for each in no_home)
         self.home = user if is_private else "/tmp"  # noqa: S108 - inside
         program = os.path.realpath(sys.executable)
         self._prefix = "" if _is_below(program, "/usr") else os.path.realpath(sys.base_prefix)
