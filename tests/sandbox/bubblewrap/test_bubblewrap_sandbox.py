@@ -140,6 +140,17 @@ def test_virtual_environments_and_programs_are_found_where_tools_put_them(
     )
 
 
+def test_a_directory_of_the_path_that_the_user_cannot_enter_is_left_out(at: At, home: Path) -> None:
+    """It matters to ordinary users, whose PATH can be that of root."""
+    (home / "locked" / "bin").mkdir(parents=True)
+    (home / "locked").chmod(0)
+    path = f"{home}/locked/bin:{home}/.cargo/bin:/usr/bin"
+    sandbox = at(home / "project", variables={"PATH": path})
+    assert stdout_of(shell(sandbox, "tool")) == "ran\n"
+    with pytest.raises(ProgramError):
+        sandbox.run(ExecRequest(argv=("nosuch",)))
+
+
 def test_a_home_in_a_directory_of_the_system_is_replaced(tmp_path: Path) -> None:
     place = replace(sandbox_place(tmp_path), source=Path("/srv/project"))
     of_user = Environment(variables={"PATH": "/usr/bin"}, home=Path("/dev/shm"))

@@ -194,7 +194,7 @@ class HostView:
         listed = self._environment.variables.get("PATH", os.defpath)
         found = shutil.which(program, path=listed) or os.path.join(self.source, program)  # noqa: PTH118 - as above
         real = Path(os.path.realpath(found))
-        if not real.is_file() or self.is_visible(str(real)):
+        if not _exists(str(real)) or self.is_visible(str(real)):
             return ""
         folder = real.parent.parent if real.parent.name == "bin" else real.parent
         return (
@@ -211,7 +211,7 @@ class HostView:
         mounts = [each.source for each in self._config.mounts if each.source == each.target]
         seen = [*(f"/{name}" for name in _SYSTEM), *self._tools, self.source, *mounts]
         for each in (path, os.path.realpath(path)):
-            if any(_is_below(each, top) for top in seen) and Path(path).exists():
+            if any(_is_below(each, top) for top in seen) and _exists(path):
                 return each
         return ""
 
@@ -243,7 +243,7 @@ def _named(config: BubblewrapConfig, home: str, search_path: str) -> Iterator[tu
             yield f"{home}/{path[2:]}", os.path.realpath(f"{home}/{path[2:]}")
     for path in search_path.split(":"):
         above, _, name = os.path.realpath(path).rpartition("/")
-        is_installation = any(Path(above, mark).exists() for mark in _MARKS)
+        is_installation = any(_exists(f"{above}/{mark}") for mark in _MARKS)
         if name == "bin" and is_installation and not _is_below(above, "/usr"):
             yield above, above
 
@@ -253,7 +253,12 @@ def _is_tool(path: str, real: str, home: str, source: str) -> bool:
     apart = [f"/{name}" for name in ("etc", "home", "root", "run", "tmp", "var")]
     apart += [home, f"{home}/.local/share"] if home else []
     shows_more = any(_is_below(each, real) for each in apart)
-    return not shows_more and not _is_below(path, source) and Path(real).is_dir()
+    return not shows_more and not _is_below(path, source) and _exists(f"{real}/.")
+
+
+def _exists(path: str) -> bool:
+    """Whether it exists, and this user can reach it: a PATH can have directories of root's home."""
+    return os.path.exists(path)  # noqa: PTH110 - that of pathlib raises an error there
 
 
 def _is_below(path: str, top: str) -> bool:
