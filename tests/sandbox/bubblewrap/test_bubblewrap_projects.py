@@ -77,6 +77,8 @@ class Developer:
         more = {"HOME": str(self.home), "PYTHONWARNINGS": "ignore", **self.variables}
         arguments = ("-c", code, str(self.source), *command)
         if self.user is not None:
+            libraries = [more.get("LD_LIBRARY_PATH", ""), "/mnt/python/lib"]  # for our interpreter
+            more["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
             return self.user.python(*arguments, more=more)
         return subprocess.run(
             [sys.executable, *arguments],
