@@ -152,3 +152,22 @@ def test_a_name_of_two_is_refused(shell: Shell, project: Path) -> None:
     name = run(shell, project)
     shell("fork", name, name[:4])
     assert f"{name}/{name[:4]}" in shell("diff", name[:4], fails=2)
+
+
+def test_first_workspace_of_a_directory_in_a_repository_has_the_whole_repository(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ".git").mkdir()
+    monkeypatch.chdir(project / "src")
+    run(shell, project)
+    assert shell("use").rstrip().endswith(f": {project}")
+
+
+def test_repository_of_the_home_is_not_the_project_of_a_directory_in_it(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    (project / ".git").mkdir()
+    monkeypatch.chdir(project / "src")
+    run(shell, project)
+    assert shell("use").rstrip().endswith(f": {project / 'src'}")

@@ -243,7 +243,8 @@ class CommandContext:
         Args:
             name: As users give it: an id or its beginning, with or without ``/FORK``; a directory,
                 for its workspace that was used last; or a fork of that of this directory.
-            makes: Return the absolute path of a directory that has no workspace yet.
+            makes: For a directory that has no workspace yet, return the absolute path of the top of
+                its repository, or of the directory.
 
         Raises:
             UsageError: If it is not the name of one workspace.
@@ -297,7 +298,7 @@ class CommandContext:
                 f"{path} does not exist{where}", hint="Name a directory, an id, or ID/FORK."
             )
         if makes:
-            return str(path.resolve())
+            return str(self._top(path))
         raise UsageError(
             f"{path.resolve()} has no workspace yet",
             hint="Make one with `wink-workspace run TASK` or `wink-workspace exec -- COMMAND`, or"
@@ -313,7 +314,18 @@ class CommandContext:
     def nearest_source(self) -> Path:
         """The directory whose workspaces commands take here; this one, if it has none."""
         infos = self.workspaces_of(Path())
-        return Path(infos[0].source) if infos else Path().absolute()
+        return Path(infos[0].source) if infos else self._top(Path())
+
+    def _top(self, directory: Path) -> Path:
+        """The top of the repository of *directory*, which itself is in the home; else itself."""
+        directory = directory.resolve()
+        home = self.environment.home
+        for each in (directory, *directory.parents):
+            if home is not None and home.resolve().is_relative_to(each):
+                break  # a repository of settings is no project
+            if (each / ".git").exists():
+                return each
+        return directory
 
     def folder(self, name: str) -> WorkspaceFolder:
         """Where the workspace or fork *name* is stored; ``UsageError`` if there is no workspace."""
