@@ -46,7 +46,7 @@ class Observed:
             base, upper = self.root, top / "upper/files"
             upper.mkdir(parents=True)
             (top / "work").mkdir()
-            self.mount = Mounter.shared().mount(top / "base", top / "upper", top / "work")
+            self.mount = Mounter.shared().mount([top / "base"], top / "upper", top / "work")
             self.root, self.outside = self.mount.path / "files", self.mount.path / "outside"
             forget = self.mount.forget_names
             self.inotify = OverlayTracker(base, upper, forget_names=forget, clock=clock)

@@ -307,7 +307,7 @@ def test_nothing_outside_is_touched_while_links_are_swapped_in_a_mounted_branch(
     for name in ("base/files", "branch/upper/files", "branch/work"):
         (tmp_path / name).mkdir(parents=True)
     branch = tmp_path / "branch"
-    with Mounter.shared().mount(tmp_path / "base", branch / "upper", branch / "work") as mount:
+    with Mounter.shared().mount([tmp_path / "base"], branch / "upper", branch / "work") as mount:
         # The racer is another process, so the path names this one.
         root = Path(f"/proc/{os.getpid()}/fd/{mount.path.name}/files")
         assert race(tmp_path, n_swaps_each=30, root=root) > len(FILESYSTEM_OPERATIONS)

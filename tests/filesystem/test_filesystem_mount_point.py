@@ -24,7 +24,7 @@ def mounted(folder: Path) -> OverlayMount:
     for name in ("base/files", "upper/files", "work"):
         (folder / name).mkdir(parents=True)
     (folder / "base/files/a.txt").write_text("of the base\n")
-    return Mounter.shared().mount(folder / "base", folder / "upper", folder / "work")
+    return Mounter.shared().mount([folder / "base"], folder / "upper", folder / "work")
 
 
 @pytest.fixture

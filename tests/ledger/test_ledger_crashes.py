@@ -293,6 +293,6 @@ def test_every_kill_point_of_the_ledger_is_reached(tmp_path) -> None:
         ledger.delete_fork("try")
         ledger.maintain(Retention())
         ledger.maintain(Retention(budget_bytes=1))
-    of_workspaces = "base bundle checkpoint container derived effect fold folder held objects source upper workspace"
+    of_workspaces = "base bundle checkpoint container derived effect fold folder held layer objects source upper workspace"
     elsewhere = set(of_workspaces.split())
     assert set(seen) == {point for point in KillPoint if point.split("-")[0] not in elsewhere}

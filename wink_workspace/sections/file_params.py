@@ -180,7 +180,9 @@ class GrepParams:
         default=None,
         metadata={"description": "Search only files whose name or path matches, such as `*.py`."},
     )
-    ignore_case: bool = False
+    ignore_case: bool = field(
+        default=False, metadata={"description": "Let letters match in either case."}
+    )
     context: int = field(
         default=0,
         metadata={"description": "Lines to show around each match.", "ge": 0, "le": 20},

@@ -247,16 +247,19 @@ class HeldClock(SystemClock):
         return super().monotonic_s() - self._lag_s
 
 
-def listed_containers(service: PodmanService, label: str) -> list[dict[str, Any]]:
+def listed_containers(
+    service: PodmanService, label: str, *, ended: bool = False
+) -> list[dict[str, Any]]:
     """Return the containers with *label*, running or not.
 
-    The engine removes a container shortly after its end; this waits a while for that.
+    The engine removes a container shortly after its end; this waits a while for that. With *ended*,
+    it also waits for the engine to notice that those which it calls running have ended.
     """
     filters = json.dumps({"label": [label]})
     params = {"all": "true", "filters": filters}
     for _ in range(200):
         listed = service.request("GET", "/containers/json", params=params) or []
-        if all(each["State"] in ("created", "running") for each in listed):
+        if all(not ended and each["State"] in ("created", "running") for each in listed):
             break
         time.sleep(0.05)
     return listed

@@ -85,7 +85,7 @@ def test_doctor_without_podman_reports_how_to_install_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     output = shell("doctor", code=1)  # a variable names the sandbox
     assert "not on the PATH" in output
-    assert "code can run in: asteval, python" in output
+    assert "code can run in: bubblewrap, asteval, python" in output
     monkeypatch.delenv("WINK_WORKSPACE_SANDBOX")
     assert "apt-get install podman" in shell("doctor"), "the others are enough"
     assert "apt-get install podman" in output

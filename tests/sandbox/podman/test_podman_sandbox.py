@@ -33,10 +33,11 @@ from wink_workspace.sandbox.podman.engine.containers import WORKSPACE_LABEL
 pytestmark = pytest.mark.xdist_group("podman")
 
 
-def containers_of(sandbox: PodmanSandbox) -> list[str]:
-    """Return the engine's containers of the sandbox's directory."""
+def containers_of(sandbox: PodmanSandbox, *, ended: bool = False) -> list[str]:
+    """Return the engine's containers of the sandbox's directory; see ``listed_containers``."""
     service = sandbox._service or PodmanService(Environment.from_os())
-    listed = listed_containers(service, f"{WORKSPACE_LABEL}={sandbox._context.files}")
+    label = f"{WORKSPACE_LABEL}={sandbox._context.files}"
+    listed = listed_containers(service, label, ended=ended)
     return [found["Id"] for found in listed]
 
 
@@ -56,7 +57,7 @@ def test_close_removes_the_container(fresh) -> None:
     assert len(containers_of(sandbox)) == 1
     assert (sandbox._context.notes / "container.json").exists()
     sandbox.close()
-    assert containers_of(sandbox) == []
+    assert containers_of(sandbox, ended=True) == []
     assert list(sandbox._context.notes.iterdir()) == []
     sandbox.close()
     with pytest.raises(SandboxError, match="closed"):
@@ -74,7 +75,7 @@ def test_garbage_collection_of_the_sandbox_removes_the_container(
     assert len(containers_of(observer_sandbox)) == 1
     del sandbox
     gc.collect()
-    assert containers_of(observer_sandbox) == []
+    assert containers_of(observer_sandbox, ended=True) == []
 
 
 @pytest.mark.behaviour(63)
@@ -84,7 +85,7 @@ def test_a_failed_start_leaves_no_container(fresh, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runner_container, "runner_source", lambda: b"import os; os._exit(3)")
     with pytest.raises(SandboxError):
         shell(sandbox, "true")
-    assert containers_of(sandbox) == []
+    assert containers_of(sandbox, ended=True) == []
     monkeypatch.undo()
     assert shell(sandbox, "true").exit_code == 0
 
@@ -142,7 +143,7 @@ def test_an_observer_that_raises_ends_the_command_and_the_container(fresh) -> No
 
     with pytest.raises(RuntimeError, match="an error of the host"):
         sandbox.run(ExecRequest(argv=("sh", "-c", "echo a; sleep 1000")), observer=observer)
-    assert containers_of(sandbox) == []
+    assert containers_of(sandbox, ended=True) == []
     assert shell(sandbox, "true").exit_code == 0
 
 
@@ -172,7 +173,7 @@ def test_missing_isolation_refuses_to_run_commands(
     with pytest.raises(IsolationError, match=probe):
         shell(sandbox, "echo ran > ran")
     assert not (sandbox._context.files / "ran").exists()
-    assert containers_of(sandbox) == []
+    assert containers_of(sandbox, ended=True) == []
 
 
 def test_probes_that_cannot_run_are_reported_with_the_limit_to_raise(

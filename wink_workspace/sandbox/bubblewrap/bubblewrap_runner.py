@@ -264,10 +264,11 @@ class _Parts:
         return SandboxUnavailableError(f"the sandbox cannot be started: {self.errors()}")
 
     def errors(self) -> str:
-        """What ``bwrap`` and the runner wrote to standard error."""
+        """What ``bwrap`` and the runner wrote to standard error; of a traceback, its last line."""
         size = os.fstat(self._errors).st_size
         text = os.pread(self._errors, _MOST_ERROR_BYTES, max(0, size - _MOST_ERROR_BYTES))
-        return text.decode("utf-8", "replace").strip()
+        written = text.decode("utf-8", "replace").strip()
+        return written.rpartition("\n")[2] if "Traceback" in written else written
 
     def end(self, owner: int) -> None:
         """Kill the runner, which ends every process in its namespace, and wait for that."""

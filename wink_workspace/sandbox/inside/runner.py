@@ -821,7 +821,10 @@ def restrict_paths(writable: Iterable[str]) -> None:
     ruleset = checked(called("syscall", LANDLOCK_CREATE, attributes, len(attributes), 0))
     allowed = {"/": read, "/proc": read | change, "/dev": read | change}
     for path, rights in {**allowed, **dict.fromkeys(writable, every)}.items():
-        directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:  # below another mount
+            continue
         rule = struct.pack("=Qi", rights, directory)
         checked(called("syscall", LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
         os.close(directory)
