@@ -22,7 +22,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Final
@@ -32,7 +31,6 @@ from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.commands import leftovers
 from wink_workspace.sandbox.commands.kernel_limits import isolation_layers
-from wink_workspace.sandbox.commands.live_container import LiveContainer, kill_first_process
 from wink_workspace.sandbox.commands.probed_runner import BOOT, ProbedRunner, runner_source
 from wink_workspace.sandbox.commands.proof import SEE_PATHS, prove_workspace
 from wink_workspace.sandbox.commands.system_calls import installed_list
@@ -65,7 +63,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _INTERACTIVE_WATCH_S: Final = 0.1
-_END_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +145,10 @@ class RunnerContainer(ProbedRunner):
         )
         streams: list[socket] = []
         self._notes: list[Path] = []
-        started: list[LiveContainer] = []
         self._has_workspace = workspace is not None
         self._service = service
         self.end = weakref.finalize(
-            self,
-            partial(_end_container, service, name, streams, self._notes, started),
-            os.getpid(),
-            network,
+            self, _end_container, service, name, streams, self._notes, os.getpid(), network
         )
         try:
             cancellation.check()
@@ -164,7 +157,6 @@ class RunnerContainer(ProbedRunner):
             streams.append(container.attach())
             super().__init__(RunnerStream(streams[0], clock=clock, framing=EngineParser()), network)
             self.live = container.start()
-            started.append(self.live)
             if note is not None:
                 self._note(note)
             meanwhile()
@@ -313,27 +305,22 @@ def _end_container(
     name: str,
     streams: list[socket],
     notes: list[Path],
-    started: list[LiveContainer],
     owner: int,
     network: NetworkLink | None,
 ) -> None:
-    """End every process of a container; the engine removes what is left of it afterwards."""
     try:
         if os.getpid() != owner:
             return  # a forked child leaves it to its parent
         if network is not None:
             network.close()
-        for live in started:
-            kill_first_process(live)
-        if not started or not started[0].ends_within(_END_S):
-            remove(service, name)
+        remove(service, name)
     except SandboxError as error:
         _log.warning("The container %s could not be removed: %s", name, error)
     else:
         for note in notes:
             leftovers.forget(note)
     finally:
-        for stream in streams:
+        for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
 
 
