@@ -322,7 +322,7 @@ class CommandContext:
         home = self.environment.home
         for each in (directory, *directory.parents):
             if home is not None and home.resolve().is_relative_to(each):
-                break  # a repository of settings is no project
+                break  # a repository of settings is not a project
             if (each / ".git").exists():
                 return each
         return directory
