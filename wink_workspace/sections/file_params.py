@@ -181,11 +181,11 @@ class GrepParams:
         metadata={"description": "Search only files whose name or path matches, such as `*.py`."},
     )
     ignore_case: bool = field(
-        default=False, metadata={"description": "Let letters match in either case."}
+        default=False, metadata={"description": "Ignore case."}
     )
     context: int = field(
         default=0,
-        metadata={"description": "Lines to show around each match.", "ge": 0, "le": 20},
+        metadata={"description": "Context lines.", "ge": 0, "le": 20},
     )
 
 

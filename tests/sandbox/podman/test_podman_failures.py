@@ -260,13 +260,13 @@ def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
     with theirs:
-        _end_container(service, "abc", [ours], [], [], os.getpid(), None)
+        _end_container(service, "abc", [ours], [], os.getpid(), None)
         assert theirs.recv(1) == b""
     assert "The container abc could not be removed" in caplog.text
 
 
 def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
-    _end_container(service, "abc", [], [], [], os.getpid() + 1, None)
+    _end_container(service, "abc", [], [], os.getpid() + 1, None)
     assert engine.asked == []
 
 
