@@ -180,9 +180,7 @@ class GrepParams:
         default=None,
         metadata={"description": "Search only files whose name or path matches, such as `*.py`."},
     )
-    ignore_case: bool = field(
-        default=False, metadata={"description": "Ignore case."}
-    )
+    ignore_case: bool = field(default=False, metadata={"description": "Ignore case."})
     context: int = field(
         default=0,
         metadata={"description": "Context lines.", "ge": 0, "le": 20},
