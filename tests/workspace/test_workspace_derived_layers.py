@@ -149,6 +149,19 @@ def test_layers_end_with_the_last_branch_that_names_them(tmp_path: Path) -> None
         assert list(frozen.iterdir()) == []
 
 
+@pytest.mark.parametrize("garbage", [b"\xff\x00\n", b"../upper\n", b"0123456789abcdef\n", b""])
+def test_damaged_list_of_layers_loses_only_what_was_shared(tmp_path: Path, garbage: bytes) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js")
+        workspace.fork("try")
+    folder(tmp_path).of_branch("try").layers.write_bytes(garbage)
+    with reopened(tmp_path, branch="try") as fork:
+        assert [*tree(fork)] == ["a.js"]
+        assert fork.diff() == ""
+    with reopened(tmp_path) as workspace:
+        assert workspace.files.read_bytes("node_modules/big.js") == BIG
+
+
 def test_branch_with_too_many_layers_leaves_the_new_paths_out(tmp_path: Path) -> None:
     with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
         left: list[int] = []

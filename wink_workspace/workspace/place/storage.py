@@ -301,9 +301,10 @@ def collect_layers(folder: WorkspaceFolder) -> None:
 
 def _names_in(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="ascii").split()
+        names = file.read_text(encoding="ascii", errors="replace").split()
     except FileNotFoundError:
         return []
+    return [name for name in names if name.isalnum()]  # others are damage
 
 
 def _about(info: WorkspaceInfo) -> str:
