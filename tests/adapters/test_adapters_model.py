@@ -521,11 +521,18 @@ def test_an_unreachable_server_ends_the_run_after_max_attempts() -> None:
 
 
 def test_a_silent_model_ends_the_run_at_the_deadline(new_run: AdapterRuns) -> None:
-    run = new_run(ANTHROPIC, HangingTurn(Turn("Thinking about it"), 4))
-    error = run.failure(deadline=Deadline.after(0.3))
+    def pass_the_deadline(event: ModelEvent) -> None:
+        if isinstance(event, TextDelta):
+            clock.advance(60)
+
+    clock = ManualClock()
+    turn = HangingTurn(Turn("Thinking about it"), 4)
+    run = new_run(ANTHROPIC, turn, clock=clock, on_event=pass_the_deadline)
+    deadline = Deadline.after(60, clock=clock)
+    error = run.failure(deadline=deadline)
     assert error.phase == "request"
     assert "deadline" in str(error)
-    assert run.text, "some text was received"
+    assert deadline.expired, "some text was received"
 
 
 def test_ctrl_c_during_a_turn_ends_the_run_and_the_adapter_stays_usable(
