@@ -24,8 +24,6 @@ from wink_workspace.errors import UsageError
 
 from .messages import AssistantMessage, Message, SummaryMessage, ToolMessage
 
-__all__ = ["ASK_FOR_SUMMARY", "SUMMARY_HEAD", "ContextLimits", "ContextWindow"]
-
 _BYTES_OF_TOKEN: Final = 4
 _BYTES_OF_MESSAGE: Final = 40  # what a provider adds: roles, ids, separators
 _BYTES_OF_IMAGE: Final = 6_400  # about 1,600 tokens

@@ -62,16 +62,6 @@ from .messages import (
     UserMessage,
 )
 
-__all__ = [
-    "LoopLimits",
-    "NoModelAdapter",
-    "PromptResponse",
-    "ProviderAdapter",
-    "Repetition",
-    "RepetitionLimits",
-    "Traces",
-]
-
 # ------------------------------------------------------------------------------------- repetition
 
 # Detection of a model that repeats itself: the same calls with the same results.

@@ -15,17 +15,6 @@ from wink_workspace.prompt import ToolImage
 from wink_workspace.runtime import ToolCall
 from wink_workspace.serde import JsonValue
 
-__all__ = [
-    "AssistantMessage",
-    "Message",
-    "ModelRequest",
-    "ModelTurn",
-    "SummaryMessage",
-    "ToolDefinition",
-    "ToolMessage",
-    "UserMessage",
-]
-
 
 def _make_encodable(message: UserMessage | AssistantMessage | ToolMessage | ModelTurn) -> None:
     object.__setattr__(message, "text", serde.well_formed(message.text))

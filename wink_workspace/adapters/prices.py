@@ -14,8 +14,6 @@ from wink_workspace.clock import TokenUsage
 if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation
 
-__all__ = ["context_tokens_of", "cost_of"]
-
 
 def cost_of(usage: TokenUsage, model: str) -> Decimal | None:
     """What one request cost, in US dollars; ``None`` if the price is not known.

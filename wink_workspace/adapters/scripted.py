@@ -29,9 +29,6 @@ from wink_workspace.runtime import ToolCall
 from .core import ProviderAdapter
 from .messages import ModelRequest, ModelTurn, UserMessage
 
-__all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
-
-
 OutputT = TypeVar("OutputT", default=Any)
 
 

@@ -19,8 +19,6 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Filesystem, WorkspacePath
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 
-__all__ = ["AGENT_FOLDER", "CALLS_FOLDER", "HOME_FOLDER", "AgentProgram", "AgentProvider"]
-
 AGENT_FOLDER: Final = WorkspacePath((".wink-agent",))
 """A derived path: the history does not record it, and commands can write it."""
 HOME_FOLDER: Final = AGENT_FOLDER / "home"

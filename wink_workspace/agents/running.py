@@ -40,8 +40,6 @@ from wink_workspace.workspace import Workspace
 
 from .program_starts import AGENT_FOLDER, CALLS_FOLDER, HOME_FOLDER, AgentProgram
 
-__all__ = ["AgentLimits", "AgentResult", "run_agent"]
-
 _MOST_TOOL_CHARS: Final = 100
 _MOST_TEXT_CHARS: Final = 16_384
 _MOST_ERROR_CHARS: Final = 2_000

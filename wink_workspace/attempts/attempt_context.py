@@ -23,8 +23,6 @@ from .budget import Spending, TurnBudget
 from .engine_protocol import AttemptOutcome, AttemptPlan, AttemptResult, AttemptTask, Cost, Score
 from .forwarded_logs import LogLine, forwarding_logs
 
-__all__ = ["AttemptContext", "AttemptWorkspace", "Link", "one_line", "run_attempt", "run_task"]
-
 _OF_SCORER: Final = "the scorer: "
 _OF_ATTEMPT: Final = "the attempt made its scorer fail, which it does not on the unchanged files: "
 

@@ -21,17 +21,6 @@ from .engine_protocol import Cost, Score
 from .run_state import AttemptState, RunState, parse_state
 from .strategies import rank
 
-__all__ = [
-    "RUNS_KIND",
-    "AttemptPhase",
-    "AttemptStatus",
-    "RunStatus",
-    "count_calls",
-    "read_run",
-    "read_runs",
-    "run_status",
-]
-
 RUNS_KIND: Final = "attempts"
 
 

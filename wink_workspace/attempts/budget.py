@@ -19,8 +19,6 @@ from typing import Final
 from wink_workspace.clock import Budget, BudgetTracker, TokenUsage
 from wink_workspace.errors import BudgetExceededError, UsageError
 
-__all__ = ["BudgetPool", "Grant", "Spending", "TurnBudget"]
-
 
 @dataclass(frozen=True, slots=True)
 class Spending:

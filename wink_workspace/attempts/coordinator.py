@@ -52,8 +52,6 @@ from .local_engine import LocalEngine
 from .run_state import AttemptState, RunState, parse_state, state_content
 from .strategies import Stop, Strategy, best_of_n, rank
 
-__all__ = ["Attempts"]
-
 _MAX_N: Final = 10_000
 _MAX_STARTS: Final = 5
 """A worker of an attempt may die this often before the attempt counts as failed."""

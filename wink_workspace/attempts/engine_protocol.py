@@ -22,19 +22,6 @@ from wink_workspace.workspace import WorkspaceConfig
 from .budget import BudgetPool
 from .forwarded_logs import LogLine
 
-__all__ = [
-    "AttemptEvent",
-    "AttemptOutcome",
-    "AttemptPlan",
-    "AttemptResult",
-    "AttemptTask",
-    "Cost",
-    "Engine",
-    "EventKind",
-    "LogLine",
-    "Score",
-]
-
 
 class AttemptOutcome(StrEnum):
     """How an attempt ended."""

@@ -8,8 +8,6 @@ from wink_workspace.sandbox import SandboxConfig
 from .engine_protocol import Engine
 from .local_engine import LocalEngine
 
-__all__ = ["engine_at"]
-
 _RAY = "ray://"
 
 

@@ -19,8 +19,6 @@ from typing import Final
 
 from wink_workspace.errors import DeadlineExceededError
 
-__all__ = ["LogLine", "forwarding_logs", "log_level", "write_log"]
-
 _ROOT: Final = "wink_workspace"
 _MAX_CHARS: Final = 2_000
 _MAX_LINES: Final = 1_000

@@ -27,8 +27,6 @@ from .budget import BudgetPool, Grant, Spending
 from .engine_protocol import AttemptEvent, AttemptPlan, AttemptTask, EventKind
 from .forwarded_logs import LogLine
 
-__all__ = ["LocalEngine", "work"]
-
 _MAX_WORKERS: Final = 256
 _RETRY_S: Final = 0.05
 _SPAWN: Final = multiprocessing.get_context("spawn")

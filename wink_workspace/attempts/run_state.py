@@ -14,8 +14,6 @@ from wink_workspace.errors import LedgerDamagedError, ParseError
 from .budget import Spending
 from .engine_protocol import AttemptResult, Cost
 
-__all__ = ["AttemptState", "RunState", "parse_state", "state_content"]
-
 _VERSION: Final = 1
 
 _T = TypeVar("_T")

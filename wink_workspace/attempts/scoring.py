@@ -15,8 +15,6 @@ from wink_workspace.workspace import Workspace
 
 from .engine_protocol import Score
 
-__all__ = ["CommandScore"]
-
 _MAX_XML_BYTES: Final = 16 * 1024 * 1024
 _TAIL_CHARS: Final = 200
 _NOT_FOUND: Final = 127

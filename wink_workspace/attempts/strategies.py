@@ -11,16 +11,6 @@ from typing import Protocol
 
 from .engine_protocol import AttemptResult, Score
 
-__all__ = [
-    "Stop",
-    "Strategy",
-    "best_of_n",
-    "first_passing",
-    "rank",
-    "successive_halving",
-    "tree_search",
-]
-
 Strategy = Callable[[int, Sequence[AttemptResult]], Sequence[int]]
 """Returns the numbers to run next: new ones from 1 to n, or ended ones for one more round.
 
@@ -34,11 +24,19 @@ class Ranked(Protocol):
     """A result, or the status of an attempt."""
 
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Its place among the attempts, from 1."""
+        ...
+
     @property
-    def score(self) -> Score | None: ...
+    def score(self) -> Score | None:
+        """What was measured; ``None`` without a score."""
+        ...
+
     @property
-    def passed(self) -> bool: ...
+    def passed(self) -> bool:
+        """Whether its run and its checks succeeded."""
+        ...
 
 
 def rank(result: Ranked) -> tuple[bool, float, int]:

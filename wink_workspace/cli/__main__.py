@@ -4,6 +4,4 @@ import sys
 
 from wink_workspace.cli import main
 
-__all__: list[str] = []
-
 sys.exit(main())

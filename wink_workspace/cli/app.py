@@ -34,8 +34,6 @@ from .command_list import COMMANDS, EPILOG, GROUPS, HELP
 from .screen.command_context import LOG_VARIABLE, CommandContext
 from .screen.display import printable
 
-__all__ = ["JsonLines", "Warnings", "application", "logged", "run_command"]
-
 # ------------------------------------------------------------------------------------------- logs
 
 # Logs on standard error: warnings as text, or one JSON object a line if the user asks for them.

@@ -16,8 +16,6 @@ from typing import Final
 
 from wink_workspace.environment import Environment
 
-__all__ = ["COMMANDS", "EPILOG", "GROUPS", "HELP", "Group", "description", "print_list"]
-
 HELP: Final = "A workspace for coding agents in which every tool call is a transaction."
 EPILOG: Final = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 

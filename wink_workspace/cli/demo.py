@@ -46,8 +46,6 @@ from .screen.console import check_output_file, write_patch
 from .screen.display import printable
 from .screen.live_area import print_call
 
-__all__ = ["play_renaming", "play_tests"]
-
 PACKAGE = "fsspec"  # a dependency of ours, pure Python, and with no dependencies
 OLD_NAME = "infer_compression"
 NEW_NAME = "compression_from_name"

@@ -10,8 +10,6 @@ from typing import Final
 
 from .screen.command_context import CommandContext, JsonOption, print_json
 
-__all__ = ["show_version"]
-
 _NAME: Final = "wink-workspace"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

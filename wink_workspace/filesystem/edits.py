@@ -20,8 +20,6 @@ from .lookalikes import named_difference, plain_text
 from .nearest import excerpt, nearest_index
 from .text import TextChange, TextContent, differing_parts
 
-__all__ = ["Replacement", "replace_text"]
-
 _MAX_LINES_NAMED = 10
 _MAX_DIFFERENCES = 3
 _MAX_CHARS = 200

@@ -29,8 +29,6 @@ from wink_workspace.errors import (
 from .model import FileKind, FileStat, WriteMode
 from .protocol import Filesystem
 
-__all__ = ["MemoryFsspec"]
-
 _WRITE_MODES: dict[str, WriteMode] = {"w": "overwrite", "x": "create", "a": "append"}
 
 

@@ -12,16 +12,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-__all__ = [
-    "apply_delta",
-    "blob_id",
-    "decode_lines",
-    "encode_lines",
-    "git_hash",
-    "inflate",
-    "object_header",
-]
-
 git_hash = partial(hashlib.sha1, usedforsecurity=False)
 """The hash of git's object ids, and of the trailers of packs and their indexes."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["quote_name", "unquote_name"]
-
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)", re.DOTALL)
 _CHAR_OF_ESCAPE = {

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["RULES_NAME", "IgnoreRules", "Parts", "PathPatterns", "path_patterns"]
-
 Parts: TypeAlias = tuple[str, ...]
 
 RULES_NAME: Final = ".gitignore"

@@ -21,8 +21,6 @@ from wink_workspace.errors import (
 from .model import FileKind, FileStat
 from .paths import ROOT, WorkspacePath, parse_path
 
-__all__ = ["check_target", "physical_path", "resolve"]
-
 _IN_A_SANDBOX = "/workspace/"
 """Where a command finds the root; links that commands made may begin with it."""
 _MAX_LINKS = 40

@@ -14,14 +14,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-__all__ = [
-    "kinds_of_difference",
-    "named_difference",
-    "named_differences",
-    "plain_line",
-    "plain_text",
-]
-
 _PUNCTUATION: Final[Mapping[int, str]] = {
     **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-"),
     **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032"), "'"),

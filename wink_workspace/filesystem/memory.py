@@ -44,8 +44,6 @@ from .protocol import Filesystem
 if TYPE_CHECKING:
     from .fsspec_memory import MemoryFsspec
 
-__all__ = ["MemoryFilesystem"]
-
 
 class MemoryFilesystem(Filesystem):
     """Files in the memory of this process.

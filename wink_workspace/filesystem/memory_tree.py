@@ -43,25 +43,6 @@ from .model import (
 )
 from .paths import ROOT, WorkspacePath
 
-__all__ = [
-    "Directory",
-    "DirectorySource",
-    "File",
-    "FileSource",
-    "Node",
-    "RemoteDirectory",
-    "RemoteFile",
-    "Symlink",
-    "TreeCell",
-    "TreeSnapshot",
-    "lookup",
-    "merged",
-    "replaced",
-    "stat_of",
-    "tree_changes",
-    "tree_of",
-]
-
 _KEPT_BYTES = 1_048_576
 
 

@@ -12,29 +12,6 @@ from wink_workspace.errors import UsageError
 
 from .paths import WorkspacePath
 
-__all__ = [
-    "Change",
-    "EditResult",
-    "FileChange",
-    "FileKind",
-    "FileStat",
-    "FileState",
-    "FilesystemLimits",
-    "GlobResult",
-    "GrepMatch",
-    "GrepResult",
-    "LineRange",
-    "PatchResult",
-    "PatchedFile",
-    "TextWindow",
-    "WriteMode",
-    "WriteResult",
-    "directory_fingerprint",
-    "file_fingerprint",
-    "link_fingerprint",
-    "remote_fingerprint",
-]
-
 S = TypeVar("S")
 
 WriteMode = Literal["create", "overwrite", "append"]

@@ -33,16 +33,6 @@ from .model import FileKind, FileStat
 from .paths import MAX_PATH_DEPTH, ROOT, WorkspacePath, parse_path
 from .search import GlobPattern, compile_filter
 
-__all__ = [
-    "HostMount",
-    "HostTree",
-    "Mount",
-    "MountReport",
-    "MountedTree",
-    "SkippedFile",
-    "UrlMount",
-]
-
 # -------------------------------------------------------------------------------------- host tree
 
 # Read a host directory that other processes may be changing, without leaving it.

@@ -15,8 +15,6 @@ from itertools import islice
 
 from .lookalikes import plain_text
 
-__all__ = ["excerpt", "nearest_index"]
-
 _MAX_LINES = 200_000
 _MAX_WANTED = 40
 _MAX_COMPARED = 60

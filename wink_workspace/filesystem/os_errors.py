@@ -19,8 +19,6 @@ from wink_workspace.errors import (
 
 from .paths import WorkspacePath
 
-__all__ = ["translate_os_error", "translated"]
-
 _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.ENOENT: (FileMissingError, "does not exist"),
     errno.EEXIST: (PathExistsError, "exists already"),

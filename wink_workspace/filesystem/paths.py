@@ -15,18 +15,6 @@ from typing import Final
 
 from wink_workspace.errors import InvalidPathError, LimitExceededError, PathEscapeError
 
-__all__ = [
-    "CACHE_NAMES",
-    "DERIVED_NAMES",
-    "MAX_PATH_DEPTH",
-    "MAX_SEGMENT_BYTES",
-    "PUBLIC_NAMES",
-    "ROOT",
-    "SECRET_NAMES",
-    "WorkspacePath",
-    "parse_path",
-]
-
 MAX_PATH_DEPTH = 64
 MAX_SEGMENT_BYTES = 255
 

@@ -73,8 +73,6 @@ from .search import (
 )
 from .text import MOST_EXAMINED_BYTES, TextContent, encoded_text, read_window
 
-__all__ = ["Filesystem"]
-
 _CHUNK_BYTES = 1_048_576
 _WRITE_MODES = get_args(WriteMode)
 

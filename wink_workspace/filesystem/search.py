@@ -38,21 +38,6 @@ from .text import TextPieces, line_blocks, without_escapes
 if TYPE_CHECKING:
     import regex
 
-__all__ = [
-    "EVERYTHING",
-    "HEAD_BYTES",
-    "Expression",
-    "GlobPattern",
-    "Heads",
-    "SearchTimer",
-    "compile_expression",
-    "compile_filter",
-    "compile_glob",
-    "find",
-    "grep_files",
-    "literal_prefix",
-    "required_literals",
-]
 
 # --------------------------------------------------------------------------------------- literals
 

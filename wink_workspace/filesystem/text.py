@@ -31,19 +31,6 @@ from wink_workspace.errors import BinaryFileError, EditError, UsageError
 from .model import TextWindow
 from .paths import WorkspacePath
 
-__all__ = [
-    "MOST_EXAMINED_BYTES",
-    "Encoding",
-    "TextChange",
-    "TextContent",
-    "TextPieces",
-    "differing_parts",
-    "encoded_text",
-    "line_blocks",
-    "read_window",
-    "without_escapes",
-]
-
 TextChange: TypeAlias = tuple[int, int, str]
 """The first character that is replaced, the one after the last, and the new text."""
 

@@ -21,8 +21,6 @@ from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, Sand
 from wink_workspace.sections.command_results import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace
 
-__all__ = ["ROOT", "CommandEnvironment", "exit_code", "exit_code_of_error", "text_of"]
-
 T = TypeVar("T")
 
 ROOT: Final = "/workspace"

@@ -84,13 +84,6 @@ with importing("deepagents"):
     from langgraph.config import get_config
     from langgraph.types import Command
 
-__all__ = [
-    "WorkspaceBackend",
-    "WorkspaceMiddleware",
-    "WorkspaceSandbox",
-    "WorkspaceState",
-    "checkpoint_at",
-]
 
 T = TypeVar("T")
 

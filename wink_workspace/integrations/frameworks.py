@@ -13,8 +13,6 @@ from typing import Final
 
 from wink_workspace.errors import MissingExtraError
 
-__all__ = ["FRAMEWORKS", "Framework", "importing"]
-
 
 @dataclass(frozen=True, slots=True)
 class Framework:

@@ -36,8 +36,6 @@ from wink_workspace.ledger import MAIN_BRANCH
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 from wink_workspace.workspace.program_calls import WorkspaceCall
 
-__all__ = ["WinkFileSystem"]
-
 _URL: Final = re.compile(
     r"wink(?:://|::)(?P<workspace>[^/@]*)"
     r"(?:(?:/(?P<branch>[^/@]+))?@(?P<entry>[^/]*))?(?P<path>/.*)?",

@@ -45,7 +45,6 @@ with importing("inspect"):
     # The place of its program has no public name
     from inspect_ai.util._sandbox._cli import SANDBOX_CLI, SANDBOX_TOOLS_DIR
 
-__all__ = ["WinkSandbox"]
 
 _OWN_USERS: Final = (None, "workspace", "1000")
 _TEMPORARY_BYTES: Final = 16 * 2**20

@@ -22,7 +22,6 @@ from .open_workspaces import OpenWorkspaces
 with importing("mini-swe-agent"):
     from minisweagent.exceptions import Submitted
 
-__all__ = ["WinkEnvironment", "WinkEnvironmentConfig"]
 
 _SUBMITTED: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 

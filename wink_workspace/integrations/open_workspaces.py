@@ -20,8 +20,6 @@ from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorag
 
 from .command_environment import CommandEnvironment
 
-__all__ = ["OpenWorkspaces", "name_of", "rewind_to"]
-
 
 class OpenWorkspaces(ClosedAfterBlock):
     """Creates and opens workspaces, and closes them at the end of a ``with`` block.

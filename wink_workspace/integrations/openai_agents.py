@@ -76,21 +76,6 @@ with importing("openai-agents"):
     )
     from agents.tool_context import ToolContext
 
-__all__ = [
-    "OpenWorkspaces",
-    "WinkFilesystem",
-    "WinkSandboxClient",
-    "WinkSandboxOptions",
-    "WinkSandboxSession",
-    "WinkSandboxState",
-    "WinkShell",
-    "WinkSnapshot",
-    "WinkSnapshotSpec",
-    "in_call",
-    "patch_tool",
-    "rewind",
-    "shell_tool",
-]
 
 T = TypeVar("T")
 AnyTool = TypeVar("AnyTool", FunctionTool, CustomTool)

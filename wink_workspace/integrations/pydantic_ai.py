@@ -54,7 +54,6 @@ with importing("pydantic-ai"):
         WorkspaceUnavailableError,
     )
 
-__all__ = ["PROVIDER", "WinkBackend", "WinkWorkspaces", "rewind"]
 
 T = TypeVar("T")
 

@@ -68,7 +68,6 @@ from .upkeep.retention import (
 if TYPE_CHECKING:
     from .writing import BranchWriter
 
-__all__ = ["Ledger"]
 
 _log = logging.getLogger(__name__)
 

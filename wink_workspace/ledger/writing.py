@@ -30,8 +30,6 @@ from .store.objects import ObjectStore
 from .store.refs import RefMover, SpareFiles
 from .upkeep.collection import has_lost_objects
 
-__all__ = ["BranchWriter", "Draft"]
-
 _SKIPS_TO_NEXT = 3
 
 

@@ -22,8 +22,6 @@ from typing import Any, Final, Literal, cast
 from wink_workspace import serde
 from wink_workspace.errors import SchemaError
 
-__all__ = ["arguments_of", "params_type_of", "printable"]
-
 _MOST_NODES: Final = 1_000
 _MOST_LEVELS: Final = 12
 _MOST_CHOICES: Final = 256

@@ -47,7 +47,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError.of("McpSection", "mcp", error.name) from error
 
-__all__ = ["McpSection"]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 _FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

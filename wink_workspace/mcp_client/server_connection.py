@@ -41,8 +41,6 @@ from wink_workspace.processes import OwnProcess
 from .foreign_schemas import printable
 from .transports import AnswerBudget
 
-__all__ = ["McpLimits", "OpenTransport", "ServerConnection"]
-
 # ---------------------------------------------------------------------------------- server limits
 
 

@@ -24,8 +24,6 @@ from mcp_types import jsonrpc_message_adapter
 
 from wink_workspace.errors import McpServerError
 
-__all__ = ["AnswerBudget", "http_transport", "process_transport"]
-
 _Received = SessionMessage | Exception
 _STDERR_BYTES: Final = 4_096
 _END_TIMEOUT_S: Final = 1.0

@@ -17,13 +17,6 @@ from .operations import MOST_DIFF_CHARS, READS, REPLACES, Operation, WorkspaceDi
 if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without these
     from wink_workspace.workspace import Workspace
 
-__all__ = [
-    "BRANCH_OPERATIONS",
-    "BranchParams",
-    "CompareParams",
-    "MergedPaths",
-    "SwitchedBranch",
-]
 
 _NAME: Final = {"min_length": 1, "max_length": 200}
 

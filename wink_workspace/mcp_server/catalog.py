@@ -18,8 +18,6 @@ from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 if TYPE_CHECKING:
     from .operations import Operation
 
-__all__ = ["Catalog"]
-
 
 class Catalog:
     """The sections, tools and prompts that a server gives every workspace.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without 
     from wink_workspace.runtime import CallOutcome, ToolExecutor
     from wink_workspace.workspace import Workspace
 
-__all__ = ["Answer", "HostedWorkspace", "WorkspaceProvider"]
 
 T = TypeVar("T")
 ImportProgress = Callable[[int, int], None]

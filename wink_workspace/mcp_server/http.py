@@ -39,7 +39,6 @@ from .request_handlers import RequestIds, Workspaces, make_server
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
 
-__all__ = ["HttpOptions", "serve_http"]
 
 _log = logging.getLogger(__name__)
 

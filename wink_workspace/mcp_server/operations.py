@@ -20,27 +20,6 @@ if TYPE_CHECKING:  # the tools are listed before a workspace is opened, without 
     from wink_workspace.ledger import LogEntry
     from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
 
-__all__ = [
-    "APPLY",
-    "MOST_DIFF_CHARS",
-    "OPERATIONS",
-    "READS",
-    "REPLACES",
-    "SYNC",
-    "AppliedPaths",
-    "ApplyParams",
-    "DiffParams",
-    "History",
-    "HistoryEntry",
-    "LogParams",
-    "Operation",
-    "SyncParams",
-    "Synced",
-    "UndoEntryParams",
-    "UndoParams",
-    "Undone",
-    "WorkspaceDiff",
-]
 
 MOST_DIFF_CHARS: Final = 8_388_608
 """Characters of a diff that are compared for a tool; a model gets a part of them."""

@@ -42,8 +42,6 @@ from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
 from .hosting import Answer
 
-__all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_prompt"]
-
 _LIMITS: Final = (
     *("maxLength", "minLength", "maxItems", "minItems"),
     *("exclusiveMinimum", "maximum", "minimum"),

@@ -43,8 +43,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .request_handlers import UNREADABLE_VALUE, RequestIds, request_id_of, unparsed_text
 
-__all__ = ["PATH", "RequestGuard", "RequestRules"]
-
 PATH: Final = "/mcp"
 
 _METHODS: Final = ("POST", "GET", "DELETE")

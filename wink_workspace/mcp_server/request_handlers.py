@@ -48,15 +48,6 @@ from .hosting import Answer, HostedWorkspace
 from .protocol_types import STRATEGIES, call_result, mcp_tool, printable, strategy_prompt
 from .resource_reading import TEMPLATES, list_resources, read_resource
 
-__all__ = [
-    "UNREADABLE_VALUE",
-    "RequestIds",
-    "Workspaces",
-    "make_server",
-    "request_id_of",
-    "unparsed_text",
-]
-
 _log = logging.getLogger(__name__)
 
 UNREADABLE_VALUE: Final = (

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry
     from wink_workspace.workspace import Workspace
 
-__all__ = ["TEMPLATES", "list_resources", "read_resource"]
 
 _SCHEME: Final = "workspace://"
 _FILES: Final = f"{_SCHEME}files/"

@@ -44,7 +44,6 @@ from .request_handlers import (
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
 
-__all__ = ["serve_hosted", "serve_stdio"]
 
 _Received = SessionMessage | Exception
 _CHUNK_BYTES: Final = 65_536

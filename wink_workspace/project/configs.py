@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # a server lists its tools before it loads the ledger
     from wink_workspace.mcp_client import McpSection
     from wink_workspace.workspace import WorkspaceConfig
 
-__all__ = ["mcp_sections", "network_rules", "sandbox_config", "workspace_config"]
-
 
 def sandbox_config(
     name: str, settings: Settings, variables: Mapping[str, str], *, image: str | None = None

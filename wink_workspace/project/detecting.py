@@ -24,8 +24,6 @@ from wink_workspace.sandbox.image_store import NODE_LOCKS
 
 from .toml_file import TomlFile
 
-__all__ = ["Detected", "detect"]
-
 _MOST_BYTES: Final = 1_048_576
 _REQUIREMENTS: Final = (
     *("requirements.txt", "requirements-dev.txt", "dev-requirements.txt", "requirements_dev.txt"),

@@ -14,8 +14,6 @@ from typing import Any, Final, cast
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.mounts import HostTree
 
-__all__ = ["unusable_packages"]
-
 IMAGE_PYTHON: Final = "3.11"
 """The version of ``/usr/bin/python3`` in the images that are not a project's own."""
 

@@ -28,15 +28,6 @@ from .settings import KEYS, Key, Settings, Trust
 from .settings_file import PROJECT_FILE, USER_FILE, ProjectFile, read_user_file
 from .toml_file import KeyPath, TomlFile, key_text
 
-__all__ = [
-    "Confirmations",
-    "ProjectSettings",
-    "RunBudgets",
-    "SandboxRequest",
-    "load_settings",
-    "own_settings",
-]
-
 # ---------------------------------------------------------------------------------- confirmations
 
 # What the user has confirmed: the content of a project's file, and repositories outside of it.

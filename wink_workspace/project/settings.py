@@ -25,19 +25,6 @@ from .toml_file import KeyPath, key_text
 if TYPE_CHECKING:
     from wink_workspace.sandbox import ImageRecipe, ServiceConfig
 
-__all__ = [
-    "EFFORTS",
-    "KEYS",
-    "Key",
-    "McpServer",
-    "MountSetting",
-    "Secret",
-    "Settings",
-    "Trust",
-    "key_of",
-    "parse_seconds",
-    "parse_size",
-]
 
 # ------------------------------------------------------------------------------------------ units
 

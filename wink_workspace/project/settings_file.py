@@ -30,8 +30,6 @@ from wink_workspace.filesystem.disk import DiskTree
 from .settings import KEYS, Key, Settings, Trust, key_of
 from .toml_file import MOST_BYTES, KeyPath, TomlFile, key_text
 
-__all__ = ["PROJECT_FILE", "USER_FILE", "NamedFile", "ProjectFile", "read_user_file"]
-
 PROJECT_FILE: Final = "wink-workspace.toml"
 """The project's own file, at the top of its directory."""
 USER_FILE: Final = "config.toml"

@@ -18,8 +18,6 @@ from typing import Final, cast
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["MOST_BYTES", "KeyPath", "TomlFile", "key_text"]
-
 MOST_BYTES: Final = 65_536
 _MOST_RETRIED_CHARS: Final = 262_144
 _ENDS: Final = ("]", "}", '"""', "'''")

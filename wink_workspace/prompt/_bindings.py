@@ -24,8 +24,6 @@ from wink_workspace.resources import (
     TypeOf,
 )
 
-__all__ = ["PromptResources", "checked_resources", "joined_resources"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from weakref import WeakValueDictionary
 
 from wink_workspace._module_lock import ModuleLock
 
-__all__ = ["Specialised", "strictly_frozen", "type_arguments", "type_name"]
-
 C = TypeVar("C", bound=type)
 
 _Key = tuple[type, tuple[object, ...]]

@@ -22,8 +22,6 @@ from ._values import assignable
 from .tool_context import ToolContext
 from .tool_result import ToolResult
 
-__all__ = ["HandlerTypes", "check_handler", "read_handler"]
-
 _SHAPE = "def handle(params: {params}, *, context: ToolContext) -> ToolResult[{result}]: ..."
 _QUALIFIERS = re.compile(r"\b(?:[^\W\d]\w*\.)+")
 

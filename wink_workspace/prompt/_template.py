@@ -16,8 +16,6 @@ from textwrap import dedent
 
 from wink_workspace.errors import PromptValidationError
 
-__all__ = ["Template"]
-
 _PLACEHOLDER = re.compile(r"(?P<dollars>\$+)\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
 _EXCERPT_CHARS = 30
 

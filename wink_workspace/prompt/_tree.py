@@ -13,8 +13,6 @@ from .disclosure_tools import DISCLOSURE_TOOL_NAMES
 from .policy import ReadBeforeWritePolicy, SequentialDependencyPolicy, ToolPolicy
 from .section import Section
 
-__all__ = ["SectionNode", "build_nodes", "refuse_shared_tool_names", "refuse_unseen_dependencies"]
-
 
 @dataclass(frozen=True, slots=True)
 class SectionNode:

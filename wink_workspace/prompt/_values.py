@@ -24,8 +24,6 @@ from typing import (
 
 from ._generics import type_name
 
-__all__ = ["assignable", "is_params_type", "is_result_type", "mismatch"]
-
 _MATCHES_ALL: tuple[object, ...] = (Any, Never, NoReturn)
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .section import Section
 
-__all__ = ["SetVisibility", "VisibilityOverrides"]
-
 
 @dataclass(frozen=True, slots=True)
 class SetVisibility:

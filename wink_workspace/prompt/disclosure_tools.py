@@ -19,14 +19,6 @@ from .tool import Tool, ToolAnnotations, ToolExample
 from .tool_context import RenderedPromptProtocol, ToolContext
 from .tool_result import ToolResult
 
-__all__ = [
-    "DISCLOSURE_TOOL_NAMES",
-    "OpenSections",
-    "ReadSection",
-    "disclosure_tools",
-    "how_to_open",
-]
-
 _OPEN = "open_sections"
 _READ = "read_section"
 _UNKNOWN = "there is no such section"

@@ -29,17 +29,6 @@ from ._template import Template
 from .section import Section
 from .tool import Tool, _described
 
-__all__ = [
-    "LocalPromptOverridesStore",
-    "PromptDescriptor",
-    "PromptOverrides",
-    "PromptOverridesStore",
-    "SectionDescriptor",
-    "SectionOverride",
-    "ToolDescriptor",
-    "ToolOverride",
-]
-
 _log = logging.getLogger(__name__)
 
 _FILE_VERSION = 1

@@ -40,18 +40,6 @@ if TYPE_CHECKING:
     from .tool_context import ToolContext
     from .tool_result import ToolResult
 
-__all__ = [
-    "CompletedTools",
-    "FileUse",
-    "FilesUsed",
-    "KnownFiles",
-    "PolicyDecision",
-    "ReadBeforeWritePolicy",
-    "SequentialDependencyPolicy",
-    "ToolCompleted",
-    "ToolPolicy",
-    "UsesFiles",
-]
 
 _LISTED_REFUSALS = 5
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from .overrides import PromptDescriptor, PromptOverrides, PromptOverridesStore
 
-__all__ = ["Prompt", "PromptTemplate"]
 
 OutputT = TypeVar("OutputT", default=None)
 

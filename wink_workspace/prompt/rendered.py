@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from .overrides import PromptOverrides, ToolOverride
 
-__all__ = ["RenderedPrompt", "RenderedSection", "Rendering"]
 
 OutputT = TypeVar("OutputT", default=None)
 

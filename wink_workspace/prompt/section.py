@@ -34,14 +34,6 @@ from .visibility import SectionVisibility
 if TYPE_CHECKING:
     from wink_workspace.session import Session, SessionProtocol
 
-__all__ = [
-    "EnabledPredicate",
-    "MarkdownSection",
-    "Section",
-    "SectionOptions",
-    "TextSection",
-    "ToolsSection",
-]
 
 P = TypeVar("P", default=None)
 P_contra = TypeVar("P_contra", contravariant=True, default=None)

@@ -20,8 +20,6 @@ from ._values import is_params_type, is_result_type, mismatch
 from .tool_context import ToolContext
 from .tool_result import ToolResult
 
-__all__ = ["Tool", "ToolAnnotations", "ToolExample", "ToolHandler"]
-
 P = TypeVar("P")
 R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from wink_workspace.resources import ToolResources
     from wink_workspace.session import Dispatcher, EventBus, Session, SessionProtocol
 
-__all__ = [
-    "PromptProtocol",
-    "PromptResponseProtocol",
-    "ProviderAdapterProtocol",
-    "RenderedPromptProtocol",
-    "SectionProtocol",
-    "ToolContext",
-]
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 PromptT_contra = TypeVar("PromptT_contra", contravariant=True, default=Any)

@@ -12,8 +12,6 @@ from wink_workspace import serde
 
 from ._generics import strictly_frozen
 
-__all__ = ["ToolImage", "ToolRenderableResult", "ToolResult"]
-
 _log = logging.getLogger(__name__)
 _warned_types: WeakSet[type] = WeakSet()
 

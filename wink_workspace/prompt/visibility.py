@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["SectionVisibility"]
-
 
 class SectionVisibility(StrEnum):
     """How much of a section is shown."""

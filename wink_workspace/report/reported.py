@@ -26,17 +26,6 @@ from wink_workspace.ledger import LogEntry
 from wink_workspace.workspace import RecordedRun
 from wink_workspace.workspace.history.workspace_reader import ReadableHistory
 
-__all__ = [
-    "ReportedEntry",
-    "ReportedHistory",
-    "ReportedRun",
-    "Text",
-    "tokens_text",
-    "turns_by_call",
-    "visible",
-    "write_page",
-]
-
 _MAX_TEXT_CHARS: Final = 100_000
 _MAX_LINE_CHARS: Final = 2_000
 

@@ -9,8 +9,6 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkabl
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["Binding", "Closeable", "ResourceResolver", "Scope", "Snapshotable", "TypeOf"]
-
 T = TypeVar("T")
 V = TypeVar("V")
 

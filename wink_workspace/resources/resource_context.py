@@ -29,8 +29,6 @@ from wink_workspace.errors import (
 
 from .binding import Binding, Closeable, ResourceResolver, Scope, TypeOf
 
-__all__ = ["ResourceContext", "ResourceObserver", "ResourceRegistry", "ToolResources"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import ToolResult
     from wink_workspace.session import Outcome, ToolInvoked
 
-__all__ = ["CallOutcome", "ToolCall"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolCall:

@@ -52,7 +52,6 @@ from .transaction import Transaction, transactions_of
 if TYPE_CHECKING:
     from wink_workspace.prompt import Tool, ToolContext, ToolPolicy
 
-__all__ = ["Boundary", "CallBoundary", "CallScope", "error_text"]
 
 _log = logging.getLogger(__name__)
 

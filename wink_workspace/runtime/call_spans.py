@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .call import CallOutcome, ToolCall
 
-__all__ = ["CallSpan", "RemoteClient", "call_span"]
 
 _log = logging.getLogger(__name__)
 

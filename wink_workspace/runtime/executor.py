@@ -54,8 +54,6 @@ from .long_results import shortened
 from .redaction import Redaction
 from .transaction import Transaction, takes_part, transactions_of
 
-__all__ = ["ToolExecutor", "with_workspace_paths"]
-
 _Arguments = str | Mapping[str, object]
 
 # A string in JSON that begins with /

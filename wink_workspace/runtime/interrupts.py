@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 else:  # The functions of ``signal`` look for enum members, which takes 10 µs per change of handler
     import _signal
 
-__all__ = ["DeferSigint", "GuardedBlock"]
 
 _SIGINT = int(signal.SIGINT)
 

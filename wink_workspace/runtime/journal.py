@@ -20,9 +20,6 @@ from wink_workspace.filesystem import FileChange, Filesystem
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import ToolInvoked
 
-__all__ = ["Journal", "JournalEntry", "MemoryJournal", "PendingCall", "Saved"]
-
-
 Saved = Sequence[tuple[Snapshotable, object]]
 """The participants of a call, each with its snapshot from before the call."""
 

@@ -18,7 +18,6 @@ from wink_workspace.errors import FilesystemError
 if TYPE_CHECKING:
     from wink_workspace.filesystem import Filesystem
 
-__all__ = ["MOST_TEXT_CHARS", "shortened"]
 
 MOST_TEXT_CHARS: Final = 150_000
 """Characters of a result that a model gets."""

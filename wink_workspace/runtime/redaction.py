@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import ToolResult
     from wink_workspace.session import ToolInvoked
 
-__all__ = ["Redaction"]
 
 _log = logging.getLogger(__name__)
 

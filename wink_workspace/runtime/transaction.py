@@ -39,8 +39,6 @@ from wink_workspace.session.session import SessionLock
 from .interrupts import DeferSigint, GuardedBlock
 from .journal import Journal, MemoryJournal
 
-__all__ = ["SessionTransactions", "Transaction", "current_task", "takes_part", "transactions_of"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -29,8 +29,6 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from .backends import DEFAULT_SANDBOX, NO_SANDBOX, SANDBOXES
 from .isolation_report import Finding
 
-__all__ = ["SandboxChoice", "choose_sandbox", "has_image", "remember_image"]
-
 _MACHINE: Final = "bubblewrap"
 _LAST: Final = "python"
 _REMEMBERED_S: Final = 86_400.0

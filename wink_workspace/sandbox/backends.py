@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     from .isolation_report import Finding
     from .sandbox_protocol import Sandbox, StreamName
 
-__all__ = [
-    "AUTO_SANDBOX",
-    "DEFAULT_SANDBOX",
-    "NO_SANDBOX",
-    "SANDBOXES",
-    "SandboxBackend",
-    "SandboxConfig",
-    "SandboxContext",
-    "SandboxFactory",
-    "SandboxRegistry",
-]
 
 NO_SANDBOX: Final = "none"
 """The name that selects no sandbox."""

@@ -12,19 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "FIRST_HOST_ID",
-    "GIT_DIRECTORY_FILE",
-    "GIT_LAYER_PATH",
-    "GIT_OBJECTS_PATH",
-    "GIT_PATH",
-    "HISTORY_PATH",
-    "N_HOST_IDS",
-    "WORKSPACE_PATH",
-    "give_to_sandbox",
-    "host_owner",
-]
-
 HISTORY_PATH: Final = "/run/wink/history"
 """Has ``objects`` and ``template``, read-only."""
 

@@ -12,17 +12,6 @@ from typing import Final, Literal, Protocol, Self
 
 from wink_workspace.errors import UsageError
 
-__all__ = [
-    "AGENT_NAMES",
-    "NODE_LOCKS",
-    "ImageRecipe",
-    "PruneReport",
-    "SandboxImage",
-    "SandboxImageState",
-    "SandboxImages",
-    "StoredItem",
-]
-
 # ----------------------------------------------------------------------------------- image recipe
 
 # What a project adds to an image: a description, without any engine.

@@ -22,20 +22,6 @@ from typing import Final
 from wink_workspace.counts import counted
 from wink_workspace.errors import UsageError
 
-__all__ = [
-    "INTERNAL_DOMAIN",
-    "REGISTRIES",
-    "HostPort",
-    "NetworkLimits",
-    "NetworkRequest",
-    "NetworkRules",
-    "SecretHost",
-    "address_refusal",
-    "normal_host",
-    "outside_effects",
-    "own_loopback_address",
-]
-
 REGISTRIES: Final = ("pypi", "npm", "crates", "go", "maven", "debian")
 """The package registries that a list can name."""
 INTERNAL_DOMAIN: Final = "wink.internal"

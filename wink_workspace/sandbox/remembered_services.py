@@ -17,8 +17,6 @@ from wink_workspace.errors import SandboxError, WinkError
 
 from .services import ServiceConfig
 
-__all__ = ["RememberedServices"]
-
 _log = logging.getLogger(__name__)
 
 _HINT: Final = "Free disk space, or make its directory writable, and start the service again."

@@ -21,16 +21,6 @@ from .isolation_report import IsolationReport
 from .network import NetworkRequest
 from .services import Services
 
-__all__ = [
-    "CapturedOutput",
-    "ExecRequest",
-    "ExecResult",
-    "OutputObserver",
-    "PythonRequest",
-    "Sandbox",
-    "StreamName",
-]
-
 StreamName = Literal["stdout", "stderr"]
 OutputObserver = Callable[[StreamName, bytes], None]
 """Is called with each piece of output when it arrives."""

@@ -25,15 +25,6 @@ from wink_workspace.clock import Cancellation
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import parse_path
 
-__all__ = [
-    "ServiceAddress",
-    "ServiceConfig",
-    "ServiceLog",
-    "ServiceState",
-    "ServiceStatus",
-    "Services",
-]
-
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _READY_PORT: Final = re.compile(r"port ([0-9]{1,5})")
 _MOST_READY_CHARS: Final = 1_000

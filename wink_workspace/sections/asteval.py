@@ -41,8 +41,6 @@ from wink_workspace.sandbox.asteval import (
 )
 from wink_workspace.serde import JsonValue
 
-__all__ = ["ASTEVAL", "PYTHON", "AstevalParams", "AstevalResult", "AstevalSection"]
-
 _MAX_PATHS: Final = 1_000
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Section
     from wink_workspace.sandbox import Finding, Sandbox, SandboxContext
 
-__all__ = ["BUBBLEWRAP"]
-
 
 def _section(config: BubblewrapConfig) -> Section[None]:
     from .podman import BubblewrapSandboxSection

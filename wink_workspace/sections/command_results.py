@@ -10,8 +10,6 @@ from typing import Final
 from wink_workspace.sandbox import CapturedOutput, ExecResult, NetworkRequest
 from wink_workspace.sandbox.network import outside_effects
 
-__all__ = ["CommandOutput", "CommandStream", "stopped_summary"]
-
 _MOST_PROBLEMS: Final = 5
 _STOPPED: Final = "All its processes were killed, and its changes were undone."
 

@@ -75,7 +75,6 @@ from .file_results import (
 if TYPE_CHECKING:
     from .notebooks import Notebook
 
-__all__ = ["file_tools"]
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -16,18 +16,6 @@ from typing import ClassVar, Final
 from wink_workspace.filesystem import parse_path, touched_paths
 from wink_workspace.prompt import FileUse
 
-__all__ = [
-    "ApplyPatchParams",
-    "EditFileParams",
-    "GlobParams",
-    "GrepParams",
-    "ListParams",
-    "MoveParams",
-    "ReadFileParams",
-    "RemoveParams",
-    "WriteFileParams",
-]
-
 _MAX_PATH_CHARS: Final = 4_096
 """Keeps very long paths out of messages; the filesystem has its own limits."""
 _ENCODING: Final = {"description": "If not known."}

@@ -34,23 +34,6 @@ from wink_workspace.filesystem import (
 from wink_workspace.filesystem.paths import DERIVED_NAMES
 from wink_workspace.prompt import ToolImage
 
-__all__ = [
-    "AppliedPatch",
-    "ChangedPath",
-    "DeletedPath",
-    "DirectoryEntry",
-    "DirectoryListing",
-    "EditedFile",
-    "FileToolLimits",
-    "FileWindow",
-    "FoundLine",
-    "FoundLines",
-    "FoundPaths",
-    "MovedPath",
-    "WrittenFile",
-    "shown",
-]
-
 T = TypeVar("T")
 
 _MAX_RANGES_SHOWN: Final = 20

@@ -16,8 +16,6 @@ from typing import Any, Final, Self, cast
 from wink_workspace.counts import counted
 from wink_workspace.errors import EditError
 
-__all__ = ["Notebook"]
-
 _MOST_OUTPUT_LINES: Final = 20
 _INDENT: Final = re.compile(r'\{\n([ \t]+)"')
 

@@ -19,8 +19,6 @@ from wink_workspace.filesystem.mounts import HostTree
 from wink_workspace.filesystem.paths import DERIVED_NAMES
 from wink_workspace.prompt import MarkdownSection
 
-__all__ = ["NOTES_FILES", "ProjectNotes", "notes_section", "project_notes"]
-
 NOTES_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 """The files, in each directory."""
 _MOST_BYTES: Final = 16_384

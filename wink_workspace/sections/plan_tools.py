@@ -37,7 +37,6 @@ from .plans import (
 if TYPE_CHECKING:
     from wink_workspace.session import SessionProtocol
 
-__all__ = ["PlanningStrategy", "PlanningToolsSection"]
 
 Event = TypeVar("Event", SetupPlan, AddStep, UpdateStep)
 

@@ -24,21 +24,6 @@ from wink_workspace.session import Replace, replace_latest
 if TYPE_CHECKING:
     from wink_workspace.session import SessionProtocol, SliceView
 
-__all__ = [
-    "MAX_TITLE_CHARS",
-    "AddStep",
-    "Plan",
-    "PlanEvent",
-    "PlanStatus",
-    "PlanStep",
-    "ReadPlan",
-    "SetupPlan",
-    "StepStatus",
-    "UpdateStep",
-    "no_plan",
-    "plan_after",
-    "register_plans",
-]
 
 MAX_TITLE_CHARS: Final = 500
 

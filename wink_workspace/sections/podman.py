@@ -17,8 +17,6 @@ from .sandbox_section import CommandLimits, SandboxSection, command_tools
 from .service_section import service_tools
 from .vfs import FILE_SUMMARY, file_guidance
 
-__all__ = ["BubblewrapSandboxSection", "PodmanSandboxSection"]
-
 
 class _CommandSection(SandboxSection):
     """Commands and Python in a sandbox with the workspace's files.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Section
     from wink_workspace.sandbox import Finding, Sandbox, SandboxContext, SandboxImages
 
-__all__ = ["PODMAN"]
-
 
 def _section(config: PodmanConfig) -> Section[None]:
     from .podman import PodmanSandboxSection

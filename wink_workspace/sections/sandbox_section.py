@@ -39,15 +39,6 @@ from wink_workspace.sandbox import (
 from .command_results import CommandOutput, CommandStream, stopped_summary
 from .service_section import background_name, services_of
 
-__all__ = [
-    "CommandLimits",
-    "EvaluatePythonParams",
-    "SandboxSection",
-    "ServiceShellParams",
-    "ShellExecuteParams",
-    "command_tools",
-]
-
 P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
 S = TypeVar("S", bound="ShellExecuteParams")
 

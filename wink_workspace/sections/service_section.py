@@ -15,16 +15,6 @@ from wink_workspace.errors import SandboxError, SandboxUnavailableError, UsageEr
 from wink_workspace.prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from wink_workspace.sandbox import Sandbox, ServiceConfig, ServiceLog, Services, ServiceStatus
 
-__all__ = [
-    "ServiceLogsParams",
-    "ServiceOutput",
-    "StartServiceParams",
-    "StopServiceParams",
-    "background_name",
-    "service_tools",
-    "services_of",
-]
-
 _LOG_BYTES: Final = 32_768
 _BACKGROUND: Final = "background-{}"
 

@@ -17,8 +17,6 @@ from wink_workspace.resources import Binding
 from .file_operations import file_tools
 from .file_results import FileToolLimits
 
-__all__ = ["FILE_SUMMARY", "VfsToolsSection", "file_guidance"]
-
 
 def _new_files(_: object) -> Filesystem:
     from wink_workspace.filesystem import MemoryFilesystem  # most sections have other files

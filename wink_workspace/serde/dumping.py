@@ -19,8 +19,6 @@ from wink_workspace.errors import UsageError
 
 from .json_values import JsonValue, is_encodable
 
-__all__ = ["dump", "dump_json"]
-
 
 def dump(value: object, *, exclude_none: bool = False, computed: bool = False) -> JsonValue:
     """*value* as JSON-shaped Python, converted by its run-time type.

@@ -15,24 +15,6 @@ from typing_extensions import TypeAliasType
 
 from wink_workspace.errors import Problem
 
-__all__ = [
-    "MAX_NESTING",
-    "JsonValue",
-    "Path",
-    "clause",
-    "described",
-    "encode",
-    "excerpt",
-    "first_sentence",
-    "is_encodable",
-    "map_strings",
-    "path_text",
-    "quoted",
-    "type_name",
-    "unencodable",
-    "well_formed",
-]
-
 # ------------------------------------------------------------------------------------ value names
 
 

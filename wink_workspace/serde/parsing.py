@@ -16,7 +16,6 @@ from .validators import validator
 if TYPE_CHECKING:
     from pydantic_core import ValidationError
 
-__all__ = ["Extra", "parse", "parse_json"]
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 from .schemas import alternatives, child
 
-__all__ = ["MAX_PROBLEMS", "to_problems"]
-
 _MOMENT = "a date and time such as '2025-01-31T09:30:00Z'"
 _DATE = "a date such as '2025-01-31'"
 _TIME = "a time such as '09:30:00'"

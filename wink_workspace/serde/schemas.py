@@ -20,23 +20,6 @@ from .validators import UNSUPPORTED_HINT, adapter, per_type
 if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
-__all__ = [
-    "Node",
-    "ParamDescription",
-    "alternatives",
-    "child",
-    "choices",
-    "complete_schema",
-    "field_descriptions",
-    "free_values",
-    "in_words",
-    "json_text",
-    "reachable",
-    "reference",
-    "resolved",
-    "schema",
-    "takes_null",
-]
 
 # ------------------------------------------------------------------------------------------ nodes
 

@@ -32,8 +32,6 @@ from .schemas import (
     takes_null,
 )
 
-__all__ = ["provider_schema", "without_defaulted_nulls"]
-
 
 def provider_schema(
     type_: object, *, descriptions: Mapping[str, ParamDescription] | None = None

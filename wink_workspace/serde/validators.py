@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
     from pydantic_core import CoreConfig, SchemaValidator
 
-__all__ = ["UNSUPPORTED_HINT", "adapter", "per_type", "validator"]
 
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeAlias, TypeVar, cast, overload
 
-__all__ = ["ChunkedMap", "InnerNode", "Leaf", "MapPart"]
-
 V = TypeVar("V")
 
 T = TypeVar("T")

@@ -14,18 +14,6 @@ from wink_workspace.clock import TokenUsage
 
 from .slices import SliceOp
 
-__all__ = [
-    "TELEMETRY_EVENTS",
-    "ExternalChange",
-    "Outcome",
-    "PolicyVerdict",
-    "PromptExecuted",
-    "PromptRendered",
-    "SliceWritten",
-    "ToolInvoked",
-    "WorkspaceRestored",
-]
-
 
 class Outcome(StrEnum):
     """The outcome of a call."""

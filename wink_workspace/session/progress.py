@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
-__all__ = ["OutputLines", "ToolOutput", "ToolStarted", "call_subject"]
-
 _SUBJECT_FIELDS: Final = ("command", "file_path", "pattern", "path", "code", "name", "objective")
 _MAX_SUBJECT_CHARS: Final = 200
 _MAX_LINES: Final = 50

@@ -19,16 +19,6 @@ from wink_workspace.errors import SessionError, UsageError
 
 from .slices import Append, Replace, ReplaceAt, SliceOp, SliceView
 
-__all__ = [
-    "Reducer",
-    "append_all",
-    "method_reducers",
-    "reducer",
-    "replace_latest",
-    "replace_latest_by",
-    "upsert_by",
-]
-
 S = TypeVar("S")
 E = TypeVar("E")
 R = TypeVar("R")

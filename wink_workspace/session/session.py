@@ -31,16 +31,6 @@ from .session_document import dump_slices, parse_slices
 from .slices import Append, Clear, Replace, SliceKind, SliceOp, SliceView, check_slice_type
 from .store import Slices, Store
 
-__all__ = [
-    "Dispatcher",
-    "EventBus",
-    "Session",
-    "SessionLock",
-    "SessionProtocol",
-    "SessionSnapshot",
-    "SliceAccessor",
-]
-
 # ---------------------------------------------------------------------------------------- locking
 
 

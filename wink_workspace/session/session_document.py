@@ -20,8 +20,6 @@ from wink_workspace.errors import ParseError, SessionError, SnapshotError, Snaps
 
 from .slices import SliceView
 
-__all__ = ["SCHEMA_VERSION", "dump_slices", "parse_slices"]
-
 SCHEMA_VERSION = 1
 
 S = TypeVar("S")

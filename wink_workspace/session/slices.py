@@ -20,18 +20,6 @@ from typing import Final, Generic, TypeVar
 
 from wink_workspace.errors import UsageError
 
-__all__ = [
-    "CHUNK_VALUES",
-    "Append",
-    "Clear",
-    "Replace",
-    "ReplaceAt",
-    "SliceKind",
-    "SliceOp",
-    "SliceView",
-    "check_slice_type",
-]
-
 S = TypeVar("S")
 
 CHUNK_VALUES: Final = 64

@@ -21,8 +21,6 @@ from .events import SliceWritten
 from .reducers import Reducer
 from .slices import Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
 
-__all__ = ["Slices", "Store"]
-
 S = TypeVar("S")
 E = TypeVar("E")
 

@@ -29,8 +29,6 @@ from wink_workspace.filesystem import (
     WriteMode,
 )
 
-__all__ = ["CrashAt", "CrashError", "FailingFilesystem"]
-
 
 class CrashError(RuntimeError):
     """The injected failure; like a bug, it is not an error of this package."""

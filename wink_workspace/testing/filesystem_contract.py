@@ -54,16 +54,6 @@ from wink_workspace.filesystem import (
 
 from .faults import CrashError, FailingFilesystem
 
-__all__ = [
-    "ESCAPES",
-    "MUTATORS",
-    "READERS",
-    "FilesystemContract",
-    "FilesystemFactory",
-    "HistoryContract",
-    "contents",
-]
-
 ESCAPES = (
     "..",
     "../etc/passwd",

@@ -33,18 +33,6 @@ from wink_workspace.workspace.runs.live_runs import RunInProgress, check_message
 
 from .pages import Pages, RunPage
 
-__all__ = [
-    "Actions",
-    "ApplyPage",
-    "ChangedFile",
-    "Continuation",
-    "Continuations",
-    "ContinueRun",
-    "Form",
-    "MovePage",
-    "RunProcess",
-]
-
 # ------------------------------------------------------------------------------------- continuing
 
 # Continue a run that has ended: the command ``run`` is started in a process of its own.

@@ -53,8 +53,6 @@ from .highlighting import code_style
 from .pages import NEW_ROWS, Pages, TimelinePage, diff_rows
 from .watching import LOOK_S, Watch, Watches, run_line, state_of
 
-__all__ = ["make_app", "serve_web"]
-
 _FOLDER: Final = Path(__file__).parent
 _REPORT: Final = _FOLDER.parent / "report" / "templates"
 _WORKSPACE: Final = re.compile("[0-9a-f]{1,64}")

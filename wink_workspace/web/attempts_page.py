@@ -9,8 +9,6 @@ from typing import Final
 
 from wink_workspace.attempts import AttemptPhase, AttemptStatus, RunStatus
 
-__all__ = ["AttemptItem", "Plot", "Point", "RunItem", "run_item"]
-
 WIDTH: Final = 640
 HEIGHT: Final = 320
 _LEFT: Final = 64

@@ -31,8 +31,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wink_workspace.clock import Clock
 
-__all__ = ["AccessGuard"]
-
 TOKEN_LIFETIME_S: Final = 60.0
 _COOKIE: Final = "wink-workspace"
 _SINGLE_HEADERS: Final = ("host", "origin", "content-length", "content-type")

@@ -25,8 +25,6 @@ from pygments.util import ClassNotFound
 
 from wink_workspace._module_lock import ModuleLock
 
-__all__ = ["code_style", "highlighted"]
-
 _pygments: Final = cast("Any", pygments)  # its types leave out most parameters
 _lexers: Final = cast("Any", lexers)
 _OPTIONS: Final = {"stripnl": False, "ensurenl": False}

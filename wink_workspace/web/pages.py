@@ -38,20 +38,6 @@ from .attempts_page import RunItem, run_item
 from .highlighting import highlighted
 from .watching import RunLine, run_line
 
-__all__ = [
-    "DiffRow",
-    "FileLine",
-    "Pages",
-    "RunPage",
-    "TimelineItem",
-    "TimelinePage",
-    "Turns",
-    "WorkspaceItem",
-    "diff_rows",
-    "highlighted",
-    "image_type",
-]
-
 # ------------------------------------------------------------------------------------------ turns
 
 

@@ -34,8 +34,6 @@ from wink_workspace.workspace.runs.live_runs import (
     RunEvent,
 )
 
-__all__ = ["LOOK_S", "RunLine", "Watch", "Watches", "run_line", "state_of"]
-
 LOOK_S: Final = 0.2
 """How often a watched workspace is looked at; a call appears after at most this time."""
 

@@ -19,8 +19,6 @@ from wink_workspace.ledger import LogEntry
 
 from .workspace import Workspace
 
-__all__ = ["Bisection", "Verdict", "bisect"]
-
 
 class Verdict(StrEnum):
     """The result of one test."""

@@ -39,8 +39,6 @@ from .place.path_rules import ImportConfig
 from .place.reserve import Reserve, is_full
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 
-__all__ = ["create_workspace", "delete_workspace", "import_in_place", "storage_or_default"]
-
 # -------------------------------------------------------------------------------- in place import
 
 

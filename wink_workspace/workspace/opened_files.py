@@ -44,8 +44,6 @@ from .place.reserve import Reserve
 from .place.storage import WorkspaceFolder, WorkspaceInfo
 from .place.workspace_config import WorkspaceConfig
 
-__all__ = ["OpenedFiles", "check_owner", "open_files"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:

@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy
     from wink_workspace.runtime import ToolExecutor
 
-__all__ = [
-    "TaskTurns",
-    "WorkspaceCall",
-    "call_around",
-    "executor_for",
-    "in_thread",
-    "recorded",
-]
 
 T = TypeVar("T")
 

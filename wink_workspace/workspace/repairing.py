@@ -61,8 +61,6 @@ from .files.seen_statuses import SourceTimes
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from .place.workspace_config import WorkspaceConfig
 
-__all__ = ["Repaired", "repair_workspace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Repaired:

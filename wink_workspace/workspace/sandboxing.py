@@ -38,8 +38,6 @@ from .opened_files import OpenedFiles
 from .place.path_rules import OUTPUT_FOLDER
 from .place.storage import WorkspaceFolder
 
-__all__ = ["SandboxSlot", "end_interrupted"]
-
 _CHUNK_CHARS: Final = 262_144
 
 _BACKEND_NOTE: Final = "backend"

@@ -26,18 +26,6 @@ from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 from .runs.live_runs import RunInProgress
 from .runs.recorded_runs import RecordedRun
 
-__all__ = [
-    "KEPT_AFTER_RUN",
-    "WorkspaceState",
-    "WorkspaceSummary",
-    "applied_workspaces",
-    "mark_made_for_run",
-    "remove_finished",
-    "summaries_of",
-    "summary_of",
-    "unmark_made_for_run",
-]
-
 KEPT_AFTER_RUN: Final = timedelta(days=7)
 """How long a workspace that was made for one run is kept when nothing is left to apply."""
 

@@ -89,8 +89,6 @@ if TYPE_CHECKING:
     from .moves.branch_source import BranchSource
     from .runs.task_run import RunReport
 
-__all__ = ["Workspace"]
-
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ from .retrying import Failure, RetryLimits, back_off_s
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
-__all__ = ["ModelAdapter", "ModelEvent", "RequestThread", "Retrying", "TextDelta"]
 
 # --------------------------------------------------------------------------------- request thread
 

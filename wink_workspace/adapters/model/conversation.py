@@ -34,8 +34,6 @@ from wink_workspace.adapters.messages import (
 from wink_workspace.clock import TokenUsage
 from wink_workspace.runtime import ToolCall
 
-__all__ = ["dump_response", "load_response", "model_messages", "request_parameters", "turn_of"]
-
 _MOST_IMAGE_BYTES = 12_582_912
 """Providers take requests of about 20 MiB, in base64."""
 _FIRST_MESSAGE = "Do what the instructions say."

@@ -10,8 +10,6 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from .retrying import Failure
 
-__all__ = ["classify_error", "incomplete_answer"]
-
 _MAX_MESSAGE_CHARS = 500
 
 _TRY_LATER = "Try again later; the work so far is kept."

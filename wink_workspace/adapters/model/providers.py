@@ -17,8 +17,6 @@ from pydantic_ai.providers import Provider, infer_provider
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-__all__ = ["resolve_model"]
-
 _COMPLETE_STREAMS = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
 _OPENAI = ("openai", "openai-chat", "openai-responses")
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from wink_workspace.errors import PromptEvaluationError, UsageError
 
-__all__ = ["Failure", "RetryLimits", "back_off_s"]
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -23,8 +23,6 @@ from wink_workspace.errors import ClusterError
 from .mailbox import BaseMissing, Finished, Key, Mail, Mailbox, NodeBase, Requirements
 from .node import work
 
-__all__ = ["Cluster", "Lost", "Ref", "TaskOptions", "make_inspector"]
-
 # ------------------------------------------------------------------------------------- inspection
 
 

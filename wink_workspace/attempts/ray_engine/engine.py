@@ -56,7 +56,6 @@ from .mailbox import (
 if TYPE_CHECKING:
     from .cluster import Cluster, Ref, TaskOptions
 
-__all__ = ["RayEngine"]
 
 _log = logging.getLogger(__name__)
 

@@ -19,19 +19,6 @@ from wink_workspace.attempts.budget import Spending
 from wink_workspace.attempts.engine_protocol import AttemptPlan, AttemptResult
 from wink_workspace.attempts.forwarded_logs import LogLine
 
-__all__ = [
-    "WIRE_VERSION",
-    "BaseMissing",
-    "Finished",
-    "Key",
-    "Mail",
-    "MailKind",
-    "Mailbox",
-    "NodeBase",
-    "NodeRules",
-    "Requirements",
-]
-
 Key: TypeAlias = tuple[int, int]
 """The number and the epoch of a task."""
 

@@ -32,8 +32,6 @@ from .mailbox import WIRE_VERSION, BaseMissing, Finished, Key, Mail, MailKind, N
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["missing_parts", "work"]
-
 
 ray: Any = typed_in_part
 

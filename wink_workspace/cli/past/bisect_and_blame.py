@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry
     from wink_workspace.workspace import Bisection, BlamedLine, Verdict, Workspace
 
-__all__ = ["BisectOptions", "bisect", "blame"]
 
 _TIMEOUT_S: Final = 300.0
 _OUTPUT_BYTES: Final = 4_096

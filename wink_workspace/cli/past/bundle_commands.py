@@ -21,8 +21,6 @@ from wink_workspace.project import parse_size
 
 from .workspaces import NewMode
 
-__all__ = ["ImportOptions", "export", "import_bundle"]
-
 
 def export(
     context: CommandContext,

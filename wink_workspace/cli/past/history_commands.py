@@ -61,19 +61,6 @@ if TYPE_CHECKING:
     from wink_workspace.ledger import Discarded, LogEntry, Record
     from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 
-__all__ = [
-    "DiffOptions",
-    "DiscardedOptions",
-    "LogOptions",
-    "diff",
-    "discarded",
-    "log",
-    "redo",
-    "report",
-    "restore",
-    "show",
-    "undo",
-]
 
 _MAX_NAMES = 3
 

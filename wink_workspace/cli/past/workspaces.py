@@ -50,24 +50,6 @@ if TYPE_CHECKING:
     )
     from wink_workspace.workspace.summaries import WorkspaceSummary
 
-__all__ = [
-    "ApplyOptions",
-    "NewOptions",
-    "apply",
-    "checkpoint",
-    "create",
-    "fork",
-    "gc",
-    "list_all",
-    "merge",
-    "mount",
-    "recover",
-    "remove",
-    "remove_finished_runs",
-    "repair",
-    "sync",
-    "use",
-]
 
 _MAX_NAMES = 5
 _WIDE = 100

@@ -38,8 +38,6 @@ from .run_options import (
 )
 from .run_preparation import about_next
 
-__all__ = ["CONTINUE", "AgentAttempt", "ContainedAgent", "run_program"]
-
 CONTINUE: Final = "You were interrupted. Continue with the task."
 """The message with which an interrupted run is resumed."""
 

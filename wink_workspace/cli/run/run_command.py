@@ -22,8 +22,6 @@ from wink_workspace.sandbox import AUTO_SANDBOX
 
 from .run_options import RunOptions
 
-__all__ = ["run", "script", "tools"]
-
 _MAX_INPUT_BYTES: Final = 2**20
 
 

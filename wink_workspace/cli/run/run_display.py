@@ -50,7 +50,6 @@ from .typed_messages import TypedMessages
 if TYPE_CHECKING:
     from wink_workspace.workspace import RecordedRun, WorkspaceStorage
 
-__all__ = ["RunDisplay", "RunFeed", "attach", "diff_of", "print_place", "published"]
 
 _MAX_DIFF_LINES = 60
 _MAX_DIFF_BYTES = 65_536

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from .run_display import RunFeed
 
-__all__ = ["apply_changes", "finish"]
-
 
 def finish(
     context: CommandContext,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from wink_workspace.project import Settings
     from wink_workspace.workspace import RecordedRun, RunAbout
 
-__all__ = ["RunLimits", "RunMeter", "price_of"]
 
 Price = Callable[[TokenUsage], Decimal | None]
 

@@ -16,8 +16,6 @@ from .run_limits import RunMeter
 from .run_options import RunOptions
 from .run_preparation import PreparedRun, continued, prepare, recorded
 
-__all__ = ["run_model"]
-
 
 def run_model(
     context: CommandContext,

@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from wink_workspace.project import Settings
     from wink_workspace.workspace import Workspace, WorkspaceFolder
 
-__all__ = [
-    "NOTHING_TO_APPLY",
-    "SANDBOX_NEEDS_COPY",
-    "NewRepoOption",
-    "RunOptions",
-    "RunPlace",
-    "TaskArgument",
-    "WorkOptions",
-    "check_branch",
-    "open_place",
-    "refuse",
-]
 
 _CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
 

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Section
     from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 
-__all__ = [
-    "PreparedRun",
-    "about_next",
-    "continued",
-    "known_model",
-    "prepare",
-    "recorded",
-    "turns_of",
-    "work_adapter",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun(RunPlace):

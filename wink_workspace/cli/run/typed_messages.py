@@ -18,8 +18,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["TypedMessages"]
-
 _KEYS: Final = re.compile("\x1b(?:[\\[O][0-9;]*[A-Za-z~]|.)?")
 _ERASE, _ERASE_ALL, _ENTER = "\x7f\b", "\x15", "\r\n"
 _READ_BYTES: Final = 4_096

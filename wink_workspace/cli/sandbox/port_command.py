@@ -16,8 +16,6 @@ from wink_workspace.sandbox import DEFAULT_SANDBOX, ServiceConfig, Services, Ser
 from .project import for_workspace
 from .sandbox_options import ImageOption, RunnerOption, running_config
 
-__all__ = ["PortOptions", "port"]
-
 _STEP_S: Final = 0.2
 _WARNING: Final = (
     "What you open there is a program of the workspace, and runs in your browser. It has no cookies"

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from wink_workspace.project import ProjectFile, ProjectSettings, SandboxRequest, Settings
     from wink_workspace.sandbox import Finding
 
-__all__ = [
-    "for_place",
-    "for_project",
-    "for_workspace",
-    "init",
-    "outside",
-    "settings_findings",
-    "source_of",
-    "trust",
-]
-
 
 def for_place(
     context: CommandContext,

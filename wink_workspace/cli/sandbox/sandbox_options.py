@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from wink_workspace.agents import AgentProgram
     from wink_workspace.sandbox import ImageRecipe, SandboxBackend, SandboxConfig, SandboxImages
 
-__all__ = [
-    "SANDBOX_HELP",
-    "ImageOption",
-    "RunnerOption",
-    "check_sandbox",
-    "chosen_sandbox",
-    "configured",
-    "first_sandbox",
-    "note_unusable_packages",
-    "running_config",
-]
 
 SANDBOX_HELP: Final = (
     f"Where code may run: {AUTO_SANDBOX} (the default: podman if the project has an image,"

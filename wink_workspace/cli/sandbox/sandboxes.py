@@ -45,21 +45,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import ToolResult
     from wink_workspace.sections.command_results import CommandOutput
 
-__all__ = [
-    "BuildOptions",
-    "EvalOptions",
-    "ExecOptions",
-    "ShellOptions",
-    "build_images",
-    "default_images",
-    "doctor",
-    "evaluate",
-    "execute",
-    "list_images",
-    "prune_images",
-    "shell",
-    "sweep_sandboxes",
-]
 
 RollbackOption = Annotated[
     bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")

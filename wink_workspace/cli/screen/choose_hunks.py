@@ -23,8 +23,6 @@ from .preview import change_line
 if TYPE_CHECKING:
     from wink_workspace.workspace import ChangeSet, FileHunks, Hunk, Selection
 
-__all__ = ["NextStep", "ask_next_step", "choose", "choose_parts"]
-
 
 class _Answer(StrEnum):
     """The answers, with what they mean."""

@@ -40,23 +40,6 @@ if TYPE_CHECKING:
         WorkspaceStorage,
     )
 
-__all__ = [
-    "LOG_VARIABLE",
-    "MODEL_VARIABLE",
-    "TOKEN_VARIABLE",
-    "CommandContext",
-    "CommitMessageOption",
-    "EntryArgument",
-    "FullOption",
-    "IncludeIgnoredOption",
-    "JsonOption",
-    "NoPagerOption",
-    "WorkspaceArgument",
-    "as_json",
-    "entry_fields",
-    "print_json",
-    "split_name",
-]
 
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
 TOKEN_VARIABLE: Final = "WINK_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
@@ -93,13 +76,19 @@ class ApplyingOptions(Protocol):
     """Where changes are applied, and which."""
 
     @property
-    def branch(self) -> str | None: ...
+    def branch(self) -> str | None:
+        """The git branch that is made instead of changing the files."""
+        ...
 
     @property
-    def commit_message(self) -> str | None: ...
+    def commit_message(self) -> str | None:
+        """The message of that branch's commit."""
+        ...
 
     @property
-    def include_ignored(self) -> bool: ...
+    def include_ignored(self) -> bool:
+        """Whether new files that the source's rules ignore are applied."""
+        ...
 
 
 @dataclass(frozen=True)

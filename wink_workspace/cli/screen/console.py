@@ -18,8 +18,6 @@ from wink_workspace.errors import UsageError
 
 from .display import printable
 
-__all__ = ["SafeConsole", "ask_line", "ask_yes_no", "check_output_file", "write_patch"]
-
 
 class SafeConsole(Console):
     """Prints no control characters except those of its own styles.

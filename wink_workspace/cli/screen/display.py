@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 
     from wink_workspace.filesystem import Diff
 
-__all__ = [
-    "MARKS",
-    "diff_line",
-    "diff_text",
-    "local_time",
-    "print_diff",
-    "print_table",
-    "printable",
-    "progress_bar",
-    "stat_lines",
-    "table_of",
-    "warn_of_left_out",
-]
 
 _MIN_LAST_COLUMN_CELLS = 8
 """The least width of a table's last column; a narrower terminal gets lines instead of a table."""
@@ -57,9 +44,10 @@ _T = TypeVar("_T")
 
 
 class ProgressUpdate(Protocol):
-    """Changes the fields of a progress bar, such as ``completed`` and ``description``."""
+    """Changes the fields of a progress bar."""
 
     def __call__(self, **fields: Any) -> None:  # Any: rich's own fields and ours
+        """Change *fields*, such as ``completed`` and ``description``."""
         ...
 
 

@@ -24,7 +24,6 @@ from .display import MARKS, printable
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["LiveArea", "plain_lines", "print_call"]
 
 _ESCAPES: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -/]*[0-~])"

@@ -15,8 +15,6 @@ from .display import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["PlainConsole"]
-
 
 class PlainConsole:
     """Prints text to *file*; whatever else is asked of a console, it makes one for."""

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem import WorkspacePath
     from wink_workspace.workspace import ChangeSet, LeftOut, PathChange
 
-__all__ = [
-    "change_line",
-    "preview_fields",
-    "print_derived",
-    "print_left_out",
-    "print_not_kept",
-    "print_preview",
-]
 
 _LETTERS: Final = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", "red")}
 _MAX_PATHS: Final = 200

@@ -23,7 +23,6 @@ from wink_workspace.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["PAGER_VARIABLE", "edit", "paged"]
 
 PAGER_VARIABLE: Final = "WINK_WORKSPACE_PAGER"
 _DEFAULT_PAGER: Final = "less"

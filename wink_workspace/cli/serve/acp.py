@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from wink_workspace.clock import BudgetTracker, Deadline
     from wink_workspace.workspace import RecordedRun
 
-__all__ = ["AcpOptions", "acp"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpOptions:

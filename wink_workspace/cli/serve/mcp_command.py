@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from wink_workspace.prompt import Section
     from wink_workspace.workspace import Workspace
 
-__all__ = ["McpOptions", "mcp", "served_sections"]
 
 _SWITCH_INTERVAL_S: Final = 0.000_5
 """How long a thread that got an answer waits for one that loads modules; by default 5 ms."""

@@ -16,8 +16,6 @@ import typer
 from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.errors import MissingExtraError, UsageError
 
-__all__ = ["BackgroundRun", "ui"]
-
 # ------------------------------------------------------------------------------------- background
 
 # Runs that a page continues: processes of the command ``run``, which survive the page's server.

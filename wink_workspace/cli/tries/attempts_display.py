@@ -17,8 +17,6 @@ from wink_workspace.cli.screen.live_area import plain_lines
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.counts import counted, lasted
 
-__all__ = ["HEADS", "RUN_HEADS", "AttemptsDisplay", "attempt_row", "run_row", "summary_line"]
-
 RUN_HEADS: Final = ("RUN", "WORKSPACE", "BEGUN", "ENDED", "PASSED", "TOKENS", "COST", "TASK")
 HEADS: Final = ("NO", "STATE", "SCORE", "CALLS", "TOKENS", "COST", "TIME", "NOTES")
 _PER_SECOND: Final = 4

@@ -14,18 +14,6 @@ from wink_workspace.cli.sandbox.sandbox_options import check_sandbox
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox import AUTO_SANDBOX
 
-__all__ = [
-    "KeepMode",
-    "KeepOptions",
-    "NumberArgument",
-    "RepoOption",
-    "ResumeOptions",
-    "RunOption",
-    "RunningOptions",
-    "StartOptions",
-    "WorkspaceOption",
-]
-
 _MAX_N: Final = 10_000
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from .model_attempt import RedactedScore
 
-__all__ = ["resume", "start"]
 
 _KEEP_HELP: Final = """\
 y - keep this attempt: merge it into the workspace

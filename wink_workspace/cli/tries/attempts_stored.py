@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .model_attempt import ModelAttempt, RedactedScore
 
-__all__ = ["AttemptsWork", "StoredRun"]
 
 _SCORE_MARGIN_S: Final = 60.0
 """The sandbox ends a scorer after its time; the attempt ends it after so much more."""

@@ -34,18 +34,6 @@ from .attempts_options import (
 if TYPE_CHECKING:
     from wink_workspace.attempts import Attempts, RunStatus
 
-__all__ = [
-    "diff",
-    "find_run",
-    "keep",
-    "keep_attempt",
-    "list_runs",
-    "print_run",
-    "remove",
-    "run_fields",
-    "show",
-]
-
 
 def find_run(
     context: CommandContext, repo: Path, workspace: str | None, run_id: str | None

@@ -31,8 +31,6 @@ from wink_workspace.workspace.runs.task_run import Run
 if TYPE_CHECKING:
     from wink_workspace.attempts import TurnBudget
 
-__all__ = ["ModelAttempt", "RedactedScore"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAttempt:

@@ -33,21 +33,6 @@ from wink_workspace.filesystem.disk.fingerprint_cache import COARSEST_TICK_NS, C
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-__all__ = [
-    "NOTHING",
-    "DirectoryForm",
-    "Dirty",
-    "EntryKey",
-    "FileIndex",
-    "IndexedTree",
-    "Leaves",
-    "NotedChanges",
-    "Status",
-    "Watch",
-    "is_directory_change",
-    "status_of",
-]
-
 # ------------------------------------------------------------------------------------------ dirty
 
 

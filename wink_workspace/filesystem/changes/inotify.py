@@ -71,8 +71,6 @@ from .index import (
 )
 from .instances import give_back, take
 
-__all__ = ["InotifyTracker", "has_mount_below", "remote_filesystem"]
-
 _log = logging.getLogger(__name__)
 
 _MASK: Final = int(

@@ -16,8 +16,6 @@ from typing import Final, Protocol, cast
 
 import inotify_simple  # pyright: ignore[reportMissingTypeStubs] - has none
 
-__all__ = ["give_back", "take"]
-
 _MOST_WATCHES: Final = 1_000
 """Ending more watches one by one would take as long as closing the instance."""
 _READ_BYTES: Final = 65_536

@@ -31,8 +31,6 @@ from wink_workspace.filesystem.paths import WorkspacePath
 
 from .index import DirectoryForm, Dirty, FileIndex, IndexedTree, Leaves, NotedChanges
 
-__all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -10,16 +10,6 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.git_binary import blob_id
 from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileState
 
-__all__ = [
-    "DEFAULT_DIFF_LIMITS",
-    "NO_CONTENT",
-    "Content",
-    "DiffChange",
-    "DiffLimits",
-    "Side",
-    "in_memory",
-]
-
 
 class Content(Protocol):
     """The content of a file or the target of a link, wherever it is stored."""

@@ -16,16 +16,6 @@ from wink_workspace.errors import FilesystemError
 if TYPE_CHECKING:
     from pygit2.enums import DiffOption
 
-__all__ = [
-    "ChangedLines",
-    "Part",
-    "changed_lines",
-    "count_lines",
-    "differing_part",
-    "joined",
-    "spans_in_pieces",
-]
-
 
 class ChangedLines(NamedTuple):
     """Replaced lines, counted from 0, old and new."""

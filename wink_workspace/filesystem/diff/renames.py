@@ -17,8 +17,6 @@ from wink_workspace.filesystem.model import FileKind
 
 from .diff_input import Content, DiffChange, DiffLimits, Side
 
-__all__ = ["Rename", "find_renames", "is_binary"]
-
 _MIN_PERCENT = 50
 _MAX_STEPS = 500_000
 

@@ -40,8 +40,6 @@ from .diff_input import (
 from .lines import ChangedLines, Part, count_lines, differing_part, spans_in_pieces
 from .renames import find_renames, is_binary
 
-__all__ = ["Diff", "LineCounts", "render_diff"]
-
 _NO_ID: Final = "0" * 40
 _ID_DIGITS: Final = 7  # as git shows them
 _BATCH_LINES: Final = 1_024

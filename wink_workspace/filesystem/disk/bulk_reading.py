@@ -27,8 +27,6 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from .descriptors import READ, Parts, attributes_of
 from .tree import DiskTree
 
-__all__ = ["BulkReading", "ReadFile", "ReadPart"]
-
 _KeptT = TypeVar("_KeptT")
 
 _LARGE_BYTES = 8 * 1_048_576

@@ -37,8 +37,6 @@ from .descriptors import (
 )
 from .tree import DiskTree
 
-__all__ = ["ContentStore", "CopiedEntry", "CopiedPart", "NewTree", "TreeCopy"]
-
 # ---------------------------------------------------------------------------------------- filling
 
 # Fill a new directory that no other process uses yet.

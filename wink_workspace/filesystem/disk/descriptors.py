@@ -28,50 +28,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "ENTER",
-    "MISSING",
-    "PATH_ONLY",
-    "READ",
-    "TEMPORARY_PREFIX",
-    "Descriptor",
-    "Listing",
-    "Parts",
-    "attributes_of",
-    "change_mode",
-    "copy_content",
-    "enter",
-    "entries_of",
-    "exchange_names",
-    "give_name",
-    "is_open_for_writing",
-    "is_sparse",
-    "keeps_times",
-    "listings",
-    "make_entry_accessible",
-    "match_owner",
-    "open_beneath",
-    "open_directory",
-    "open_listing",
-    "open_regular",
-    "open_root",
-    "open_seen",
-    "prefix_of_points_below",
-    "read_mounts",
-    "remove",
-    "rename",
-    "rename_to_free",
-    "require_regular",
-    "reset_mode",
-    "status_and_target",
-    "status_of_regular",
-    "temporary_name",
-    "usual_mode",
-    "with_executable_bits",
-    "write_all",
-    "write_with_holes",
-]
-
 Parts = tuple[str, ...]
 """The names of a path, relative to the directory at which a walk began."""
 

@@ -43,8 +43,6 @@ from .fingerprint_cache import DiskFingerprints
 from .searching import disk_heads
 from .tree import DiskEntry, DiskTree, kind_of
 
-__all__ = ["DiskFilesystem", "DiskHistory"]
-
 
 class DiskHistory(Protocol):
     """Stores the states of a directory; the methods are those of ``Filesystem``."""

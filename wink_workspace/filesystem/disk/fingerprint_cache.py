@@ -26,8 +26,6 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .tree import DiskEntry, DiskTree, entry_of, identity_of
 
-__all__ = ["COARSEST_TICK_NS", "ChangeTimes", "DiskFingerprints", "racy_from_ns"]
-
 # ----------------------------------------------------------------------------------- change times
 
 # Which files are racily clean: their next change may leave their status as it is.

@@ -37,8 +37,6 @@ from wink_workspace.filesystem.search import (
 from .descriptors import READ
 from .tree import DiskTree
 
-__all__ = ["disk_heads"]
-
 _BATCH_FILES: Final = 64
 _FILES_A_WAIT: Final = 4
 _MOST_WAITS: Final = 200

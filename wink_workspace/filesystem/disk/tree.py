@@ -83,18 +83,6 @@ from .descriptors import (
     write_with_holes,
 )
 
-__all__ = [
-    "ChangeObserver",
-    "DiskEntry",
-    "DiskTree",
-    "ExactNames",
-    "HiddenPaths",
-    "Unfinished",
-    "entry_of",
-    "identity_of",
-    "kind_of",
-]
-
 # ------------------------------------------------------------------------------------ exact names
 
 # Whether a path that a lookup found has exactly the names that were looked up.

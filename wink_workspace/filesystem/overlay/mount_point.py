@@ -24,8 +24,6 @@ from wink_workspace.errors import MountError, UsageError
 
 from .mounting import OverlayMount
 
-__all__ = ["MountPoint"]
-
 _NOFOLLOW: Final = 8
 _LAZY: Final = 2
 _GUARD: Final = 'read -r _; umount -- "$1" || umount -l -- "$1"'

@@ -32,16 +32,6 @@ from wink_workspace.companion import Companion
 from wink_workspace.errors import MountError, UsageError
 from wink_workspace.filesystem.changes import instances
 
-__all__ = [
-    "FILES",
-    "MOST_LAYERS",
-    "PROBE_PREFIX",
-    "Mounter",
-    "OverlayMount",
-    "OverlaySupport",
-    "overlay_support",
-]
-
 PROBE_PREFIX: Final = ".wink-overlay-"
 """The beginning of the names of the directories in which ``overlay_support`` makes a mount."""
 

@@ -32,8 +32,6 @@ from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, HiddenPaths
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-__all__ = ["OverlayTracker", "directory_form"]
-
 _log = logging.getLogger(__name__)
 
 _FORMS = (".overlay.opaque", ".overlay.redirect")

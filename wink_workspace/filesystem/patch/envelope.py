@@ -50,8 +50,6 @@ from .parsed_patch import (
 )
 from .unified import parse_unified
 
-__all__ = ["is_envelope_start", "parse_envelope"]
-
 _BEGIN = b"*** Begin Patch"
 _END = b"*** End Patch"
 _ADD = b"*** Add File:"

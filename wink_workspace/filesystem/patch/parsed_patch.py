@@ -14,26 +14,6 @@ from wink_workspace.filesystem.git_names import unquote_name
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath, parse_path
 
-__all__ = [
-    "BODY_SIGNS",
-    "EMPTY_LINES",
-    "BinaryChange",
-    "FilePatch",
-    "Header",
-    "Mode",
-    "PatchHunk",
-    "PatchLines",
-    "bare_name",
-    "hunk_body",
-    "is_header",
-    "is_name_pair",
-    "malformed",
-    "names_one_file",
-    "patch_path",
-    "read_header",
-    "scope_text",
-]
-
 BODY_SIGNS = (b" ", b"-", b"+", b"\\")
 """The first characters of the lines of a hunk."""
 EMPTY_LINES = (b"", b"\r")

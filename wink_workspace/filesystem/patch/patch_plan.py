@@ -35,8 +35,6 @@ from .placing import Placed, place_hunks
 from .unified import MAX_BINARY_BYTES, parse_unified
 from .views import Effort
 
-__all__ = ["PatchPlan", "parse_patch", "plan_patch", "touched_paths", "without_prefix"]
-
 # ---------------------------------------------------------------------------------- patch parsing
 
 # Parse a patch of either format, and name its files without reading any.

@@ -72,8 +72,6 @@ from wink_workspace.filesystem.nearest import excerpt, nearest_index
 from .parsed_patch import PatchHunk
 from .views import Effort, FileView, loose_line
 
-__all__ = ["Mismatch", "Placed", "place_hunks"]
-
 _MAX_FUZZ = 2
 _MIN_EVIDENCE = 2
 _NEARBY_LINES = 6

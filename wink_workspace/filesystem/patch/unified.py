@@ -32,8 +32,6 @@ from .parsed_patch import (
     scope_text,
 )
 
-__all__ = ["MAX_BINARY_BYTES", "parse_unified"]
-
 MAX_BINARY_BYTES = 67_108_864
 """Most bytes (64 MiB) of inflated binary content in one patch."""
 

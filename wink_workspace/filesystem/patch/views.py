@@ -15,8 +15,6 @@ from itertools import accumulate
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.lookalikes import plain_line
 
-__all__ = ["Effort", "FileView", "loose_line"]
-
 _MAX_PLACES = 1_000
 _STEP = 400
 _NO_HEADING = b"_\"'()]{}@$ \t"

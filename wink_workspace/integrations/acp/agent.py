@@ -38,7 +38,6 @@ with importing("acp"):
         SessionResumeCapabilities,
     )
 
-__all__ = ["AcpAgent"]
 
 _REWIND: Final = "wink/rewind"
 _MOST_LISTED: Final = 200

@@ -16,8 +16,6 @@ from wink_workspace.mcp_client import McpSection
 from wink_workspace.prompt import Prompt, Section
 from wink_workspace.workspace import RecordedRun, Workspace, WorkspaceConfig, WorkspaceStorage
 
-__all__ = ["AcpHost", "directory_of", "mcp_section", "refused", "text_of"]
-
 with importing("acp"):
     from acp import RequestError
     from acp.schema import (

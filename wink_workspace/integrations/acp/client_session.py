@@ -44,8 +44,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 from .client_requests import AcpHost, mcp_section, refused
 from .updates import KINDS, TEXT_CHARS, Watching, diffs
 
-__all__ = ["ALLOW", "ALWAYS", "REJECT", "AcpSession", "AskUser", "chats_of"]
-
 # ------------------------------------------------------------------------------------ permissions
 
 

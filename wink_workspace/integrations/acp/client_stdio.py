@@ -19,7 +19,6 @@ with importing("acp"):
     from acp import Agent, run_agent
     from acp.stdio import stdio_streams
 
-__all__ = ["serve_acp"]
 
 _MESSAGE_BYTES: Final = 50 * 1024 * 1024
 

@@ -25,7 +25,6 @@ with importing("acp"):
         update_tool_call,
     )
 
-__all__ = ["KINDS", "TEXT_CHARS", "Send", "Watching", "diffs"]
 
 Send = Callable[[Any], None]
 

@@ -24,16 +24,6 @@ from typing import Final
 
 from wink_workspace.errors import LedgerDamagedError
 
-__all__ = [
-    "MAX_SUBJECT_CHARS",
-    "NO_SUBJECT",
-    "Commit",
-    "format_commit",
-    "is_number",
-    "one_line",
-    "parse_commit",
-]
-
 _WHO: Final = "wink_workspace <wink_workspace@localhost>"
 _MAX_VALUE_CHARS: Final = 200
 _ID_CHARS: Final = 40

@@ -26,19 +26,6 @@ from wink_workspace.ledger.store.trees import TreeChange, TreeEntry, additions, 
 
 from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, is_number, one_line, parse_commit
 
-__all__ = [
-    "DISCARDED_REFS",
-    "Discard",
-    "Discarded",
-    "Dropped",
-    "DroppedFile",
-    "discard_changes",
-    "discarded_at",
-    "find_discarded",
-    "keep_discarded",
-    "last_discard_number",
-]
-
 DISCARDED_REFS: Final = "refs/wink/discarded/"
 _MAX_CALL_CHARS: Final = 100
 _MAX_NAMED: Final = 1_000

@@ -20,8 +20,6 @@ from wink_workspace.ledger.store.refs import RefMover
 
 from .commits import Commit, format_commit, parse_commit
 
-__all__ = ["DOCUMENT_REFS", "Document", "Documents"]
-
 DOCUMENT_REFS: Final = "refs/wink/documents/"
 
 

@@ -27,8 +27,6 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.ledger.store.disk import ledger_failures, sync
 from wink_workspace.ledger.store.trees import TreeEntry
 
-__all__ = ["Effect", "EffectJournal", "PlannedEffects"]
-
 
 @dataclass(frozen=True, slots=True)
 class Effect:

@@ -34,20 +34,6 @@ from .records import Record, parse_record
 if TYPE_CHECKING:
     from wink_workspace.ledger.store.merge import Merge, SliceMerge
 
-__all__ = [
-    "BRANCH_FILES",
-    "Branch",
-    "EntryKind",
-    "LogEntry",
-    "Reverted",
-    "Revertible",
-    "entry_of",
-    "lost_ref",
-    "merge_base",
-    "read_entry",
-    "skip_number",
-    "skip_of",
-]
 
 BRANCH_FILES: Final = "wink/lines"
 """The directory, in the ledger, with a directory for the files of each branch."""

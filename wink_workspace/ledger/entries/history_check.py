@@ -26,8 +26,6 @@ from .commits import Commit, parse_commit
 from .history import LogEntry, entry_of, read_entry, skip_of
 from .records import parse_record
 
-__all__ = ["HistoryCheck"]
-
 _MOST_LINK_BYTES: Final = 4_096
 _MOST_NAME_BYTES: Final = 1_024
 

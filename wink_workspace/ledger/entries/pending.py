@@ -29,8 +29,6 @@ from typing import Final
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.ledger.store.disk import ledger_failure, ledger_failures, sync
 
-__all__ = ["CallTimes", "PendingMark", "PendingMarks"]
-
 _MOST_TRIES: Final = 10_000  # some 20 ms
 
 _encode = json.JSONEncoder().encode

@@ -27,8 +27,6 @@ from wink_workspace.session import (
     WorkspaceRestored,
 )
 
-__all__ = ["LoggedEvent", "Record", "dump_record", "parse_record"]
-
 LoggedEvent = ToolInvoked | ExternalChange | WorkspaceRestored
 
 _SCHEMA: Final = 1

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from wink_workspace.filesystem.diff import Diff, DiffLimits, Side
     from wink_workspace.ledger.store.objects import ObjectStore
 
-__all__ = ["tree_diff"]
-
 
 def tree_diff(
     store: ObjectStore,

@@ -35,8 +35,6 @@ from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.pack_streams import PackIngest, PackOutput, check_checksum
 from wink_workspace.ledger.store.packs import encode_object
 
-__all__ = ["Bundle", "BundleLimits", "BundleSize", "read_bundle", "write_bundle"]
-
 _FORMAT: Final = 1
 _MANIFEST_REF: Final = "refs/wink/bundle/"
 _MANIFEST: Final = b"manifest.json"

@@ -37,7 +37,6 @@ from .git_links import open_user_repository
 if TYPE_CHECKING:
     import pygit2
 
-__all__ = ["ForeignHead", "tracked_names"]
 
 _NAME: Final = "wink_workspace"
 _ADDRESS: Final = "wink_workspace@localhost"

@@ -38,19 +38,6 @@ from wink_workspace.ledger.store.names import is_git_directory_name, workspace_n
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.trees import TreeEntry, entry_at
 
-__all__ = [
-    "DirectoryView",
-    "DiskView",
-    "Found",
-    "LedgerView",
-    "enclosing_repository",
-    "found_of",
-    "is_layout_name",
-    "is_repository",
-    "paths_left_behind",
-    "repositories_in",
-]
-
 _HEAD: Final = "HEAD"
 _COMMON: Final = "commondir"
 _REFS: Final = ("refs", "reftable", _COMMON)

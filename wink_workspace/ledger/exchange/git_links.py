@@ -22,7 +22,6 @@ from wink_workspace.errors import UsageError
 if TYPE_CHECKING:
     import pygit2
 
-__all__ = ["open_user_repository", "outside_repositories", "repository_directories"]
 
 _LONGEST_POINTER_BYTES: Final = 65_536
 _MOST_ALTERNATES: Final = 32

@@ -36,7 +36,6 @@ from .git_links import open_user_repository
 if TYPE_CHECKING:
     import pygit2
 
-__all__ = ["CopyPaths", "FileStamp", "ShallowCopy", "UserHead", "open_user_head"]
 
 _KIND_OF_TYPE: Final[Mapping[int, ObjectKind]] = {1: "commit", 2: "tree", 3: "blob"}
 _TAG_TYPE: Final = 4

@@ -14,21 +14,6 @@ from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Final, Literal, TypeVar, cast
 
-__all__ = [
-    "BLOCK_BYTES",
-    "BLOCK_HEADER",
-    "CHUNK_BYTES",
-    "STORED_START",
-    "ObjectKind",
-    "StoredStream",
-    "ZlibStream",
-    "compress",
-    "file_pieces",
-    "has_hole",
-    "is_worth_compressing",
-    "run_steps",
-]
-
 T = TypeVar("T")
 
 ObjectKind = Literal["blob", "tree", "commit"]

@@ -9,15 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = [
-    "DeltaBuilder",
-    "common_prefix",
-    "common_suffix",
-    "delta_between",
-    "delta_instructions",
-    "delta_sizes",
-]
-
 _MAX_COPY: Final = 0xFF_FFFF
 _MAX_INSERT: Final = 127
 _MAX_OFFSET: Final = 0xFFFF_FFFF

@@ -18,18 +18,6 @@ from typing import Final
 
 from wink_workspace.errors import LedgerError
 
-__all__ = [
-    "file_sizes",
-    "is_disk_full",
-    "ledger_failure",
-    "ledger_failures",
-    "link_or_copy",
-    "sync",
-    "sync_filesystem",
-    "sync_pack",
-    "write_whole",
-]
-
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NO_PERMISSION: Final = frozenset((errno.EACCES, errno.EPERM))
 _CANNOT_LINK: Final = frozenset(

@@ -14,8 +14,6 @@ from typing import Final, Literal
 
 from .compression import run_steps
 
-__all__ = ["EMPTY_TREE", "EMPTY_TREE_ID", "GitEntry", "GitTree", "Mode"]
-
 Mode = Literal[b"40000", b"100644", b"100755", b"120000"]
 
 _ROW = re.compile(rb"((40000|100644|100755|120000) ([^\0]+)\0.{20})", re.DOTALL)

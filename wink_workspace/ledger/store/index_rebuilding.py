@@ -29,8 +29,6 @@ from .packs import (
     parse_offset_delta,
 )
 
-__all__ = ["is_whole_pack", "readable_objects", "rebuild_indexes"]
-
 _log = logging.getLogger(__name__)
 
 _CHECKSUM_BYTES: Final = 20

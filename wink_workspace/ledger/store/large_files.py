@@ -50,8 +50,6 @@ from .packs import (
     parse_entry_header,
 )
 
-__all__ = ["LARGE_BYTES", "LargeFiles", "is_large_pack"]
-
 LARGE_BYTES: Final = 8 * 1_048_576
 """Contents of this size or more are never in memory as a whole."""
 

@@ -32,8 +32,6 @@ from wink_workspace.clock import SYSTEM_CLOCK
 from .disk import ledger_failure, ledger_failures
 from .lock import LockFile
 
-__all__ = ["DeletionLock", "DiscardNumbers", "MaintenanceLease", "WrittenTotal"]
-
 _EXPIRES_AFTER: Final = timedelta(seconds=10)
 _MOST_BYTES: Final = 200
 _NUMBER_BYTES: Final = 20

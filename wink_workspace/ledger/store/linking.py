@@ -17,8 +17,6 @@ from wink_workspace._kill_points import KillPoint, passed
 from .disk import ledger_failures, link_or_copy, sync
 from .packs import KEEP, TEMPORARY
 
-__all__ = ["link_objects"]
-
 
 def link_objects(source: Path, target: Path, *, durable: bool = False) -> None:
     """Give the git directory *target* every object of the git directory *source*.

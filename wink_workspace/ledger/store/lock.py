@@ -31,16 +31,6 @@ from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
 
-__all__ = [
-    "MAX_LOCK_TRIES",
-    "LockFile",
-    "LockOwner",
-    "SharedLock",
-    "WriterLock",
-    "never_in_place",
-    "try_read_lock",
-]
-
 MAX_LOCK_TRIES: Final = 100
 """How often a file that other processes delete is created again before that is an error."""
 

@@ -39,17 +39,6 @@ from .trees import (
     entry_at,
 )
 
-__all__ = [
-    "AppliedChange",
-    "Merge",
-    "SideNames",
-    "SliceMerge",
-    "applied_changes",
-    "merge_slices",
-    "merge_trees",
-    "without_lines",
-]
-
 _TEXT_SAMPLE_BYTES: Final = 8_000  # git's own measure of what is binary
 _MAX_LINES: Final = 1_000_000
 _MAX_HUNKS: Final = 20

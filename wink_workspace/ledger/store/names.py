@@ -21,8 +21,6 @@ import re
 
 from wink_workspace.errors import LedgerDamagedError
 
-__all__ = ["is_git_directory_name", "stored_name", "workspace_name"]
-
 _PREFIX = "%"
 
 # Characters that git's own checks ignore inside a name because HFS+ does.

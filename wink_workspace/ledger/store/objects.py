@@ -26,7 +26,6 @@ from .packs import PackedObject, Packs, PackWriter, encode_object
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob", "SeparatePack"]
 
 PreparedBlob: TypeAlias = PackedObject
 """A content encoded for a pack."""

@@ -58,8 +58,6 @@ from .packs import (
     parse_entry_header,
 )
 
-__all__ = ["DataFile", "Like", "OpenPacks", "OwnPack"]
-
 _log = logging.getLogger(__name__)
 
 _ROW = struct.Struct(">20sQQI")

@@ -33,8 +33,6 @@ from .packs import (
     parse_entry_header,
 )
 
-__all__ = ["PackIngest", "PackOutput", "check_checksum"]
-
 MAX_DEPTH: Final = 16
 _MIN_DELTA_BYTES: Final = 256
 _MOST_CACHED_BYTES: Final = 32 * 1_048_576

@@ -30,24 +30,6 @@ from wink_workspace.filesystem.git_binary import git_hash, object_header
 from .compression import CHUNK_BYTES, ObjectKind, compress, run_steps
 from .disk import file_sizes, ledger_failure, ledger_failures, sync_pack, write_whole
 
-__all__ = [
-    "KEEP",
-    "OBJECTS_PER_STEP",
-    "PACK_HEADER",
-    "TEMPORARY",
-    "TYPE_OF_KIND",
-    "Pack",
-    "PackWriter",
-    "PackedObject",
-    "Packs",
-    "encode_object",
-    "entry_header",
-    "index_steps",
-    "pack_index",
-    "parse_entry_header",
-    "parse_offset_delta",
-]
-
 TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
 _KIND_OF_TYPE: dict[int, ObjectKind] = {number: kind for kind, number in TYPE_OF_KIND.items()}
 _OFFSET_DELTA: Final = 6

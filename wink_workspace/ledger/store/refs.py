@@ -29,7 +29,6 @@ from .leases import DeletionLock
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["MAIN_BRANCH", "RefMover", "SpareFiles", "delete_stale_locks"]
 
 MAIN_BRANCH: Final = "main"
 

@@ -31,7 +31,6 @@ from .packs import (
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["Source", "repacking"]
 
 _LONGEST_HEADER: Final = 64
 

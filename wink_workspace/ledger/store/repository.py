@@ -45,8 +45,6 @@ from .large_files import LargeFiles
 from .open_packs import OpenPacks
 from .packs import Packs
 
-__all__ = ["GitRepository"]
-
 _KINDS: dict[int, ObjectKind] = {
     ObjectType.BLOB: "blob",
     ObjectType.TREE: "tree",

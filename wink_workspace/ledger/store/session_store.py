@@ -48,8 +48,6 @@ from .git_tree import EMPTY_TREE, GitEntry, GitTree
 from .names import stored_name, workspace_name
 from .objects import ObjectStore
 
-__all__ = ["SessionStore"]
-
 _SCHEMA: Final = b"schema"
 _SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = ("1", "2")

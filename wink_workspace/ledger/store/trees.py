@@ -23,29 +23,6 @@ from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
 from .names import stored_name, workspace_name
 from .objects import LARGE_BYTES, ObjectStore
 
-__all__ = [
-    "EMPTY_DIRECTORY",
-    "EMPTY_TREE_ID",
-    "MAX_TREE_DEPTH",
-    "SOME_DIRECTORY",
-    "TreeChange",
-    "TreeEntry",
-    "additions",
-    "build",
-    "build_directories",
-    "diff",
-    "entries_at",
-    "entry_at",
-    "entry_of",
-    "file_changes",
-    "file_state",
-    "links_in",
-    "names_in",
-    "tree_steps",
-    "walk",
-    "with_paths_from",
-]
-
 MAX_TREE_DEPTH: Final = 256
 """Most nested directories; callers' paths have at most 64, paths on disk may have more."""
 

@@ -40,21 +40,6 @@ from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import ENDED_CALLS, OBJECTS_PER_STEP, Pack, is_shared
 from wink_workspace.ledger.store.repacking import Source, repacking
 
-__all__ = [
-    "Garbage",
-    "Steps",
-    "check_complete",
-    "collecting",
-    "disk_bytes",
-    "finding_sizes",
-    "has_lost_objects",
-    "has_many_packs",
-    "joining",
-    "marking",
-    "no_steps",
-    "objects_of",
-]
-
 Steps: TypeAlias = Callable[[str, int, int], None]
 """Called repeatedly with the present step, the number of items done, and their total."""
 

@@ -24,14 +24,6 @@ from wink_workspace.ledger.store.names import workspace_name
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import KEEP, is_shared
 
-__all__ = [
-    "LostObject",
-    "ObjectCheck",
-    "branch_of",
-    "give_up_lost",
-    "rewrite_damaged_packs",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LostObject:

@@ -57,15 +57,6 @@ from .collection import (
     objects_of,
 )
 
-__all__ = [
-    "Forgotten",
-    "Maintenance",
-    "Retention",
-    "forgotten_in",
-    "looking_for_too_old",
-    "maintaining",
-]
-
 _log = logging.getLogger(__name__)
 
 _TRUSTED_GAP: Final = timedelta(days=1)

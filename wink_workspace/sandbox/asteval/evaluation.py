@@ -14,15 +14,6 @@ from wink_workspace.serde import JsonValue
 
 _SHOWN_CHARS: Final = 160
 
-__all__ = [
-    "CodeError",
-    "EndReason",
-    "Evaluation",
-    "EvaluationRequest",
-    "EvaluationUsage",
-    "ShownValue",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:

@@ -10,8 +10,6 @@ from wink_workspace.sandbox.backends import SandboxConfig
 
 from .layers import LAYERS, REQUIRED_LAYERS
 
-__all__ = ["AstevalConfig", "PythonConfig"]
-
 _MIB: Final = 1_048_576
 
 

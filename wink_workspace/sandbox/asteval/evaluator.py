@@ -52,8 +52,6 @@ from .launching import ServerProcess
 from .layers import LAYERS
 from .pipe_frames import SIZES, PipeFrame, PipeFrameError, encode_frame, frame_sizes
 
-__all__ = ["AstevalSandbox", "probe_isolation"]
-
 _WATCH_S: Final = 0.02
 _READ_BYTES: Final = 262_144
 _REPORT_BYTES_MAX: Final = 65_536

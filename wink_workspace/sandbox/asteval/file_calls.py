@@ -31,8 +31,6 @@ from wink_workspace.filesystem import (
 from .evaluation import EvaluationRequest
 from .evaluation_limits import AstevalConfig
 
-__all__ = ["WRITE_MODES", "FileAccess", "python_error"]
-
 WRITE_MODES: Final[tuple[WriteMode, ...]] = get_args(WriteMode)
 
 

@@ -19,8 +19,6 @@ from wink_workspace.errors import SandboxUnavailableError
 
 from .evaluation_limits import AstevalConfig
 
-__all__ = ["ServerProcess"]
-
 # asteval loads numpy if it is installed, so it is hidden unless the configuration enables it
 _START: Final = (
     "import json, sys; options = json.loads(sys.argv.pop()); sys.path[:0] = options.pop('paths');"

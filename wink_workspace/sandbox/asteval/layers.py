@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["LAYERS", "REQUIRED_LAYERS"]
-
 LAYERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "namespaces": "a network without interfaces, and no view of other processes' IPC",

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-__all__ = ["SIZES", "PipeFrame", "PipeFrameError", "encode_frame", "frame_sizes"]
-
 SIZES: Final = struct.Struct(">II")
 _HEADER_BYTES_MAX: Final = 4 * 1_048_576
 

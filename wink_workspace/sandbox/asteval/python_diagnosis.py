@@ -9,8 +9,6 @@ from .evaluation_limits import AstevalConfig
 from .evaluator import probe_isolation
 from .layers import LAYERS
 
-__all__ = ["examine"]
-
 
 def examine(config: AstevalConfig) -> tuple[Finding, ...]:
     """A finding for each layer, and one for all probes. Starts a server and ends it."""

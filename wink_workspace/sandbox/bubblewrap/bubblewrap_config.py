@@ -9,8 +9,6 @@ from typing import ClassVar, Final
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.commands.command_config import CommandConfig
 
-__all__ = ["TOOLS", "BubblewrapConfig"]
-
 _TOOLS: Final = """
     /opt /nix /snap /home/linuxbrew/.linuxbrew ~/.local/bin ~/.local/lib ~/.local/pipx/venvs
     ~/.local/share/pipx/venvs ~/.pyenv ~/.local/share/uv/python ~/.local/share/uv/tools

@@ -22,8 +22,6 @@ from .bubblewrap_config import BubblewrapConfig
 from .bubblewrap_runner import find_bwrap
 from .bubblewrap_sandbox import BubblewrapSandbox
 
-__all__ = ["examine"]
-
 _PART: Final = "bubblewrap"
 _LIMITS: Final = ("memory limit", "process limit", "processor limit")
 _FIX: Final = (

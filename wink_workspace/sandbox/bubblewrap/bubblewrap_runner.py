@@ -56,7 +56,6 @@ from .system_filter import compiled_filters
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["BubblewrapRunner", "find_bwrap"]
 
 _log = logging.getLogger(__name__)
 

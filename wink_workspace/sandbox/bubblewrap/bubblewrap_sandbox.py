@@ -26,7 +26,6 @@ from .bubblewrap_runner import BubblewrapRunner
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["BubblewrapSandbox", "refuse_to_remove"]
 
 _USER: int = 1_000
 

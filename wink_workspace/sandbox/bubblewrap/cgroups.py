@@ -16,8 +16,6 @@ from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.commands.command_config import CommandConfig
 from wink_workspace.sandbox.commands.kernel_limits import PERIOD_US, SPARE_PIDS
 
-__all__ = ["LimitGroup", "sweep_groups"]
-
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PARENT: Final = "wink-workspace"
 _CONTROLLERS: Final = ("memory", "pids", "cpu", "freezer")

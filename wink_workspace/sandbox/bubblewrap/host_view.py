@@ -24,8 +24,6 @@ from wink_workspace.sandbox.git_directory import GIT_LAYER_PATH, HISTORY_PATH, W
 
 from .bubblewrap_config import BubblewrapConfig
 
-__all__ = ["HostView"]
-
 _SYSTEM: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SETTINGS: Final = """
     alternatives bash.bashrc bash_completion ca-certificates ca-certificates.conf crypto-

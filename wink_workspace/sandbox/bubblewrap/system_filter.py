@@ -19,8 +19,6 @@ from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox.commands.system_calls import narrowed_list
 from wink_workspace.system_packages import install_hint
 
-__all__ = ["compiled_filters"]
-
 _NAMES: Final = Path(__file__).with_name("system_calls.txt")
 _PERSONALITIES: Final = (0x0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF)
 _ENOSYS: Final = 38

@@ -13,8 +13,6 @@ from typing import BinaryIO, Final
 
 from wink_workspace.sandbox.sandbox_protocol import CapturedOutput, OutputObserver, StreamName
 
-__all__ = ["Capture", "Publish", "last_output"]
-
 Publish = Callable[[StreamName, Path], str]
 """Stores a finished file where a model can read it; returns its path in the workspace."""
 

@@ -13,8 +13,6 @@ from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
 from wink_workspace.sandbox.network import NetworkRules
 
-__all__ = ["CommandConfig", "ReadOnlyMount"]
-
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_open_files": 16}
 """The least values with which the container runtime, the runner and Python can start a command.

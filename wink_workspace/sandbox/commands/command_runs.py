@@ -12,14 +12,6 @@ from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest
 from wink_workspace.sandbox.transport.container_frames import request_payload
 
-__all__ = [
-    "CANCELLED",
-    "VARIABLES",
-    "arguments_of",
-    "encoded",
-    "payload_of",
-]
-
 CANCELLED: Final = "it was cancelled"
 
 VARIABLES: Final = MappingProxyType(

@@ -46,8 +46,6 @@ from .freezer import freeze, thaw
 from .live_container import LiveContainer
 from .probed_runner import ProbedRunner
 
-__all__ = ["CommandSandbox", "check_variables", "give_files"]
-
 _MOST_REQUEST_BYTES: Final = 67_108_864
 _MOST_ARGUMENT_BYTES: Final = 131_071
 _TERMINAL: Final = {"TERM": "xterm"}

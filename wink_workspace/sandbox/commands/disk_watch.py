@@ -25,8 +25,6 @@ from typing import Final
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk import DiskTree
 
-__all__ = ["DiskWatch", "Usage", "usage_of"]
-
 _PARTS: Final = 8
 """The tree is walked again after this fraction of the remaining room is used."""
 _RESERVE_BYTES: Final = 256 * 1_048_576

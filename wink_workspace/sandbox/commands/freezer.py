@@ -15,8 +15,6 @@ from typing import Final
 
 from wink_workspace.clock import Clock
 
-__all__ = ["freeze", "thaw"]
-
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OF_CONTAINER: Final = re.compile(
     r"(.*/(?:libpod-[0-9a-f]{64}(?:\.scope)?|wink-workspace/[0-9]+-[0-9a-f]{16}))(?:/.*)?"

@@ -10,15 +10,6 @@ from wink_workspace.sandbox.isolation_report import Layer
 
 from .command_config import CommandConfig
 
-__all__ = [
-    "NAMESPACE_LIMITS",
-    "PERIOD_US",
-    "SETTINGS",
-    "SPARE_PIDS",
-    "isolation_layers",
-    "process_limits",
-]
-
 PERIOD_US: Final = 100_000
 SPARE_PIDS: Final = 64
 """Additional processes of a sandbox, so that a command's limit never affects the runner."""

@@ -19,8 +19,6 @@ from wink_workspace.errors import SandboxError
 from .capture import last_output
 from .live_container import LiveContainer, kill_first_process
 
-__all__ = ["COMMANDS", "end_leftover", "forget", "note", "note_of_service"]
-
 COMMANDS: Final = "container.json"
 """The name of the file for the container of the commands."""
 

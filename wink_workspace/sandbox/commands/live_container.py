@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .freezer import thaw
 
-__all__ = ["LiveContainer", "kill_first_process", "started_ticks"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveContainer:

@@ -25,7 +25,6 @@ from .proof import HostProbes, ProbeRun, not_probed, prove, prove_network, refus
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["BOOT", "RUNNER", "ProbedRunner", "link_of", "runner_source"]
 
 BOOT: Final = (
     "python3",

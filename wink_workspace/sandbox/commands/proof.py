@@ -32,17 +32,6 @@ from wink_workspace.sandbox.transport.stream import Ending
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = [
-    "SEE_PATHS",
-    "HostProbes",
-    "ProbeRun",
-    "compiled",
-    "not_probed",
-    "prove",
-    "prove_network",
-    "prove_workspace",
-    "refuse_holes",
-]
 
 _MOST_LINES: Final = 100
 

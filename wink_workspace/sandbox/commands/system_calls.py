@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["installed_list", "narrowed", "narrowed_list"]
-
 _INSTALLED: Final = (
     Path("/etc/containers/seccomp.json"),
     Path("/usr/share/containers/seccomp.json"),

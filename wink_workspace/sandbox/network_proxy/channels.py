@@ -28,15 +28,6 @@ from wink_workspace.sandbox.transport.container_frames import (
     Kind,
 )
 
-__all__ = [
-    "MOST_CONNECTIONS",
-    "MOST_PIECE_BYTES",
-    "WINDOW_BYTES",
-    "Channels",
-    "Event",
-    "Message",
-]
-
 WINDOW_BYTES: Final = 131_072
 MOST_CONNECTIONS: Final = 64
 _NUMBER: Final = struct.Struct("!I")

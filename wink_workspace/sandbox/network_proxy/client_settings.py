@@ -21,17 +21,6 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-__all__ = [
-    "Registry",
-    "crates_index",
-    "debian_archives",
-    "go_proxy",
-    "maven_repository",
-    "npm_registry",
-    "pypi_index",
-    "read_registries",
-]
-
 _PYPI: Final = "https://pypi.org/simple"
 _NPM: Final = "https://registry.npmjs.org/"
 _CRATES: Final = "https://index.crates.io/"

@@ -26,18 +26,6 @@ from wink_workspace.sandbox.network import address_refusal
 
 from .routes import Origin
 
-__all__ = [
-    "CanaryDialer",
-    "Destination",
-    "DialError",
-    "Dialer",
-    "Resolve",
-    "SystemDialer",
-    "UpstreamProxy",
-    "system_resolve",
-    "upstream_proxy",
-]
-
 _MOST_ADDRESSES: Final = 4
 _MOST_PROXY_HEAD_BYTES: Final = 16_384
 

@@ -27,8 +27,6 @@ from .package_cache import NO_CACHE
 from .proxy import Proxy
 from .routes import RouteTable, client_files, client_variables
 
-__all__ = ["NetworkLink"]
-
 _MOST_TAKEN_BYTES: Final = 262_144
 _END_TIMEOUT_S: Final = 10.0
 _NONE: Final[Mapping[str, Sequence[Registry]]] = MappingProxyType({})

@@ -24,8 +24,6 @@ from typing import Final
 
 from .proxy_requests import Fetch
 
-__all__ = ["NO_CACHE", "PackageCache"]
-
 NO_CACHE: Final = Path("/dev/null")
 """No directory, so that nothing is found or stored."""
 _MOST_BYTES: Final = 4_294_967_296

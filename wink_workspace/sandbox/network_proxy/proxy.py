@@ -37,8 +37,6 @@ from .proxy_requests import (
 from .routes import Origin, Route, RouteTable
 from .tls import TlsInspector, TlsRefusedError
 
-__all__ = ["AnswerRefusedError", "Client", "Proxy", "Replacer", "answer_headers", "replaces_body"]
-
 # -------------------------------------------------------------------------------------- responses
 
 # What a client inside gets of an answer from outside. It does no I/O.

@@ -21,17 +21,6 @@ from wink_workspace.sandbox.network import INTERNAL_DOMAIN, HostPort, normal_hos
 
 from .routes import Origin, Route, RouteTable
 
-__all__ = [
-    "Fetch",
-    "Request",
-    "RequestRefusedError",
-    "ShowList",
-    "Tunnel",
-    "decide",
-    "head_length",
-    "request_headers",
-]
-
 LIST_HOST: Final = f"list.{INTERNAL_DOMAIN}"
 _HEAD_END: Final = b"\r\n\r\n"
 _PATH: Final = re.compile(r"/[!-~]*")

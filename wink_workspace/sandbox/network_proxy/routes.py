@@ -16,8 +16,6 @@ from wink_workspace.sandbox.network import INTERNAL_DOMAIN, NetworkRules, Secret
 
 from .client_settings import Registry
 
-__all__ = ["PROXY_PORT", "Origin", "Route", "RouteTable", "client_files", "client_variables"]
-
 PROXY_PORT: Final = 31_280
 """The port of the proxy on the loopback of a container, below those that the kernel chooses."""
 _FILES: Final = {"pypi.org": "files.pythonhosted.org", "index.crates.io": "static.crates.io"}

@@ -17,8 +17,6 @@ from typing import Final
 
 from wink_workspace.errors import WinkError
 
-__all__ = ["MOST_HELLO_BYTES", "TlsInspector", "TlsRefusedError"]
-
 MOST_HELLO_BYTES: Final = 16_384
 """The longest greeting, with the frames of its records."""
 _MOST_ANSWER_BYTES: Final = 65_536

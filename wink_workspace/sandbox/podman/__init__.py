@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
+    from wink_workspace.sandbox.commands.command_config import ReadOnlyMount as ReadOnlyMount
+
     from .engine.podman_config import DEFAULT_IMAGE as DEFAULT_IMAGE
     from .engine.podman_config import IMAGE_VERSION as IMAGE_VERSION
     from .engine.podman_config import PodmanConfig as PodmanConfig
-    from .engine.podman_config import ReadOnlyMount as ReadOnlyMount
     from .engine.service import PodmanService as PodmanService
     from .podman_sandbox import PodmanSandbox as PodmanSandbox
 

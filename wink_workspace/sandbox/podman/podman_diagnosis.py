@@ -31,8 +31,6 @@ from .engine.podman_config import PodmanConfig
 from .engine.service import PodmanService
 from .podman_sandbox import PodmanSandbox
 
-__all__ = ["examine"]
-
 _OLDEST_PODMAN: Final = 4
 _SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 _MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")

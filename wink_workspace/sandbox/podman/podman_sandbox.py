@@ -53,7 +53,6 @@ from .engine.service import PodmanService, shared_service
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = ["PodmanSandbox"]
 
 _log = logging.getLogger(__name__)
 

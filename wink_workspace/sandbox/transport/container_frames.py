@@ -30,21 +30,6 @@ from typing import Final
 
 from wink_workspace.errors import SandboxError
 
-__all__ = [
-    "COMPILED",
-    "MOST_PAYLOAD_BYTES",
-    "PROTOCOL_VERSION",
-    "EngineParser",
-    "Frame",
-    "FrameError",
-    "FrameParser",
-    "Kind",
-    "fields",
-    "joined_fields",
-    "packed",
-    "request_payload",
-]
-
 PROTOCOL_VERSION: Final = 3
 MOST_PAYLOAD_BYTES: Final = 65_536
 COMPILED: Final = "# compiled\n"

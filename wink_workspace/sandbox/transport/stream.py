@@ -34,8 +34,6 @@ from .container_frames import (
     packed,
 )
 
-__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream", "StreamRelay"]
-
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
 _SLOWEST_BYTES_PER_S: Final = 4 * 1_048_576

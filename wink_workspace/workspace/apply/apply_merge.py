@@ -31,14 +31,6 @@ from wink_workspace.workspace.changes.applied_trees import SourceChange
 from wink_workspace.workspace.changes.changeset import ChangeSet, reported
 from wink_workspace.workspace.files.disk_entries import without_contents
 
-__all__ = [
-    "MERGE_NAMES",
-    "BranchChanges",
-    "FindExcluded",
-    "MergeResult",
-    "SelectChanges",
-]
-
 MERGE_NAMES: Final = SideNames("source", "workspace")
 """The names of both sides in conflict markers in the source."""
 

@@ -71,8 +71,6 @@ from wink_workspace.workspace.place.mode_store import ModeStore
 
 from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 
-__all__ = ["Applied", "ApplyTarget", "SourceUpdate"]
-
 ApplyTarget = Literal["worktree", "patch", "branch"]
 
 _LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576

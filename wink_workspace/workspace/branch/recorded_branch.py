@@ -22,15 +22,6 @@ from wink_workspace.workspace.place.storage import (
 if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
 
-__all__ = [
-    "IMPORTED_BRANCH",
-    "RecordedBranch",
-    "delete_fork",
-    "forks_of",
-    "head_of",
-    "imported_entry",
-    "require_branch",
-]
 
 # ---------------------------------------------------------------------------------------- forking
 

@@ -27,8 +27,6 @@ from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.store.disk import ledger_failure, ledger_failures, write_whole
 from wink_workspace.ledger.store.lock import LockFile
 
-__all__ = ["AppliedTrees", "SourceChange"]
-
 _ROOT: Final = re.compile("[0-9a-f]{40}")
 _MOST_KEPT: Final = 4
 

@@ -37,16 +37,6 @@ from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER
 from .risks import Links, risks_of
 from .source_rules import SourceFilter, no_filter
 
-__all__ = [
-    "ChangeSet",
-    "LeftOut",
-    "LeftOutReason",
-    "PathChange",
-    "Status",
-    "is_empty_directory",
-    "reported",
-]
-
 Status = Literal["added", "changed", "removed"]
 
 

@@ -25,8 +25,6 @@ from typing import Final
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.ledger import is_git_directory_name
 
-__all__ = ["EXECUTABLE", "LINK_OUTSIDE", "RISKS", "Links", "Risk", "risks_of"]
-
 _MOST_LINKS: Final = 40
 _MOST_NAMES: Final = 256
 

@@ -29,8 +29,6 @@ from wink_workspace.workspace.files.disk_entries import without_contents
 
 from .changeset import ChangeSet
 
-__all__ = ["FileHunks", "Hunk", "Selection", "selected_changes"]
-
 _HEADER: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 _NO_NEWLINE: Final = b"\\ No newline at end of file\n"
 

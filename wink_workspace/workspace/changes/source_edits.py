@@ -12,8 +12,6 @@ from pathlib import Path
 
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-__all__ = ["was_source_edited"]
-
 
 def was_source_edited(folder: WorkspaceFolder, *, since_s: float = 0.0) -> bool:
     """Whether a file was written after the import, or the last apply or sync.

@@ -39,16 +39,6 @@ from wink_workspace.ledger import (
     tracked_names,
 )
 
-__all__ = [
-    "GitView",
-    "ReadRules",
-    "SourceFilter",
-    "no_filter",
-    "open_git_view",
-    "open_source_filter",
-    "rules_in",
-]
-
 ReadRules = Callable[[Parts], bytes | None]
 """Returns the ``.gitignore`` of a directory; ``None`` if there is none."""
 

@@ -84,16 +84,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
 from .source_survey import Survey, open_survey
 
-__all__ = [
-    "Base",
-    "BaseStore",
-    "CollectedBases",
-    "ImportedBase",
-    "collect_bases",
-    "hash_files",
-    "is_unread",
-]
-
 _log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1

@@ -39,16 +39,6 @@ from wink_workspace.ledger.store.disk import write_whole
 from wink_workspace.workspace.place.path_rules import Unrecorded
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-__all__ = [
-    "DerivedLayer",
-    "delete_stale",
-    "give_layers",
-    "is_shared",
-    "layers_of",
-    "notice_layers",
-    "unrecorded_names",
-]
-
 _OPAQUE: Final = ".overlay.opaque"
 _REDIRECT: Final = ".overlay.redirect"
 

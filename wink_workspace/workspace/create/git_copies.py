@@ -44,8 +44,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .bases import BaseStore
 
-__all__ = ["GIT_RULE", "GitCopies", "copy_git", "hides_git", "write_git_file"]
-
 _log = logging.getLogger(__name__)
 
 GIT_RULE: Final = "/.git"

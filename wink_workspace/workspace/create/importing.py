@@ -47,19 +47,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .source_survey import Survey, survey
 
-__all__ = [
-    "OWN_REPOSITORY",
-    "Imported",
-    "NotImported",
-    "Progress",
-    "SourceCopy",
-    "begin_history",
-    "copy_derived_of",
-    "import_copy",
-    "no_progress",
-    "open_source",
-]
-
 _log = logging.getLogger(__name__)
 
 

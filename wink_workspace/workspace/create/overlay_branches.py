@@ -95,15 +95,6 @@ from .importing import (
     no_progress,
 )
 
-__all__ = [
-    "HELD",
-    "MountedBranch",
-    "base_of",
-    "import_overlay",
-    "mount_branch",
-    "trees_of_bases",
-]
-
 _log = logging.getLogger(__name__)
 
 HELD: Final = "held"

@@ -37,8 +37,6 @@ from wink_workspace.workspace.place.path_rules import (
     anchored,
 )
 
-__all__ = ["SourceWalk", "Survey", "open_survey", "survey"]
-
 _TAG: Final = "CACHEDIR.TAG"
 _GIT: Final = ".git"
 _SIGNATURE: Final = b"Signature: 8a477f597d28d172789f06886806bc55"

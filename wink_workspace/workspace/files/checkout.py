@@ -27,8 +27,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder
 from .derived_paths import copy_checkpoint
 from .seen_statuses import SourceTimes, finish_index, save_last_seen
 
-__all__ = ["check_out", "copy_runs", "write_files", "write_layer"]
-
 _log = logging.getLogger(__name__)
 
 

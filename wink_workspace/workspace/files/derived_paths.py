@@ -59,14 +59,6 @@ from wink_workspace.sandbox.git_directory import give_to_sandbox
 from wink_workspace.workspace.place.path_rules import Unrecorded
 from wink_workspace.workspace.place.shared_folders import delete_tree
 
-__all__ = [
-    "DerivedPaths",
-    "RecordedChanges",
-    "copy_checkpoint",
-    "copy_derived",
-    "import_checkpoint",
-]
-
 _log = logging.getLogger(__name__)
 
 _CHEAP_BYTES: Final = 1_048_576

@@ -11,8 +11,6 @@ from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Dropped, PendingM
 
 from .pending_discards import DiscardCause, PendingDiscards
 
-__all__ = ["Discards"]
-
 _log = logging.getLogger(__name__)
 
 _NO_CALL = "outside"

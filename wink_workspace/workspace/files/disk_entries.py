@@ -20,17 +20,6 @@ from wink_workspace.ledger import (
     entry_at,
 )
 
-__all__ = [
-    "UNKNOWN_CONTENT",
-    "Captured",
-    "capture_all",
-    "captured",
-    "content_of",
-    "file_id",
-    "same_content",
-    "without_contents",
-]
-
 UNKNOWN_CONTENT: Final = TreeEntry(FileKind.FILE, "")
 """What the ledger cannot keep: a pipe, a socket, a device. It equals no other content."""
 

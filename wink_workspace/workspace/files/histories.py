@@ -17,8 +17,6 @@ from wink_workspace.ledger import ObjectStore, has_lost_objects
 from .discard_records import Discards
 from .tree_history import TreeHistory
 
-__all__ = ["CopyHistory", "FilesHistory", "FilesState", "present_root"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -62,8 +62,6 @@ from wink_workspace.workspace.place.shared_folders import delete_tree
 
 from .disk_entries import file_id
 
-__all__ = ["DiscardCause", "DiscardPlan", "PendingDiscard", "PendingDiscards"]
-
 _log = logging.getLogger(__name__)
 
 _SMALL_BYTES: Final = 1_048_576

@@ -19,15 +19,6 @@ from wink_workspace.filesystem.changes.index import FileIndex, read_note
 from wink_workspace.ledger import Branch, LogEntry, ObjectStore, diff
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-__all__ = [
-    "SourceTimes",
-    "finish_index",
-    "forget_last_seen",
-    "load_last_seen",
-    "save_last_seen",
-    "save_source_times",
-]
-
 _MOST_TRIES: Final = 10_000  # some 20 ms
 
 

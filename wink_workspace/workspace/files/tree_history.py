@@ -67,8 +67,6 @@ from .discard_records import Discards
 from .disk_entries import content_of, file_id, same_content
 from .pending_discards import DiscardPlan, PendingDiscards
 
-__all__ = ["FilesToken", "TreeHistory"]
-
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")

@@ -39,8 +39,6 @@ from wink_workspace.ledger import (
     read_entry,
 )
 
-__all__ = ["BlamedLine", "blame"]
-
 _MAX_BYTES: Final = 64 * 1_048_576
 _MAX_LINES: Final = 1_000_000  # as in a merge: libgit2 cannot be interrupted
 

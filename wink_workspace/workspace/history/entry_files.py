@@ -21,8 +21,6 @@ from wink_workspace.filesystem import (
 from wink_workspace.filesystem.memory_tree import Node, RemoteDirectory, RemoteFile, Symlink
 from wink_workspace.ledger import LogEntry, ObjectStore, TreeEntry, entries_at, names_in
 
-__all__ = ["files_after"]
-
 _IN_MEMORY_BYTES: Final = 1_048_576  # a larger file is copied to a temporary one
 
 

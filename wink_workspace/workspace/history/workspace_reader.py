@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
     from .blame import BlamedLine
 
-__all__ = ["ReadableHistory", "TimelineRow", "WorkspaceReader", "timeline"]
 
 # --------------------------------------------------------------------------------------- timeline
 

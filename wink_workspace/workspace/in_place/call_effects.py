@@ -13,8 +13,6 @@ from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.ledger import Effect, EffectJournal, ObjectStore, TreeEntry, build, entry_at
 from wink_workspace.workspace.files.disk_entries import same_content
 
-__all__ = ["CallEffects"]
-
 
 class CallEffects:
     """The effects since ``begin``, in order.

@@ -30,8 +30,6 @@ from wink_workspace.workspace.place.mode_store import ModeStore
 from .call_effects import CallEffects
 from .in_place_tree import InPlaceTree
 
-__all__ = ["Checkout"]
-
 _log = logging.getLogger(__name__)
 
 _CHANGED_BY_OTHERS = (

@@ -26,8 +26,6 @@ from .in_place_history import InPlaceHistory
 from .in_place_tree import InPlaceTree
 from .user_repository import UserRepository
 
-__all__ = ["InPlaceFilesystem"]
-
 
 class InPlaceFilesystem(DiskFilesystem):
     """A ``DiskFilesystem`` that never changes a git repository.

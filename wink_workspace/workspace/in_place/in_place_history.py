@@ -54,8 +54,6 @@ from .guarded_checkout import Checkout
 from .in_place_tree import InPlaceTree
 from .user_repository import UserRepository
 
-__all__ = ["InPlaceHistory", "PresentState"]
-
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3

@@ -65,8 +65,6 @@ from wink_workspace.workspace.files.disk_entries import (
 from .call_effects import CallEffects
 from .user_repository import UserRepository
 
-__all__ = ["InPlaceTree"]
-
 _log = logging.getLogger(__name__)
 
 _Found = tuple[DiskEntry, TreeEntry]

@@ -25,8 +25,6 @@ from wink_workspace.ledger import (
     repository_directories,
 )
 
-__all__ = ["UserRepository", "refuse_repository"]
-
 
 class UserRepository:
     """The paths below *root* that belong to its user's repository; implements ``HiddenPaths``."""

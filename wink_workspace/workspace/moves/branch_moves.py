@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
     from wink_workspace.workspace.changes.selection import Selection
 
-__all__ = ["Branches", "Fork"]
 
 W = TypeVar("W", bound=AbstractContextManager[Any])
 

@@ -24,8 +24,6 @@ from wink_workspace.workspace.place.path_rules import ImportConfig
 
 from .moves import Moves, merge_conflict
 
-__all__ = ["BranchSource"]
-
 _TARGETS: Final = get_args(ApplyTarget)
 
 

@@ -35,8 +35,6 @@ from wink_workspace.workspace.files.discard_records import Discards
 from wink_workspace.workspace.files.histories import CopyHistory, FilesHistory, present_root
 from wink_workspace.workspace.place.reserve import is_full
 
-__all__ = ["LedgerJournal", "recover"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -45,7 +45,6 @@ from .ledger_journal import LedgerJournal
 if TYPE_CHECKING:
     from wink_workspace.filesystem import Diff
 
-__all__ = ["HistoryMove", "MovePreview", "Moves", "merge_conflict"]
 
 T = TypeVar("T")
 

@@ -25,8 +25,6 @@ from wink_workspace.workspace.files.disk_entries import without_contents
 
 from .moves import Moves
 
-__all__ = ["Reverts"]
-
 
 class Reverts:
     """The entries that these moves make; each method runs in the block of its move.

@@ -13,8 +13,6 @@ from typing import Final
 
 from .storage import WorkspaceInfo, WorkspaceStorage
 
-__all__ = ["chosen_branch", "keep_use", "workspaces_of"]
-
 _FILE: Final = "used"
 
 

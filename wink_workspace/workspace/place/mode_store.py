@@ -20,8 +20,6 @@ from wink_workspace.filesystem.disk.descriptors import usual_mode, with_executab
 from wink_workspace.ledger import TreeEntry
 from wink_workspace.ledger.store.disk import ledger_failures, write_whole
 
-__all__ = ["ModeStore"]
-
 _Recorded = tuple[int | None, str]
 
 _FEWEST_OUTDATED = 100

@@ -25,15 +25,6 @@ from wink_workspace.filesystem.paths import WorkspacePath
 if TYPE_CHECKING:
     from wink_workspace.filesystem.disk.descriptors import Parts
 
-__all__ = [
-    "IGNORED_NAMES",
-    "OUTPUT_FOLDER",
-    "DerivedRollback",
-    "ImportConfig",
-    "PathRules",
-    "Unrecorded",
-    "anchored",
-]
 
 _MOST_CACHED: Final = 10_000
 

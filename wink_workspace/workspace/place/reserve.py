@@ -15,8 +15,6 @@ from typing import Final
 
 from wink_workspace.ledger import is_disk_full
 
-__all__ = ["Reserve", "is_full"]
-
 _RESERVE_BYTES: Final = 512 * 1_024
 _OPEN_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

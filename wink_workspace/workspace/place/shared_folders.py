@@ -31,8 +31,6 @@ from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.os_errors import translate_os_error
 
-__all__ = ["NewFolder", "SharedFolders", "claimed", "delete_tree", "lock_file"]
-
 _log = logging.getLogger(__name__)
 
 _NEW, _OLD = "new-", "old-"

@@ -67,19 +67,6 @@ from .shared_folders import claimed, delete_tree, lock_file
 if TYPE_CHECKING:
     from wink_workspace.filesystem.overlay.mounting import OverlaySupport
 
-__all__ = [
-    "MODE_VARIABLE",
-    "TemporaryStorage",
-    "WorkspaceFolder",
-    "WorkspaceInfo",
-    "WorkspaceMode",
-    "WorkspaceStorage",
-    "collect_layers",
-    "is_temporary",
-    "leftover_forks",
-    "new_temporary_name",
-    "sweep_temporary",
-]
 
 MODE_VARIABLE: Final = "WINK_WORKSPACE_MODE"
 """The variable that chooses the mode of new workspaces: ``auto``, ``overlay`` or ``copy``."""

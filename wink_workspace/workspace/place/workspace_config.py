@@ -9,8 +9,6 @@ from wink_workspace.ledger import Retention
 
 from .path_rules import ImportConfig
 
-__all__ = ["WorkspaceConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceConfig:

@@ -47,23 +47,6 @@ from wink_workspace.workspace.place.storage import WorkspaceFolder, WorkspaceSto
 
 from .recorded_runs import RecordedRun
 
-__all__ = [
-    "CallBegan",
-    "CallEnded",
-    "CallOutput",
-    "EventsMissed",
-    "MessageReceived",
-    "ModelRetries",
-    "ModelSpoke",
-    "PlanChanged",
-    "PublishedRun",
-    "RunEnded",
-    "RunEvent",
-    "RunInProgress",
-    "ShownStep",
-    "check_message",
-]
-
 _log = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES: Final = 2**20

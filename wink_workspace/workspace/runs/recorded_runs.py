@@ -49,8 +49,6 @@ from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.workspace.history.workspace_reader import ReadableHistory
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-__all__ = ["RecordedRun", "RunAbout", "Spent"]
-
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1

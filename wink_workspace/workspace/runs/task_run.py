@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from wink_workspace.workspace.changes.changeset import ChangeSet
     from wink_workspace.workspace.place.storage import WorkspaceInfo
 
-__all__ = ["Run", "RunReport", "TaskText", "run_prompt", "sandbox_sections", "work"]
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."

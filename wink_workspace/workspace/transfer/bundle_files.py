@@ -65,8 +65,6 @@ from wink_workspace.workspace.place.storage import (
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 from wink_workspace.workspace.workspace import Workspace
 
-__all__ = ["export_workspace", "import_workspace", "manifest_of", "new_workspace"]
-
 _NO_SOURCE: Final = "no-source"
 _NO_NAMELESS_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _UNFINISHED: Final = ".wink-workspace-export-"

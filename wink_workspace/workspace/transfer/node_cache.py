@@ -59,16 +59,6 @@ from wink_workspace.workspace.workspace import Workspace
 
 from .bundle_files import manifest_of, new_workspace
 
-__all__ = [
-    "NodeCache",
-    "pack_base",
-    "pack_entries",
-    "pack_result",
-    "pack_start",
-    "place_result",
-    "receive_result",
-]
-
 W = TypeVar("W", bound=Workspace)
 
 _MAIN: Final = "refs/heads/main"

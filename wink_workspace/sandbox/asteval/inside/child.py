@@ -26,8 +26,6 @@ from .files import SOURCE, WorkspaceFiles, refusal
 from .main_program import MainProgram
 from .python_probes import run_probes
 
-__all__ = ["Channel", "answer_host", "as_fields", "bounded_repr", "run_child"]
-
 # ----------------------------------------------------------------------------------------- values
 
 # Encoding of a value for the host: a bounded ``repr``, and JSON if the value allows it.

@@ -19,8 +19,6 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TextIO, cast
 
-__all__ = ["HOME", "SOURCE", "Ask", "WorkspaceFiles"]
-
 HOME: Final = "/workspace"
 SOURCE: Final = "<code>"
 """The file name of the code in tracebacks."""

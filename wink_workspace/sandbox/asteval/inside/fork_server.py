@@ -37,8 +37,6 @@ from .child import Channel, answer_host, run_child
 from .main_program import MainProgram
 from .restrictions import Isolation
 
-__all__ = ["Server", "main"]
-
 _REQUEST_BYTES_MAX: Final = 64
 _GRACE_S: Final = 2.0
 _PRELOADED: Final = ("_strptime", "calendar", "locale", "stringprep", "tokenize", "unicodedata")

@@ -28,8 +28,6 @@ from .files import SOURCE, WorkspaceFiles
 from .main_program import MainProgram
 from .modules import Namespace, namespaces
 
-__all__ = ["Interpreter"]
-
 _astutils: Any = asteval.astutils  # asteval has no types
 
 _ADDED_BUILTINS: Final = (

@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 from .files import SOURCE, WorkspaceFiles
 from .modules import Namespace
 
-__all__ = ["MainProgram"]
-
 
 class MainProgram(ABC):
     """Runs one program. ``names`` are its global names."""

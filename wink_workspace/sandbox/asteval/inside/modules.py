@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from importlib import import_module  # noqa: TID251 - of modules that code may use
 from typing import Any, Final
 
-__all__ = ["MODULES", "Namespace", "namespaces"]
-
 
 class Namespace:
     """Read-only attributes."""

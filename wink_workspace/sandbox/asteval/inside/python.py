@@ -32,8 +32,6 @@ from typing import Any, ClassVar, Final, NoReturn, cast
 from .files import HOME, WorkspaceFiles
 from .main_program import MainProgram
 
-__all__ = ["MODULES", "NUMPY_MODULES", "PythonInterpreter"]
-
 MODULES: Final = (
     *("abc", "argparse", "array", "ast", "asyncio", "atexit", "base64", "binascii", "bisect"),
     *("bz2", "calendar", "cmath", "cmd", "code", "codecs", "collections", "collections.abc"),

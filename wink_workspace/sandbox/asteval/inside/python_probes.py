@@ -19,8 +19,6 @@ from typing import Final
 
 from wink_workspace.sandbox.isolation_report import Probe
 
-__all__ = ["run_probes"]
-
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 _PTRACE_SEIZE: Final = 0x4206  # unlike PTRACE_ATTACH, it does not stop the process

@@ -28,8 +28,6 @@ from typing import Any, Final, NoReturn, cast
 from wink_workspace.sandbox.isolation_report import Layer
 from wink_workspace.system_packages import install_hint
 
-__all__ = ["ALLOWED_CALLS", "Isolation"]
-
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 

@@ -30,8 +30,6 @@ from wink_workspace.sandbox.podman.engine.service import shared_service
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, StreamName
 from wink_workspace.sandbox.transport.stream import Limits
 
-__all__ = ["BuildStep", "StepRunner", "first_line"]
-
 _GIB: Final = 1_073_741_824
 _LONGEST_S: Final = 1_800.0
 _LIMITS: Final = PodmanConfig(

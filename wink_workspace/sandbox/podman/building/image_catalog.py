@@ -22,8 +22,6 @@ from wink_workspace.sandbox.podman.engine.service import EngineError, shared_ser
 from .image_names import LAYER, is_second_name, newest_image
 from .images import RECIPES, USUAL_RECIPES, ImageStore, image_of, recipe
 
-__all__ = ["PodmanImages"]
-
 
 class PodmanImages:
     """Our images by name; implements ``SandboxImages``.

@@ -14,8 +14,6 @@ from typing import Final
 
 from wink_workspace.sandbox.image_store import ImageRecipe
 
-__all__ = ["LAYER", "is_second_name", "newest_image", "project_name"]
-
 LAYER: Final = "localhost/wink-workspace/layer"
 """The name, without a tag, of the images of steps."""
 

@@ -24,8 +24,6 @@ from wink_workspace.sandbox.image_store import PruneReport, SandboxImage, Stored
 from .image_names import LAYER, is_second_name, project_name
 from .images import RECIPES, UNFINISHED, ImageStore, delete_tree, recipe
 
-__all__ = ["ImagePruner"]
-
 _OURS: Final = re.compile(
     rf"localhost/wink-workspace/(layer|project-[0-9a-f]{{16}}|({'|'.join(RECIPES)})(-base)?):[^:/]+"
 )

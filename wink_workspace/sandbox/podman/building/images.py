@@ -32,25 +32,6 @@ from wink_workspace.sandbox.image_store import SandboxImage
 from wink_workspace.sandbox.podman.engine.host_programs import Programs, Progress
 from wink_workspace.sandbox.podman.engine.podman_config import IMAGE_VERSION
 
-__all__ = [
-    "AGENTS_LABEL",
-    "BUILD_OPTIONS",
-    "RECIPES",
-    "RECIPE_LABEL",
-    "SOURCE_LABEL",
-    "SUITE",
-    "UNFINISHED",
-    "USUAL_RECIPES",
-    "ImageStore",
-    "Recipe",
-    "delete_tree",
-    "image_of",
-    "recipe",
-    "recipe_folder",
-    "root_filesystem",
-    "step_script",
-]
-
 # ----------------------------------------------------------------------------------------- debian
 
 # A root filesystem made of Debian's packages by this machine's mmdebstrap, and packages to add.

@@ -52,17 +52,6 @@ from .images import (
     step_script,
 )
 
-__all__ = [
-    "AGENT_PROGRAMS",
-    "Filter",
-    "ProjectImages",
-    "SourceFiles",
-    "check_containerfile",
-    "copy_source",
-    "package_lists",
-    "source_digest",
-]
-
 # ----------------------------------------------------------------------------------- build source
 
 # The files of a project that build steps see: a copy without secrets, history and caches.

@@ -18,8 +18,6 @@ from wink_workspace.sandbox.commands.command_runs import VARIABLES
 from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.podman.engine.service import EngineError, PodmanService
 
-__all__ = ["RESERVED", "ImageSettings"]
-
 RESERVED: Final = frozenset(VARIABLES) - {"PATH", "LANG"}
 """Variables that an image cannot set."""
 

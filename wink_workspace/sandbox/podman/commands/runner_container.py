@@ -30,6 +30,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import MountError, SandboxError, SandboxUnavailableError
 from wink_workspace.sandbox.commands import leftovers
+from wink_workspace.sandbox.commands.command_config import ReadOnlyMount
 from wink_workspace.sandbox.commands.kernel_limits import isolation_layers
 from wink_workspace.sandbox.commands.probed_runner import BOOT, ProbedRunner, runner_source
 from wink_workspace.sandbox.commands.proof import SEE_PATHS, prove_workspace
@@ -44,7 +45,7 @@ from wink_workspace.sandbox.podman.engine.containers import (
     new_name,
     remove,
 )
-from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig, ReadOnlyMount
+from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.service import PodmanService
 from wink_workspace.sandbox.transport.container_frames import EngineParser
 from wink_workspace.sandbox.transport.stream import RunnerStream
@@ -53,12 +54,6 @@ from wink_workspace.system_packages import install_hint
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
-__all__ = [
-    "ContainerKind",
-    "RunnerContainer",
-    "layers",
-    "with_history",
-]
 
 _log = logging.getLogger(__name__)
 

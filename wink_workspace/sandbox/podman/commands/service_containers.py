@@ -53,8 +53,6 @@ from wink_workspace.sandbox.transport.stream import Ending, Limits
 
 from .runner_container import RunnerContainer
 
-__all__ = ["PodmanServices"]
-
 _log = logging.getLogger(__name__)
 
 _WATCH_S: Final = 0.05

@@ -35,8 +35,6 @@ from wink_workspace.sandbox.podman.engine.service import PodmanService, shared_s
 from .image_settings import ImageSettings
 from .runner_container import ContainerKind, RunnerContainer, with_history
 
-__all__ = ["WaitingContainers", "prepare_container", "start_container"]
-
 _log = logging.getLogger(__name__)
 
 _STEP_S: Final = 0.02

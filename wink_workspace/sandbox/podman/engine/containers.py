@@ -48,21 +48,6 @@ from wink_workspace.system_packages import install_hint
 from .podman_config import PodmanConfig
 from .service import EngineError, PodmanService
 
-__all__ = [
-    "OWNER_LABEL",
-    "PROJECT_PATH",
-    "WORKSPACE_LABEL",
-    "Container",
-    "Host",
-    "Owner",
-    "container_spec",
-    "hide_host_paths",
-    "new_name",
-    "remove",
-    "sweep",
-    "sweep_quietly",
-]
-
 # ----------------------------------------------------------------------------------------- owners
 
 # The process that owns a container, distinguished from later processes with the same process id.

@@ -12,8 +12,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EngineSettings"]
-
 _FILE = "containers.conf"
 _MOST_FILES = 4_096
 _MOST_PROCESSES = 2_048

@@ -24,8 +24,6 @@ from wink_workspace.system_packages import install_hint
 
 from .engine_conf import EngineSettings
 
-__all__ = ["Programs", "Progress"]
-
 Progress = Callable[[str], None]
 """Is called with each line that a build prints."""
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox.commands.command_config import CommandConfig, ReadOnlyMount
+from wink_workspace.sandbox.commands.command_config import CommandConfig
 from wink_workspace.sandbox.services import ServiceConfig
-
-__all__ = ["DEFAULT_IMAGE", "IMAGE_VERSION", "PodmanConfig", "ReadOnlyMount"]
 
 IMAGE_VERSION: Final = "2"
 """The version of our images; it changes with their content."""

@@ -17,8 +17,6 @@ from wink_workspace.companion import Companion
 from wink_workspace.errors import SandboxError, UsageError
 from wink_workspace.sandbox.commands.live_container import LiveContainer
 
-__all__ = ["Relay"]
-
 _PROGRAM: Final = Path(__file__).parents[1] / "inside" / "relay_program.py"
 _MAX_BYTES: Final = 65_536
 _TIMEOUT_S: Final = 20.0

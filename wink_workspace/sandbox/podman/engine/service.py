@@ -37,8 +37,6 @@ from wink_workspace.system_packages import install_hint
 
 from .engine_conf import EngineSettings
 
-__all__ = ["EngineError", "PodmanService", "shared_service"]
-
 _API_VERSION: Final = "4.0.0"
 _IDLE_S: Final = 15
 """How long our own service runs without connections."""
