@@ -136,12 +136,19 @@ def modules() -> tuple[ModuleType, ...]:
 
 @cache
 def public() -> dict[str, object]:
-    """Everything in an `__all__`, by its name."""
-    return {
-        name: getattr(module, name)
+    """What packages list and modules define without an underscore, by its name."""
+    defined = {
+        name: value
+        for module in modules()
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    }
+    listed = (
+        (name, getattr(module, name))
         for module in modules()
         for name in getattr(module, "__all__", ())
-    }
+    )
+    return {**defined, **dict(listed)}
 
 
 def documented() -> Iterator[object]:
