@@ -6,7 +6,8 @@ Both are made from the same help that ``--help`` prints, so they cannot differ f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ this page and the manual page from the help that `--help` prints.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Errors are one line on standard error.
 """
+_COMMON = 3
+"""A parameter of so many commands is described once, before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +67,33 @@ def _command(name: str, panel: str, found: Any) -> Command:
 
 def markdown_page() -> str:
     """The text of ``docs/reference/command.md``."""
-    parts, panel = [_HEAD], ""
-    for each in commands():
-        if each.panel != panel:
-            panel = each.panel
+    every = list(commands())
+    uses = Counter(parameter for each in every for parameter in each.parameters)
+    common = {
+        name: help_ for (name, help_), n_uses in reversed(uses.most_common()) if n_uses >= _COMMON
+    }
+    parts = [_HEAD, "## Common arguments and options\n", _items(sorted(common.items()))]
+    panel = ""
+    for command in every:
+        if command.panel != panel:
+            panel = command.panel
             parts.append(f"## {panel}\n")
-        parts.append(f"### wink-workspace {each.name}\n")
-        parts.append(f"```text\n{each.usage}\n```\n")
-        parts.extend(f"{_text(paragraph)}\n" for paragraph in each.paragraphs)
-        if each.parameters:
-            rows = "".join(
-                f"\n| `{_cell(name)}` | {_text(help_)} |" for name, help_ in each.parameters
-            )
-            parts.append(f"| Argument or option | Meaning |\n|---|---|{rows}\n")
+        parts.append(f"### wink-workspace {command.name}\n")
+        if not command.usage.endswith(("[OPTIONS]", "[ARGS]...")):  # else its heading says it
+            parts.append(f"`{command.usage}`\n")
+        parts.extend(f"{_text(paragraph)}\n" for paragraph in command.paragraphs)
+        shared = [each for each in command.parameters if each in common.items()]
+        own = [each for each in command.parameters if each not in shared]
+        if own:
+            parts.append(_items(own))
+        if shared:
+            names = ", ".join(f"`{re.split(' (?=[A-Z<])', name)[0]}`" for name, _ in shared)
+            parts.append(f"Common: {names}.\n")
     return "\n".join(parts)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _items(parameters: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- `{name}`: {_text(help_)}\n" for name, help_ in parameters)
 
 
 def _text(text: str) -> str:

@@ -43,6 +43,7 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind, FileStat, WorkspacePath, parse_path
+from wink_workspace.runtime import transactions_of
 from wink_workspace.sandbox import ExecRequest, SandboxConfig
 from wink_workspace.sections.command_results import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace, WorkspaceCall
@@ -577,7 +578,8 @@ class WorkspaceMiddleware(AgentMiddleware[WorkspaceState, Any]):
         Not inside of a call, which a restore would wait for.
         """
         known = state.get("wink_entry")
-        if not known or self._workspace.is_inside_call or not _went_back(known, config):
+        is_inside_call = transactions_of(self._workspace.session).around() is not None
+        if not known or is_inside_call or not _went_back(known, config):
             return False
         with _following.setdefault(self._workspace, threading.Lock()):  # parallel calls go once
             checkpoint = config.get("configurable", {}).get("checkpoint_map", {}).get("", "")

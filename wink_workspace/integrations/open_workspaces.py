@@ -15,6 +15,7 @@ from typing import TypeVar
 from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace.errors import UsageError
 from wink_workspace.ledger import MAIN_BRANCH
+from wink_workspace.runtime import transactions_of
 from wink_workspace.sandbox import SandboxConfig
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
@@ -108,8 +109,10 @@ class OpenWorkspaces(ClosedAfterBlock):
     def current(self) -> str | None:
         """The name of the workspace in a call of which the caller runs, if there is one."""
         with self._lock:
-            found = (name for name, each in self._open.items() if each.workspace.is_inside_call)
-            return next(found, None)
+            for name, each in self._open.items():
+                if transactions_of(each.workspace.session).around() is not None:
+                    return name
+            return None
 
     def use(self, workspace: Workspace, name: str = "") -> str:
         """Share a workspace that the caller has opened, and closes; its name."""

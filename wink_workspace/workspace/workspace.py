@@ -576,11 +576,6 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         """Raise if no call may begin now."""
         self._check_open()
 
-    @property
-    def is_inside_call(self) -> bool:
-        """Whether this code is inside a call, or in a task or thread that a call has started."""
-        return transactions_of(self.session).around() is not None
-
     def run(
         self,
         function: Callable[..., T],
