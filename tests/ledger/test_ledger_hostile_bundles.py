@@ -180,7 +180,7 @@ def _bad_delta(forger: Forger) -> None:
 def _long_chain(forger: Forger) -> None:
     content = b"x" * 400
     base = forger.add("blob", content)
-    for n in range(40):
+    for n in range(80):
         newer = content + b"%d" % n
         forger.delta(base, delta_between(content, newer))
         base, content = encode_object("blob", newer).id, newer
@@ -214,7 +214,7 @@ def _lying_size(forger: Forger) -> None:
         (_skip, "skips to another one"),
         (_not_an_id, "is not an id"),
         (_long_link, "a link has a target"),
-        (_delta_of_nothing, "continues a history that is not here"),
+        (_delta_of_nothing, "lacks the object"),
         (_bad_delta, "a delta cannot be applied"),
         (_long_chain, "a chain of more than"),
         (_double, "an object twice"),

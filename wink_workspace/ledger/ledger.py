@@ -258,7 +258,7 @@ class Ledger(ClosedAfterBlock):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message names it.
         """
-        from .store.index_rebuilding import rebuild_indexes  # on use: readers write nothing
+        from .store.pack_reading import rebuild_indexes  # on use: readers write nothing
         from .writing import BranchWriter
 
         ref = self._known_ref(name)

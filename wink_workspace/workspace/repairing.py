@@ -41,7 +41,7 @@ from wink_workspace.ledger import (
     build,
 )
 from wink_workspace.ledger.entries.commits import parse_commit
-from wink_workspace.ledger.store.index_rebuilding import rebuild_indexes
+from wink_workspace.ledger.store.pack_reading import rebuild_indexes
 from wink_workspace.ledger.upkeep.damage import (
     LostObject,
     ObjectCheck,

@@ -9,7 +9,7 @@ Rule 1: every byte is covered by a checksum. The pack ends with its own; the ids
 hashes of their contents; the manifest, which a ref names by its id, repeats the refs.
 Rule 2: a reader adds objects only. The caller makes refs to them, so a history becomes visible at
 once or not at all.
-Rule 3: a reader trusts nothing; see ``pack_streams`` and ``history_check``.
+Rule 3: a reader trusts nothing; see ``pack_reading`` and ``history_check``.
 
 A bundle is *thin* if its receiver must have some commits, or a tree of files, already.
 """
@@ -18,22 +18,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+import tempfile
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, cast
 
 from wink_workspace._kill_points import KillPoint, passed
-from wink_workspace.errors import BundleError, LedgerError
+from wink_workspace.errors import BundleError, LedgerDamagedError, LedgerError
 from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_commit
 from wink_workspace.ledger.entries.discards import DISCARDED_REFS
 from wink_workspace.ledger.entries.history_check import HistoryCheck
-from wink_workspace.ledger.store.compression import ObjectKind
-from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree
+from wink_workspace.ledger.store.compression import run_steps
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID, GitEntry, GitTree
 from wink_workspace.ledger.store.large_files import LARGE_BYTES
 from wink_workspace.ledger.store.objects import ObjectStore
-from wink_workspace.ledger.store.pack_streams import PackIngest, PackOutput, check_checksum
-from wink_workspace.ledger.store.packs import encode_object
+from wink_workspace.ledger.store.pack_reading import PackReader, check_checksum
+from wink_workspace.ledger.store.packs import (
+    PACK_HEADER,
+    PackedObject,
+    PackStream,
+    encode_object,
+    entry_header,
+)
+from wink_workspace.ledger.store.repacking import MAX_DEPTH, copying
+from wink_workspace.ledger.upkeep.collection import objects_of
 
 _FORMAT: Final = 1
 _MANIFEST_REF: Final = "refs/wink/bundle/"
@@ -130,6 +140,7 @@ def write_bundle(
         LedgerError: If an object cannot be read.
         OSError: If the file cannot be written.
     """
+    store.sync()  # what is copied is read from the disk
     plan = _plan(store, refs, since, only_heads=only_heads)
     manifest = {
         "format": _FORMAT,
@@ -138,24 +149,31 @@ def write_bundle(
         "about": about,
     }
     made = _manifest_objects(manifest, at)
-    _write_header(file, refs, plan.missing, made[-1][0])
-    output = PackOutput(file)
-    for _, kind, content in made:
-        output.add(kind, content)
-    writing = _Writing(store, output, files)
-    for commit_id, commit, parent in plan.commits:
-        writing.add(commit_id, commit, parent)
-    output.finish()
-    return BundleSize(len(plan.commits), output.n_objects, output.n_bytes)
+    _write_header(file, refs, plan.missing, made[-1].id)
+    pack = PackStream(file)
+    for each in made:
+        pack.write(each)
+    seen, n_bytes = set[str]() if files is None else {files}, sum(each.size_bytes for each in made)
+    small: list[str] = []
+    for commit_id, before in plan.commits:
+        for object_id in objects_of(store, commit_id, seen, before or EMPTY_TREE_ID):
+            kind, size_bytes = store.repository.header(object_id)
+            n_bytes += size_bytes
+            if size_bytes >= LARGE_BYTES:
+                _write_large(pack, object_id, size_bytes, store.chunks(object_id))
+            else:
+                store.read(object_id, kind)  # one that is damaged must not be copied
+                small.append(object_id)
+    run_steps(copying(store.repository, store.packs, pack, small))
+    run_steps(pack.complete())
+    return BundleSize(len(plan.commits), len(pack.entries), n_bytes)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The commits to write, each after its parent, with the tree of the parent."""
+    """The commits to write, each with the tree of its parent, if that is written or known."""
 
-    commits: list[tuple[str, Commit, str | None]] = field(
-        default_factory=list[tuple[str, Commit, str | None]]
-    )
+    commits: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
     boundary: set[str] = field(default_factory=set[str])
     missing: set[str] = field(default_factory=set[str])
 
@@ -168,38 +186,30 @@ def _plan(
     plan.missing.update(since)
     ends = store.repository.boundary()
     for head in refs.values():
-        chain: list[tuple[str, Commit]] = []
+        chain: list[tuple[str, str | None]] = []
         following: str | None = head
         while following is not None and following not in trees:
             commit = parse_commit(following, store.read(following, "commit"))
-            chain.append((following, commit))
+            chain.append((following, commit.parent))
             trees[following] = commit.tree
             if only_heads or following in ends:
                 break
             following = commit.parent
-        for commit_id, commit in reversed(chain):
-            parent = commit.parent
+        for commit_id, parent in reversed(chain):
             if parent is not None and parent not in trees:
                 plan.boundary.add(commit_id)
                 plan.missing.add(parent)
-            plan.commits.append((commit_id, commit, trees.get(parent or "")))
+            plan.commits.append((commit_id, trees.get(parent or "")))
     return plan
 
 
-def _manifest_objects(
-    manifest: Mapping[str, object], at: datetime
-) -> list[tuple[str, ObjectKind, bytes]]:
+def _manifest_objects(manifest: Mapping[str, object], at: datetime) -> list[PackedObject]:
     """The objects of the manifest, the commit last."""
-    text = json.dumps(manifest, indent=1).encode() + b"\n"
-    blob = encode_object("blob", text).id
-    rows = b"".join(GitTree.of({_MANIFEST: GitEntry(b"100644", blob)}).rows)
-    tree = encode_object("tree", rows).id
-    commit = format_commit(Commit(tree, None, at.astimezone(UTC), "bundle of a workspace", {}))
-    return [
-        (blob, "blob", text),
-        (tree, "tree", rows),
-        (encode_object("commit", commit).id, "commit", commit),
-    ]
+    blob = encode_object("blob", json.dumps(manifest, indent=1).encode() + b"\n")
+    rows = GitTree.of({_MANIFEST: GitEntry(b"100644", blob.id)}).rows
+    tree = encode_object("tree", b"".join(rows))
+    commit = Commit(tree.id, None, at.astimezone(UTC), "bundle of a workspace", {})
+    return [blob, tree, encode_object("commit", format_commit(commit))]
 
 
 def _write_header(
@@ -213,74 +223,15 @@ def _write_header(
     file.write(_FIRST_LINE + "".join(f"{line}\n" for line in lines).encode() + b"\n")
 
 
-class _Writing:
-    """Writes commits, each without what the one before has in the same place."""
-
-    def __init__(self, store: ObjectStore, output: PackOutput, files: str | None) -> None:
-        self._store = store
-        self._output = output
-        self._files = files
-        self._written = {EMPTY_TREE_ID} if files is None else {EMPTY_TREE_ID, files}
-        output.add("tree", b"")
-
-    def add(self, commit_id: str, commit: Commit, parent: str | None) -> None:
-        """Write a commit; *parent* is the tree of the one before, if the receiver has it."""
-        self._output.add("commit", self._store.read(commit_id, "commit"))
-        before = self._before(commit, parent)
-        root = self._store.tree(commit.tree)
-        self._tree(commit.tree, root, None if parent is None else (parent, before))
-        self._below(root, before)
-
-    def _before(self, commit: Commit, parent: str | None) -> GitTree:
-        if parent is not None:
-            return self._store.tree(parent)
-        base = commit.trailers.get("Base", "")
-        if base in self._written:  # a discard
-            at = GitEntry(b"40000", base)
-            return GitTree.of({b"changed": at, b"files": at})
-        if self._files is not None:
-            return GitTree.of({b"files": GitEntry(b"40000", self._files)})
-        return EMPTY_TREE
-
-    def _below(self, root: GitTree, before: GitTree) -> None:
-        """Write everything in *root* that *before* does not have in the same place."""
-        pending = [(root, before)]
-        while pending:
-            tree, old = pending.pop()
-            for name, entry in tree.rows_not_in(old):
-                if entry.id in self._written:
-                    continue
-                there = old.get(name)
-                like = there.id if there and there.is_tree == entry.is_tree else None
-                if not entry.is_tree:
-                    self._blob(entry.id, like)
-                    continue
-                found = self._store.read_tree(entry.id)
-                known = None if like is None else (like, self._store.tree(like))
-                self._tree(entry.id, found, known)
-                pending.append((found, EMPTY_TREE if known is None else known[1]))
-
-    def _tree(self, tree_id: str, tree: GitTree, like: tuple[str, GitTree] | None) -> None:
-        if tree_id in self._written:
-            return
-        self._written.add(tree_id)
-        content = b"".join(tree.rows)
-        if like is None or like[0] == EMPTY_TREE_ID:
-            self._output.add("tree", content)
-        else:
-            self._output.add_like(tree_id, "tree", content, (like[0], b"".join(like[1].rows)))
-
-    def _blob(self, blob_id: str, like: str | None) -> None:
-        self._written.add(blob_id)
-        size_bytes = self._store.size_bytes(blob_id)
-        if size_bytes >= LARGE_BYTES:
-            self._output.add_large(size_bytes, self._store.chunks(blob_id))
-            return
-        content = self._store.read(blob_id)
-        if like is None or self._store.size_bytes(like) >= LARGE_BYTES:
-            self._output.add("blob", content)
-        else:
-            self._output.add_like(blob_id, "blob", content, (like, self._store.read(like)))
+def _write_large(
+    pack: PackStream, object_id: str, size_bytes: int, pieces: Iterable[bytes]
+) -> None:
+    pack.append(entry_header("blob", size_bytes))
+    compressor = zlib.compressobj(1)
+    for piece in pieces:
+        pack.append(compressor.compress(piece))
+    pack.append(compressor.flush())
+    pack.end(object_id)
 
 
 # Reading
@@ -309,12 +260,12 @@ def read_bundle(
         OSError: If the file cannot be read.
     """
     header = _read_header(file)
-    end = check_checksum(file)
-    ingest = PackIngest(
-        store, file, end, most_objects=limits.most_objects, most_bytes=limits.most_bytes
-    )
-    with store.bulk():
-        ingest.run()
+    try:
+        end = check_checksum(file)
+        with store.bulk():
+            _add_objects(store, file, end, limits)
+    except LedgerDamagedError as error:
+        raise BundleError(f"the bundle is damaged: {error.message}") from error
     store.forget()  # libgit2 looks for the new pack
     passed(KillPoint.BUNDLE_OBJECTS_READ)
     found = _read_manifest(store, header)
@@ -353,6 +304,59 @@ def _read_header(file: BinaryIO) -> _Header:
         if ref != _MAIN and not _FORK.fullmatch(ref) and not _DISCARDED.fullmatch(ref):
             raise BundleError(f"the bundle has a ref that no workspace has: {ref}")
     return _Header(refs, manifest)
+
+
+def _add_objects(store: ObjectStore, file: BinaryIO, end: int, limits: BundleLimits) -> None:
+    """Add the objects of the pack in *file*, each with the bytes that it has there."""
+    start = file.read(PACK_HEADER.size)
+    if len(start) != PACK_HEADER.size or start[:8] != PACK_HEADER.pack(b"PACK", 2, 0)[:8]:
+        raise LedgerDamagedError("it has no pack of version 2")
+    n_objects = PACK_HEADER.unpack(start)[2]
+    if n_objects > limits.most_objects:
+        raise _over_limit(f"more than {limits.most_objects:,} objects")
+    reader, at = PackReader(file, end, most_bytes=LARGE_BYTES - 1), file.tell()
+    known, n_bytes = set[str](), 0
+    for _ in range(n_objects):
+        header = reader.header(at)
+        if header.kind == "blob" and header.size_bytes >= LARGE_BYTES:
+            if n_bytes + header.size_bytes <= limits.most_bytes:
+                at = _add_large(store, reader, at)
+            n_bytes += header.size_bytes
+        elif header.distance:
+            raise LedgerDamagedError("it has an object that a bundle cannot have")
+        else:
+            found = reader.object(at)
+            if found.id in known:
+                raise LedgerDamagedError("it has an object twice")
+            if found.depth > MAX_DEPTH:
+                raise LedgerDamagedError(f"it has a chain of more than {MAX_DEPTH} deltas")
+            known.add(found.id)
+            file.seek(at)
+            entry = file.read(found.end - at)
+            store.write_prepared(PackedObject(found.id, entry, len(found.content)))
+            at, n_bytes = found.end, n_bytes + len(found.content)
+        if n_bytes > limits.most_bytes:
+            raise _over_limit(f"contents of more than {limits.most_bytes:,} bytes")
+    if at != end:
+        raise LedgerDamagedError("it has more than its objects")
+
+
+def _add_large(store: ObjectStore, reader: PackReader, at: int) -> int:
+    """Add a large content, which becomes a pack of its own; where its entry ends."""
+    header, end = reader.header(at), at
+    with tempfile.TemporaryFile(dir=store.repository.directory) as spooled:
+        for piece, end in reader.pieces(at + header.length, header.size_bytes):  # noqa: B007 - last
+            spooled.write(piece)
+        spooled.seek(0)
+        store.write_blob_from(spooled.fileno())
+    return end
+
+
+def _over_limit(what: str) -> BundleError:
+    return BundleError(
+        f"the bundle has {what}, which is over the limit",
+        hint="Import it with a higher limit only if you trust where it comes from.",
+    )
 
 
 def _unknown_format(manifests: list[str]) -> BundleError:

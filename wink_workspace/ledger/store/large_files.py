@@ -41,8 +41,8 @@ from .deltas import DeltaBuilder, common_prefix, common_suffix, delta_instructio
 from .disk import ledger_failures
 from .open_packs import DataFile, OpenPacks
 from .packs import (
+    LONGEST_HEADER,
     PACK_HEADER,
-    TYPE_OF_KIND,
     Pack,
     Packs,
     PackWriter,
@@ -54,7 +54,6 @@ LARGE_BYTES: Final = 8 * 1_048_576
 """Contents of this size or more are never in memory as a whole."""
 
 _BLOCK_WITH_HEADER: Final = BLOCK_BYTES + len(BLOCK_HEADER)
-_LONGEST_HEADER: Final = 64
 _MOST_DELTA_PART: Final = 8
 _MOST_DELTA_BYTES: Final = 4 * 1_048_576
 _COMPARED_BYTES: Final = 16_384
@@ -66,12 +65,11 @@ def is_large_pack(index: Path) -> bool:
     """Whether a pack has a large file."""
     try:
         with index.with_suffix(".pack").open("rb", buffering=0) as file:
-            start = os.pread(file.fileno(), _LONGEST_HEADER, PACK_HEADER.size)
+            start = os.pread(file.fileno(), LONGEST_HEADER, PACK_HEADER.size)
     except FileNotFoundError:
         return False
-    if not start or start[0] >> 4 & 7 != TYPE_OF_KIND["blob"]:
-        return False
-    return parse_entry_header(start)[1] >= LARGE_BYTES
+    header = parse_entry_header(start) if start else None
+    return header is not None and header.kind == "blob" and header.size_bytes >= LARGE_BYTES
 
 
 class _StoredContent:
@@ -201,8 +199,8 @@ class _Version:
     @classmethod
     def of(cls, entry: bytes) -> _Version:
         """That of the object of a pack."""
-        _, _, base, start = parse_entry_header(entry)
-        return cls(base, zlib.decompress(entry[start:]))
+        header = parse_entry_header(entry)
+        return cls(header.base, zlib.decompress(entry[header.length :]))
 
 
 class LargeFiles:
@@ -399,8 +397,8 @@ class LargeFiles:
         if pack is None:
             return None
         file, length = DataFile(pack.path.with_suffix(".pack")), pack.disk_bytes[object_id]
-        entry = os.pread(file.fd, min(length, _LONGEST_HEADER), pack.offsets[object_id])
-        if parse_entry_header(entry)[0] is not None:
+        entry = os.pread(file.fd, min(length, LONGEST_HEADER), pack.offsets[object_id])
+        if parse_entry_header(entry).kind is not None:
             return None
         return _Version.of(os.pread(file.fd, length, pack.offsets[object_id]))
 
@@ -424,10 +422,10 @@ class LargeFiles:
 def _opened(pack: Pack, object_id: str) -> tuple[DataFile, int, int]:
     """The file of a content in a pack, where its stream begins, and its size."""
     file, offset = DataFile(pack.path.with_suffix(".pack")), pack.offsets[object_id]
-    kind, size_bytes, _, length = parse_entry_header(os.pread(file.fd, _LONGEST_HEADER, offset))
-    if kind != "blob":
+    header = parse_entry_header(os.pread(file.fd, LONGEST_HEADER, offset))
+    if header.kind != "blob":
         raise ValueError("it is a delta")
-    return file, offset + length, size_bytes
+    return file, offset + header.length, header.size_bytes
 
 
 def _inflated(file: DataFile, at: int) -> Iterator[bytes]:

@@ -145,22 +145,28 @@ class _OpenPack:
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
         """An object's kind and content."""
         entry = self.entry(object_id)
-        kind, _, base, start = parse_entry_header(entry)
-        content = _inflate(entry[start:], object_id)
-        if kind is not None:
-            return kind, content
-        kind, original = self.read(base)
+        header = parse_entry_header(entry)
+        content = _inflate(entry[header.length :], object_id)
+        if header.kind is not None:
+            return header.kind, content
+        kind, original = self.read(header.base)
         _, size_bytes = delta_sizes(content)
         return kind, apply_delta(content, original, max_bytes=size_bytes)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """An object's kind and size."""
         entry = self.entry(object_id)
-        kind, size_bytes, base, start = parse_entry_header(entry)
-        if kind is not None:
-            return kind, size_bytes
-        _, size_bytes = delta_sizes(_inflate(entry[start:], object_id))
-        return "blob" if self.base else self.header(base)[0], size_bytes
+        header = parse_entry_header(entry)
+        if header.kind is not None:
+            return header.kind, header.size_bytes
+        _, size_bytes = delta_sizes(_inflate(entry[header.length :], object_id))
+        return "blob" if self.base else self.header(header.base)[0], size_bytes
+
+    def as_pack(self) -> Pack:
+        """Its objects as those of a pack."""
+        sizes = {each: place[1] for each, place in self.places.items()}
+        offsets = {each: place[0] for each, place in self.places.items()}
+        return Pack(self.rows, self.rows.stat().st_mtime, sizes, offsets)
 
     def valid_places(self) -> dict[str, _Place]:
         """The places up to the first one whose bytes are missing or differ."""
@@ -437,10 +443,18 @@ class OpenPacks:
                 if lock is not None:
                     locks.callback(lock.release)
                     pack.load()
-                    sizes = {each: place[1] for each, place in pack.places.items()}
-                    offsets = {each: place[0] for each, place in pack.places.items()}
-                    found.append(Pack(pack.rows, pack.rows.stat().st_mtime, sizes, offsets))
+                    found.append(pack.as_pack())
             yield found
+
+    def listed(self) -> list[Pack]:
+        """Every open pack as a pack, with what was flushed."""
+        self.flush()
+        self.find_others()
+        found: list[Pack] = []
+        for pack in self._all():
+            with suppress(FileNotFoundError):  # sealed meanwhile
+                found.append(pack.as_pack())
+        return found
 
     def finding_sizes(self) -> Generator[None, None, dict[str, int]]:
         """The size of each object on disk; pauses after each open pack, which is small."""

@@ -1,9 +1,9 @@
 """Packs: many objects in one file, with an index beside it (gitformat-pack, version 2).
 
 ``PackWriter`` writes one object after the other, for a commit of many files, a large file, or the
-objects of other packs. ``GitRepository.pack`` computes deltas during garbage collection. libgit2
-reads single objects; this module reads indexes for the ids of a pack's objects and their sizes on
-disk, which libgit2 does not provide.
+objects of other packs; ``PackStream`` does for a bundle. ``GitRepository.pack`` computes deltas
+during garbage collection. libgit2 reads single objects; this module reads indexes for the ids of a
+pack's objects and their sizes on disk, which libgit2 does not provide.
 
 Rule 1: a pack is valid once its ``.idx`` has its final name, and is ignored without it. So the
 index is written last and deleted first.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
@@ -36,6 +36,8 @@ _OFFSET_DELTA: Final = 6
 _REF_DELTA: Final = 7
 PACK_HEADER = struct.Struct(">4sII")
 """The beginning of a pack: ``PACK``, the version and the number of objects."""
+LONGEST_HEADER: Final = 64
+"""More bytes than the header of an object has."""
 _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
@@ -222,8 +224,54 @@ class Packs:
         return file_sizes(path for path in self.directory.iterdir() if not is_shared(path))
 
 
-class PackWriter:
-    """A pack that is being written; ``finish`` or ``abandon`` ends it.
+class PackStream:
+    """A pack that is written to *file* from its position on, one object after the other.
+
+    Attributes:
+        entries: The offset and the CRC of each object, by its id.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._start = file.tell()
+        self.entries: dict[bytes, tuple[int, int]] = {}
+        self._begun, self._crc = PACK_HEADER.size, 0
+        self._offset = PACK_HEADER.size
+        file.write(PACK_HEADER.pack(b"PACK", 2, 0))
+
+    def write(self, made: PackedObject) -> None:
+        """Add an object; a repeated one is ignored."""
+        if bytes.fromhex(made.id) not in self.entries:
+            self.append(made.entry)
+            self.end(made.id)
+
+    def append(self, data: bytes) -> None:
+        """Continue the entry of the present object, which ``end`` ends."""
+        self._file.write(data)
+        self._offset += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+
+    def end(self, object_id: str) -> None:
+        """Give the present object its id."""
+        self.entries[bytes.fromhex(object_id)] = (self._begun, self._crc)
+        self._begun, self._crc = self._offset, 0
+
+    def complete(self) -> Generator[None, None, bytes]:
+        """Write the number of objects and the checksum, which covers that number; pauses often."""
+        self._file.seek(self._start)
+        self._file.write(PACK_HEADER.pack(b"PACK", 2, len(self.entries)))
+        self._file.seek(self._start)
+        digest = git_hash()
+        while piece := self._file.read(CHUNK_BYTES):
+            digest.update(piece)
+            yield
+        self._file.write(digest.digest())
+        self._file.flush()
+        return digest.digest()
+
+
+class PackWriter(PackStream):
+    """A pack of a repository that is being written; ``finish`` or ``abandon`` ends it.
 
     Its objects cannot be read before that.
     """
@@ -232,32 +280,15 @@ class PackWriter:
         self._packs = packs
         self._temporary = packs.directory / f"{TEMPORARY}{secrets.token_hex(8)}"
         self._index = self._temporary.with_suffix(".idx")
-        self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
-        self._begun, self._crc = PACK_HEADER.size, 0
         with ledger_failures("a pack cannot be written"):
-            self._file = self._temporary.open("xb+")
-            self._file.write(PACK_HEADER.pack(b"PACK", 2, 0))
-        self._offset = PACK_HEADER.size
-
-    def write(self, made: PackedObject) -> None:
-        """Add an object; a repeated one is ignored."""
-        if bytes.fromhex(made.id) not in self._entries:
-            self.append(made.entry)
-            self.end(made.id)
+            super().__init__(self._temporary.open("xb+"))
 
     def append(self, data: bytes) -> None:
-        """Continue the entry of the present object, which ``end`` ends."""
+        """As ``PackStream.append``; raises ``LedgerError``."""
         try:
-            self._file.write(data)
+            super().append(data)
         except OSError as error:
             raise ledger_failure("a pack cannot be written", error) from error
-        self._offset += len(data)
-        self._crc = zlib.crc32(data, self._crc)
-
-    def end(self, object_id: str) -> None:
-        """Give the present object its id."""
-        self._entries[bytes.fromhex(object_id)] = (self._begun, self._crc)
-        self._begun, self._crc = self._offset, 0
 
     def finish(self) -> None:
         """Rename the pack into place; delete it if it is empty or an error occurs."""
@@ -270,10 +301,10 @@ class PackWriter:
         """
         try:
             with ledger_failures("a pack cannot be written"):
-                if not self._entries:
+                if not self.entries:
                     return None
-                checksum = yield from self._complete()
-                self._index.write_bytes((yield from index_steps(self._entries, checksum)))
+                checksum = yield from self.complete()
+                self._index.write_bytes((yield from index_steps(self.entries, checksum)))
                 name = self._packs.directory / f"pack-{checksum.hex()}"
                 self._temporary.rename(name.with_suffix(".pack"))
                 self._index.rename(name.with_suffix(".idx"))
@@ -289,19 +320,6 @@ class PackWriter:
             self._file.close()
         for path in (self._temporary, self._index):
             path.unlink(missing_ok=True)
-
-    def _complete(self) -> Generator[None, None, bytes]:
-        """Write the number of objects and append the checksum, which covers that number."""
-        self._file.seek(0)
-        self._file.write(PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
-        self._file.seek(0)
-        digest = git_hash()
-        while piece := self._file.read(CHUNK_BYTES):
-            digest.update(piece)
-            yield
-        self._file.write(digest.digest())
-        self._file.flush()
-        return digest.digest()
 
 
 def entry_header(kind: ObjectKind | None, size_bytes: int, *, base: str = "") -> bytes:
@@ -320,42 +338,43 @@ def entry_header(kind: ObjectKind | None, size_bytes: int, *, base: str = "") ->
     return bytes(header) + bytes.fromhex(base)
 
 
-def parse_entry_header(entry: bytes) -> tuple[ObjectKind | None, int, str, int]:
-    """The kind, size, base and length of a header that ``entry_header`` made.
+class EntryHeader(NamedTuple):
+    """The header of an object in a pack, with its length; a delta has no kind.
+
+    The base of a delta is named by its id, or by its distance, as in the packs of git.
+    """
+
+    kind: ObjectKind | None
+    size_bytes: int
+    length: int
+    base: str = ""
+    distance: int = 0
+
+
+def parse_entry_header(entry: bytes) -> EntryHeader:
+    """The header with which *entry* begins.
 
     Raises:
-        LedgerDamagedError: If it is another header.
+        LedgerDamagedError: If the type is unknown.
+        IndexError: If it is not complete.
     """
-    number, size_bytes, at = _type_and_size(entry)
-    if number == _REF_DELTA:
-        return None, size_bytes, entry[at : at + _ID_BYTES].hex(), at + _ID_BYTES
-    if number not in _KIND_OF_TYPE:
-        raise LedgerDamagedError(f"an object in a pack has the unknown type {number}")
-    return _KIND_OF_TYPE[number], size_bytes, "", at
-
-
-def parse_offset_delta(entry: bytes) -> tuple[int, int, int] | None:
-    """The size, the distance to the base and the length of the header of such a delta, as git has.
-
-    ``None`` for another object.
-    """
-    number, size_bytes, at = _type_and_size(entry)
-    if number != _OFFSET_DELTA:
-        return None
-    distance = entry[at] & 127
-    while entry[at] > 127:
-        at += 1
-        distance = (distance + 1) << 7 | entry[at] & 127
-    return size_bytes, distance, at + 1
-
-
-def _type_and_size(entry: bytes) -> tuple[int, int, int]:
     at, size_bytes, shift = 0, entry[0] & 15, 4
     while entry[at] > 127:
         at += 1
         size_bytes |= (entry[at] & 127) << shift
         shift += 7
-    return entry[0] >> 4 & 7, size_bytes, at + 1
+    number, at = entry[0] >> 4 & 7, at + 1
+    if number == _REF_DELTA:
+        return EntryHeader(None, size_bytes, at + _ID_BYTES, entry[at : at + _ID_BYTES].hex())
+    if number == _OFFSET_DELTA:
+        distance = entry[at] & 127
+        while entry[at] > 127:
+            at += 1
+            distance = (distance + 1) << 7 | entry[at] & 127
+        return EntryHeader(None, size_bytes, at + 1, distance=distance)
+    if number not in _KIND_OF_TYPE:
+        raise LedgerDamagedError(f"an object in a pack has the unknown type {number}")
+    return EntryHeader(_KIND_OF_TYPE[number], size_bytes, at)
 
 
 def pack_index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes:

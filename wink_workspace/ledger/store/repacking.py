@@ -1,38 +1,41 @@
-"""Writes one pack from the objects of others, in small steps.
+"""Copies objects between packs, in small steps.
 
 Objects are copied as they are: nothing is decompressed, and a delta stays a delta of the same base.
-A delta without its base in the new pack is stored in full. The generators pause often. One that is
-closed leaves no file; one whose process died leaves an unfinished file, which is deleted later.
+A delta whose base does not come before it in the new pack is stored in full, so a reader needs one
+pass. The generators pause often. One that is closed leaves no file; one whose process died leaves
+an unfinished file, which is deleted later.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .compression import CHUNK_BYTES
 from .disk import ledger_failures
 from .packs import (
+    LONGEST_HEADER,
     OBJECTS_PER_STEP,
     Pack,
     Packs,
+    PackStream,
     PackWriter,
     encode_object,
     entry_header,
     parse_entry_header,
-    parse_offset_delta,
 )
 
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-
-_LONGEST_HEADER: Final = 64
+MAX_DEPTH: Final = 64
+"""The most deltas in a chain of a pack that was copied; libgit2 makes at most 50."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Source:
     """Objects to take from one pack; the base of a large file comes before its deltas."""
 
     pack: Pack
-    ids: Iterable[str]
+    ids: Collection[str]
 
 
 def repacking(
@@ -51,70 +54,74 @@ def repacking(
     Raises:
         LedgerError: If an object is damaged, or the pack cannot be written.
     """
-    taken: dict[str, Pack] = {}
-    for source in sources:
-        for n, object_id in enumerate(source.ids):
-            taken.setdefault(object_id, source.pack)
-            if n % OBJECTS_PER_STEP == 0:
-                yield
     writer = PackWriter(packs)
     try:
+        depths = dict[str, int]()
         for source in sources:
-            yield from _copying(repository, writer, source.pack, taken)
+            with ledger_failures(f"pack {source.pack.path.stem} cannot be read"):
+                yield from _copying(repository, writer, source, depths)
         return (yield from writer.finish_steps(durable=True))
     finally:
         writer.abandon()
 
 
+def copying(
+    repository: GitRepository, packs: Packs, writer: PackStream, ids: Collection[str]
+) -> Generator[None]:
+    """Copy the objects *ids*, wherever they are; another process may replace packs meanwhile.
+
+    Raises:
+        LedgerError: If an object is damaged.
+    """
+    found, left, depths = list[Pack](), set(ids), dict[str, int]()
+    for path in packs.paths():
+        with suppress(LedgerError):  # replaced, or damaged
+            found.append(packs.load(path))
+    for pack in (*found, *repository.open_packs.listed()):
+        here = left & pack.offsets.keys()
+        left -= here
+        with suppress(FileNotFoundError):
+            yield from _copying(repository, writer, Source(pack, here), depths)
+    for object_id in ids:
+        if object_id not in depths:
+            writer.write(encode_object(*repository.read(object_id)))
+            yield
+
+
 def _copying(
-    repository: GitRepository, writer: PackWriter, pack: Pack, taken: Mapping[str, Pack]
+    repository: GitRepository, writer: PackStream, source: Source, depths: dict[str, int]
 ) -> Iterator[None]:
-    with ledger_failures(f"pack {pack.path.stem} cannot be read"):
-        fd = os.open(pack.path.with_suffix(".pack"), os.O_RDONLY | os.O_CLOEXEC)
+    """Copy from one pack; *depths* has the length of each chain of deltas that was written."""
+    pack, wanted = source.pack, set(source.ids)
+    fd = os.open(pack.path.with_suffix(".pack"), os.O_RDONLY | os.O_CLOEXEC)
     try:
         ids: dict[int, str] = {}  # of the objects up to the present one: a base is before its delta
         for object_id, offset in pack.offsets.items():
             ids[offset] = object_id
-            if taken.get(object_id) is not pack:
+            if object_id not in wanted or object_id in depths:
                 if len(ids) % OBJECTS_PER_STEP == 0:
                     yield
                 continue
-            length = pack.disk_bytes[object_id]
-            start = os.pread(fd, min(length, _LONGEST_HEADER), offset)
-            header = _header(start, offset, ids)
-            if header is not None and header.base not in taken:
+            at, length, depth = offset, pack.disk_bytes[object_id], 0
+            header = parse_entry_header(os.pread(fd, min(length, LONGEST_HEADER), at))
+            if header.kind is None:
+                base = ids[offset - header.distance] if header.distance else header.base
+                depth = depths.get(base, MAX_DEPTH) + 1
+                if depth <= MAX_DEPTH:
+                    writer.append(entry_header(None, header.size_bytes, base=base))
+                    at, length = at + header.length, length - header.length
+            if depth > MAX_DEPTH:
+                depth = 0
                 writer.write(encode_object(*repository.read(object_id)))
                 yield
-                continue
-            if header is not None:
-                writer.append(header.as_reference)
-                offset, length = offset + header.length, length - header.length
-            for piece in _pieces(fd, offset, length):
-                writer.append(piece)
-                yield
-            writer.end(object_id)
+            else:
+                for piece in _pieces(fd, at, length):
+                    writer.append(piece)
+                    yield
+                writer.end(object_id)
+            depths[object_id] = depth
     finally:
         os.close(fd)
-
-
-@dataclass(frozen=True, slots=True)
-class _DeltaHeader:
-    base: str
-    length: int
-    as_reference: bytes
-
-
-def _header(start: bytes, offset: int, ids: Mapping[int, str]) -> _DeltaHeader | None:
-    """The header of a delta, ``None`` for another object."""
-    by_offset = parse_offset_delta(start)
-    if by_offset is not None:
-        size_bytes, distance, length = by_offset
-        base = ids[offset - distance]
-        return _DeltaHeader(base, length, entry_header(None, size_bytes, base=base))
-    kind, size_bytes, base, length = parse_entry_header(start)
-    if kind is not None:
-        return None
-    return _DeltaHeader(base, length, entry_header(None, size_bytes, base=base))
 
 
 def _pieces(fd: int, offset: int, length: int) -> Iterator[bytes]:

@@ -40,9 +40,9 @@ from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerE
 from .compression import ObjectKind
 from .disk import sync, write_whole
 from .git_tree import EMPTY_TREE_ID
-from .index_rebuilding import rebuild_indexes
 from .large_files import LargeFiles
 from .open_packs import OpenPacks
+from .pack_reading import rebuild_indexes
 from .packs import Packs
 
 _KINDS: dict[int, ObjectKind] = {

@@ -379,31 +379,38 @@ def _marking_trees(store: ObjectStore, garbage: Garbage, seen: set[str]) -> Iter
                 yield
 
 
-def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
+def objects_of(
+    store: ObjectStore, commit_id: str, seen: set[str], before: str = EMPTY_TREE_ID
+) -> Iterator[str]:
     """The objects of one commit, without its parents, that are not in *seen*; adds them to *seen*.
+
+    Without those that the tree *before* has in the same place, if it is given.
 
     Raises:
         LedgerDamagedError: If a commit or tree is missing.
     """
     seen.add(commit_id)
     yield commit_id
-    yield from _objects_of_tree(
-        store, parse_commit(commit_id, store.read(commit_id, "commit")).tree, seen
-    )
+    tree = parse_commit(commit_id, store.read(commit_id, "commit")).tree
+    yield from _objects_of_tree(store, tree, seen, before)
 
 
-def _objects_of_tree(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
+def _objects_of_tree(
+    store: ObjectStore, root: str, seen: set[str], before: str = EMPTY_TREE_ID
+) -> Iterator[str]:
     """``objects_of`` for one tree."""
-    trees = [root]
+    trees = [(root, before)]
     while trees:
-        tree_id = trees.pop()
+        tree_id, before = trees.pop()
         if tree_id in seen:
             continue
         seen.add(tree_id)
         yield tree_id
-        for _, entry in store.read_tree(tree_id):
+        old = EMPTY_TREE if before == EMPTY_TREE_ID else store.read_tree(before)
+        for name, entry in store.read_tree(tree_id).rows_not_in(old):
             if entry.is_tree:
-                trees.append(entry.id)
+                there = old.get(name)
+                trees.append((entry.id, there.id if there and there.is_tree else EMPTY_TREE_ID))
             elif entry.id not in seen:
                 seen.add(entry.id)
                 yield entry.id
@@ -439,16 +446,9 @@ def has_lost_objects(store: ObjectStore, tree_id: str, known: str) -> bool:
 
 
 def _check_tree(store: ObjectStore, new: str, old: str) -> None:
-    trees = [(new, old)]
-    while trees:
-        new, old = trees.pop()
-        before = EMPTY_TREE if old == EMPTY_TREE_ID else store.read_tree(old)
-        for name, entry in store.read_tree(new).rows_not_in(before):
-            if entry.is_tree:
-                there = before.get(name)
-                trees.append((entry.id, there.id if there and there.is_tree else EMPTY_TREE_ID))
-            elif entry.id not in store.repository:
-                raise LedgerDamagedError(f"object {entry.id} is missing")
+    for object_id in _objects_of_tree(store, new, set(), old):
+        if object_id not in store.repository:
+            raise LedgerDamagedError(f"object {object_id} is missing")
 
 
 def finding_sizes(store: ObjectStore) -> Generator[None, None, dict[str, int]]:

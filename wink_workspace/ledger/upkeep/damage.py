@@ -19,9 +19,9 @@ from wink_workspace.ledger.entries.commits import parse_commit
 from wink_workspace.ledger.entries.history import Branch, LogEntry, read_entry
 from wink_workspace.ledger.store.disk import ledger_failures, sync_filesystem
 from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID
-from wink_workspace.ledger.store.index_rebuilding import is_whole_pack, readable_objects
 from wink_workspace.ledger.store.names import workspace_name
 from wink_workspace.ledger.store.objects import ObjectStore
+from wink_workspace.ledger.store.pack_reading import is_whole_pack, readable_objects
 from wink_workspace.ledger.store.packs import KEEP, is_shared
 
 
