@@ -35,7 +35,6 @@ from .packs import (
     parse_entry_header,
 )
 
-
 _log = logging.getLogger(__name__)
 
 _CHECKSUM_BYTES: Final = 20
