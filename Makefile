@@ -48,7 +48,7 @@ bench-libgit2: $(READY)  ## compare our git object code with libgit2; prints tab
 bench-peers:  ## compare with similar tools; prints a table, see benchmarks/peers/README.md
 	$(PYTHON) benchmarks/peers/run.py
 
-scoreboard: $(READY)  ## run the suites of agent frameworks; writes docs/scoreboard.md
+scoreboard: $(READY)  ## run the suites of agent frameworks; writes benchmarks/scoreboard.md
 	$(BIN)/python tests/integrations/scoreboard.py
 
 soak: $(READY)  ## the long versions of the tests

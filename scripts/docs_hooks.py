@@ -124,7 +124,7 @@ def site_link(folder: str, target: str, *, there: str | None = None) -> str | No
     elif re.fullmatch(r"examples/\w+\.py", path):
         found = _example(posixpath.basename(path))
     elif path.startswith("docs/") or not (ROOT / path).exists():  # mkdocs reports what is missing
-        found = path.removeprefix("docs/")
+        found = path.removeprefix("docs/") + ("/index.md" if (ROOT / path).is_dir() else "")
     else:
         return None
     here = posixpath.dirname(there) if there is not None else folder.removeprefix("docs").strip("/")

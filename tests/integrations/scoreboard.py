@@ -1,6 +1,6 @@
 """Run the suites of frameworks on a workspace and on their own local backends; write the results.
 
-``make scoreboard`` writes docs/scoreboard.md. A suite is run by a process of its own, and only what
+``make scoreboard`` writes benchmarks/scoreboard.md. A suite is run by a process of its own, and only what
 pytest reports is counted.
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 from integrations_forbidden import FORBIDDEN
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "scoreboard.md"
+PAGE: Final = ROOT / "benchmarks" / "scoreboard.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

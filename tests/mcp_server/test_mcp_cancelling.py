@@ -85,7 +85,7 @@ def http_server(harness: Harness, *, closing_s: int) -> Iterator[HttpServer]:
 def test_code_over_http_ends_with_its_session_and_with_the_server(
     harness: Harness, what_ends: str
 ) -> None:
-    patience_s = 600 if what_ends.endswith("twice") else 0
+    patience_s = 600 if what_ends == "server with two signals" else 0
     with http_server(harness, closing_s=patience_s) as server:
         client = RawClient(server.port)
         session = client.send(INITIALIZE).headers["mcp-session-id"]
