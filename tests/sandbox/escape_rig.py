@@ -160,7 +160,7 @@ def assert_escape_fails(attempt: Attempt, target: Target) -> None:
 
     result = target.make(attempt)
 
-    _assert_stopped(attempt, result)
+    assert_stopped(attempt, result)
     assert target.processes() == []
     assert_same(files, picture(target.files))
     assert target.workspace.diff() == ""
@@ -170,7 +170,7 @@ def assert_escape_fails(attempt: Attempt, target: Target) -> None:
         target.datagrams.recv(1)
 
 
-def _assert_stopped(attempt: Attempt, result: ExecResult | SandboxBrokenError) -> None:
+def assert_stopped(attempt: Attempt, result: ExecResult | SandboxBrokenError) -> None:
     if isinstance(result, SandboxBrokenError):
         assert "broken" in attempt.ends, result
         return
@@ -205,4 +205,4 @@ def test_permitted_actions_work_inside(target: Target) -> None:
         subprocess.run(["git", "init", "/tmp/repository"], check=True, capture_output=True)
         raise Stopped("nothing")
     """
-    _assert_stopped(Attempt("work", works, by="Stopped"), target.make(Attempt("work", works)))
+    assert_stopped(Attempt("work", works, by="Stopped"), target.make(Attempt("work", works)))

@@ -153,29 +153,37 @@ class OrdinaryUser:
     def python(
         self, *arguments: str, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python as this user in this tree, with all installed packages.
-
-        Both may be in root's home, which only root can enter. They are mounted where the user can
-        read them, in a mount namespace that ends with the command.
-        """
-        python = Path(sys.executable).resolve()
+        """Run Python as this user in this tree, with all installed packages."""
         return subprocess.run(
-            [
-                *("unshare", "--mount", "sh", "-euc", _AS_USER, "sh"),
-                *(str(self.uid), str(self.gid), str(TREE), sysconfig.get_path("purelib")),
-                *(sys.base_prefix, str(python.relative_to(sys.base_prefix)), *arguments),
-            ],
-            env={
-                **self.environment().variables,
-                "PYTHONPATH": "/mnt/packages:/mnt/tree:/mnt/tree/tests",
-                "LD_LIBRARY_PATH": "/mnt/python/lib",  # the interpreter may need its libpython
-                **(more or {}),
-            },
+            self.command(*arguments),
+            env=self.python_variables(more),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=WATCHDOG_S,
         )
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command that runs Python as this user in this tree.
+
+        Both may be in root's home, which only root can enter. They are mounted where the user can
+        read them, in a mount namespace that ends with the command.
+        """
+        python = Path(sys.executable).resolve()
+        return [
+            *("unshare", "--mount", "sh", "-euc", _AS_USER, "sh"),
+            *(str(self.uid), str(self.gid), str(TREE), sysconfig.get_path("purelib")),
+            *(sys.base_prefix, str(python.relative_to(sys.base_prefix)), *arguments),
+        ]
+
+    def python_variables(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of ``command``."""
+        return {
+            **self.environment().variables,
+            "PYTHONPATH": "/mnt/packages:/mnt/tree:/mnt/tree/tests",
+            "LD_LIBRARY_PATH": "/mnt/python/lib",  # the interpreter may need its libpython
+            **(more or {}),
+        }
 
 
 _AS_USER = """

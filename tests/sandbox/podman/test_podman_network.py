@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from loopback import package_registries
+from network_escape_rig import *  # noqa: F403 - the attempts against every sandbox with a list
+from network_escape_rig import NetworkTarget, network_target_of
 from podman_machine import sandbox_place
 from proxy_machine import SECRET, ProxyMachine, http
 
@@ -62,6 +64,17 @@ def networked(
     with closing(sandbox):
         assert not sandbox.report.holes
         yield sandbox
+
+
+@pytest.fixture(scope="module")
+def network_target(
+    environment: Environment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NetworkTarget]:
+    with network_target_of(
+        tmp_path_factory.mktemp("network"),
+        lambda place, rules: PodmanSandbox(place, config=PodmanConfig(network=rules)),
+    ) as target:
+        yield target
 
 
 @pytest.fixture
