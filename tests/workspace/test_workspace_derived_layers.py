@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from contextlib import ExitStack, suppress
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 import random_cases
-from workspace_rig import die, folder, made, reopened
+from test_workspace_adversary_full_disk import on_a_small_disk
+from workspace_rig import die, folder, made, reopened, storage
 
 from wink_workspace._kill_points import KillPoint, calling
+from wink_workspace.errors import LedgerBusyError
 from wink_workspace.filesystem.overlay.mounting import MOST_LAYERS, overlay_support
 from wink_workspace.workspace import Workspace
 
@@ -124,7 +129,7 @@ def test_running_service_keeps_what_changed_since_the_last_fork_out_of_a_new_one
         installed(workspace, "node_modules/big.js", ".venv/big.o")
         assert workspace.fork("before").left_out == ()
         installed(workspace, ".venv/new.o")
-        workspace._sandbox.let_go = lambda: False  # type: ignore[method-assign] - a service runs
+        workspace._sandbox.released = lambda: nullcontext(False)  # type: ignore[method-assign] - a service runs
         fork = workspace.fork("during")
         assert [str(path) for path in fork.left_out] == [".venv"]
         with fork.open() as during:
@@ -204,6 +209,168 @@ def test_interrupted_fork_leaves_the_files_as_they_were(
         with workspace.fork("try").open() as fork:
             for path in ("node_modules/big.js", "packages/node_modules/big.js"):
                 assert fork.files.read_bytes(path) == BIG
+
+
+def test_directory_that_a_command_replaces_by_a_link_until_the_last_moment_moves_nothing_outside(
+    tmp_path: Path,
+) -> None:
+    outside = tmp_path / "outside/node_modules/host.js"
+    outside.parent.mkdir(parents=True)
+    outside.touch()
+    with made(tmp_path, {"packages/a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "packages/node_modules/big.js")
+
+        @contextmanager
+        def released() -> Generator[bool]:
+            packages = workspace._opened.tree.root / "packages"
+            shutil.rmtree(packages)
+            packages.symlink_to(tmp_path / "outside")
+            yield True
+
+        workspace._sandbox.released = released  # type: ignore[method-assign] - a command ends
+        workspace.fork("try").open().close()
+    assert outside.exists()
+
+
+OTHER_PROCESS = """
+import sys
+from workspace_rig import reopened
+from pathlib import Path
+with reopened(Path(sys.argv[1]), branch=sys.argv[2]) as workspace:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        fork = workspace.fork(sys.argv[3])
+        with fork.open() as other:
+            print(len(other.files.read_bytes("node_modules/big.js")), flush=True)
+    finally:
+        print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def other_process(tmp_path: Path, branch: str, fork: str) -> Generator[subprocess.Popen[str]]:
+    """A process that has a branch open, and forks it at the next line that it gets."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROCESS, str(tmp_path), branch, fork],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+def say(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_two_processes_fork_branches_with_the_same_layers_at_one_time(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/big.js")
+        for name in ("one", "two"):
+            workspace.fork(name)
+        identifier = workspace.info.id
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(other_process(tmp_path, name, f"{name}-fork"))
+            for name in ("one", "two")
+        ]
+        for process in processes:
+            say(process)
+        with pytest.raises(LedgerBusyError):
+            Workspace.delete(identifier, storage=storage(tmp_path))
+        with reopened(tmp_path) as workspace:
+            installed(workspace, "node_modules/more.js")
+            workspace.fork("three")
+            workspace.maintain()
+            with pytest.raises(LedgerBusyError):
+                workspace.branches.delete("one")
+            for process in processes:
+                say(process)
+                assert process.communicate()[0] == f"{len(BIG)}\ndone\n"
+            workspace.branches.delete("one")
+            workspace.branches.delete("two")
+            workspace.maintain()
+            with workspace.branches.open("one-fork") as fork:
+                assert [*tree(fork)] == ["a.js", "node_modules/big.js"]
+
+
+def test_fork_of_a_fork_outlives_both_parents_and_a_collection(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
+        installed(workspace, "node_modules/of-main.js")
+        workspace.fork("child")
+    with reopened(tmp_path, branch="child") as child:
+        installed(child, "node_modules/of-child.js")
+        child.fork("grandchild")
+    with reopened(tmp_path) as workspace:
+        workspace.branches.delete("child")
+        with workspace.call("remove") as call:
+            call.files.delete("node_modules", recursive=True)
+        workspace.maintain()
+    with reopened(tmp_path, branch="grandchild") as grandchild:
+        with grandchild.fork("last").open() as last:
+            names = {"a.js", "node_modules/of-child.js", "node_modules/of-main.js"}
+            assert tree(last).keys() == names
+        assert grandchild.diff() == ""
+
+
+FULL_DISK = """
+import itertools, sys
+from pathlib import Path
+from workspace_rig import made, reopened
+from wink_workspace._kill_points import KillPoint, calling
+from wink_workspace.errors import WinkError
+from wink_workspace.filesystem.overlay.mounting import overlay_support
+
+here = Path(sys.argv[1])
+if not overlay_support(here).available:
+    sys.exit("skip")
+large = {f"p{n}/node_modules/big.js": bytes([n]) * 200_000 for n in range(3)}
+failed = 0
+with made(here, {f"p{n}/a.js": b"1" for n in range(3)}, mode="overlay") as workspace:
+    with workspace.call("install") as call:
+        for path, content in large.items():
+            call.files.write_bytes(path, content)
+    for n in range(4):
+        filler = (here / "filler").open("wb", buffering=0)
+        def fill(point):
+            if n == 0 or point is KillPoint.LAYER_NAMED and n == 1 or point is KillPoint.DERIVED_FROZEN and n == 2:
+                try:
+                    while filler.write(b"x" * 4_096):
+                        pass
+                except OSError:
+                    pass
+        try:
+            with calling(fill):
+                if n == 0:
+                    fill(None)
+                workspace.fork(f"try-{n}")
+        except WinkError as error:
+            failed += 1
+            print(type(error).__name__, error)
+        filler.truncate(0)
+        for path, content in large.items():
+            assert workspace.files.read_bytes(path) == content, (n, path)
+        assert workspace.diff() == ""
+    with workspace.fork("last").open() as fork:
+        for path, content in large.items():
+            assert fork.files.read_bytes(path) == content, path
+with reopened(here) as workspace:
+    for path, content in large.items():
+        assert workspace.files.read_bytes(path) == content
+assert failed, "the disk was never full"
+"""
+
+
+def test_full_disk_at_any_step_of_a_fork_loses_nothing(tmp_path: Path) -> None:
+    done = on_a_small_disk(tmp_path, FULL_DISK)
+    if done.stderr.strip() == "skip":
+        pytest.skip("no overlays on a small disk here")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # Random changes of several branches, beside plain copies of their files

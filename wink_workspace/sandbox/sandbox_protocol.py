@@ -198,12 +198,12 @@ class Sandbox(ABC):
         """
         return nullcontext(False)
 
-    def let_go(self) -> bool:
-        """End what has the files open, which the next command opens again.
+    def released(self) -> AbstractContextManager[bool]:
+        """A block in which no command has the files open, or begins; the next one waits.
 
-        Returns whether nothing has them open: a running service stays.
+        Yields whether nothing has them open: a running service stays.
         """
-        return True
+        return nullcontext(True)
 
     @property
     def services(self) -> Services | None:

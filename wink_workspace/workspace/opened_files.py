@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +75,7 @@ class OpenedFiles:
         fork: WorkspaceFolder,
         copied: Collection[WorkspacePath],
         *,
-        let_go: Callable[[], bool],
+        released: Callable[[], AbstractContextManager[bool]],
         durable: bool,
     ) -> frozenset[WorkspacePath]:
         """Let a new fork share the derived paths of a branch on an overlay; those that it has.
@@ -82,8 +83,8 @@ class OpenedFiles:
         Args:
             fork: The fork; it begins with a layer that has what the branch has now.
             copied: Small paths, of which it has a copy.
-            let_go: Called before the branch is unmounted; returns whether no process has the files
-                open. Otherwise the fork shares what did not change since an earlier fork.
+            released: A block in which the branch can be unmounted; yields whether no process has
+                the files open. Otherwise the fork shares what did not change since an earlier fork.
             durable: Wait until what is written would survive a loss of power.
 
         Raises:
@@ -103,11 +104,12 @@ class OpenedFiles:
             copied=copied,
         )
         layer = plan()
-        if layer.tops and not let_go():
-            layer = plan(can_move=False)
         if layer.tops:
-            with branch.unmounted(self.tree, recorded):
-                layer.fill(durable=durable)
+            with released() as is_free:
+                layer = plan(can_move=is_free)  # a command may have changed them until now
+                if layer.tops:
+                    with branch.unmounted(self.tree, recorded):
+                        layer.fill(durable=durable)
         give_layers(folder, fork, layer.stale, durable=durable)
         shared = (path for path in derived.tops() if is_shared(fork, path))
         return frozenset(shared).difference(layer.stale)

@@ -12,7 +12,9 @@ it. It does not belong to the work, so a ``ChangeSet`` leaves that folder out.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +67,7 @@ class SandboxSlot:
             opened.derived.left_alone = self.paths_of_services
         self._sandbox: Sandbox | None = None
         self._config: SandboxConfig | None = None
+        self._lock = threading.Lock()  # held while there is none, and shall be none
         self.binding: Binding[Sandbox] = Binding(
             Sandbox, lambda resolver: self.get(resolver.get_optional(SandboxConfig)), owned=False
         )
@@ -80,6 +83,12 @@ class SandboxSlot:
         """
         wanted = config or self._config or SANDBOXES.get(DEFAULT_SANDBOX).config()
         if self._sandbox is None or wanted != self._config:
+            self._create(wanted, environment)
+        assert self._sandbox is not None  # noqa: S101 - otherwise it could not be created
+        return self._sandbox
+
+    def _create(self, wanted: SandboxConfig, environment: Environment | None) -> None:
+        with self._lock:
             backend = SANDBOXES.of_config(wanted)
             create = backend.factory()
             self.close()
@@ -100,7 +109,6 @@ class SandboxSlot:
             if self._derived is not None:
                 self._derived.changes.sandbox_opened()
             self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
-        return self._sandbox
 
     def _git(self) -> dict[str, Any]:  # Any: each argument has its own type
         """The arguments for the history of the source, if the workspace has a copy of it."""
@@ -118,9 +126,15 @@ class SandboxSlot:
         services = None if self._sandbox is None else self._sandbox.services
         return nullcontext() if services is None else services.frozen()
 
-    def let_go(self) -> bool:
-        """End what has the files open; see ``Sandbox.let_go``."""
-        return self._sandbox is None or self._sandbox.let_go()
+    @contextmanager
+    def released(self) -> Generator[bool]:
+        """A block in which no command has the files open; see ``Sandbox.released``."""
+        with self._lock:
+            if self._sandbox is None:
+                yield True
+                return
+        with self._sandbox.released() as is_free:
+            yield is_free
 
     def paths_of_services(self) -> tuple[WorkspacePath, ...]:
         """What running services may change; before the first command, those of a killed process."""

@@ -16,6 +16,7 @@ from workspace.workspace_rig import assert_fsck_clean, assert_same, picture
 
 from wink_workspace import BubblewrapConfig, Workspace, WorkspaceStorage
 from wink_workspace.environment import Environment
+from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.sandbox import ExecRequest
 
 pytestmark = pytest.mark.xdist_group("bubblewrap")
@@ -137,3 +138,37 @@ def test_commands_of_a_workspace_and_its_forks_race_without_mixing(
         name: "".join(f"{name}{number}\n" for number in range(5))
         for name in ("main", "one", "two", "three")
     }
+
+
+def test_commands_outside_of_calls_wait_while_their_branch_is_forked(
+    tmp_path: Path, environment: Environment
+) -> None:
+    """A fork ends the sandbox and unmounts the branch; the next command starts it again."""
+    if not overlay_support(tmp_path).available:
+        pytest.skip("forks of plain copies unmount nothing")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.py").write_text("x = 1\n")
+    storage = WorkspaceStorage(tmp_path / "state")
+    printed: list[bytes] = []
+    has_ended = threading.Event()
+    with Workspace.create(tmp_path / "source", storage=storage, mode="overlay") as workspace:
+
+        def run_commands() -> None:
+            while not has_ended.is_set():
+                program = "cat a.py; mkdir -p node_modules; echo x >> node_modules/log"
+                request = ExecRequest(argv=("sh", "-c", program))
+                printed.append(workspace.sandbox(BubblewrapConfig()).run(request).stdout.head)
+
+        thread = threading.Thread(target=run_commands)
+        thread.start()
+        try:
+            for n in range(5):
+                with workspace.call("install") as call:
+                    call.files.write_bytes(f"node_modules/{n}.js", bytes(1_200_000))
+                with workspace.fork(f"fork-{n}").open() as fork:
+                    assert fork.files.exists(f"node_modules/{n}.js")
+        finally:
+            has_ended.set()
+            thread.join()
+        assert set(printed) == {b"x = 1\n"}
+        assert len(workspace.files.read_bytes("node_modules/log")) == 2 * len(printed)

@@ -141,11 +141,12 @@ class CommandSandbox(Sandbox):
             finally:
                 self._end()
 
-    def let_go(self) -> bool:
-        """End what runs the commands; see ``Sandbox.let_go``."""
+    @contextmanager
+    def released(self) -> Generator[bool]:
+        """End what runs the commands; see ``Sandbox.released``."""
         with self._lock:
             self._end()
-            return True
+            yield True
 
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
         """Run a command and wait until it ends; see ``Sandbox.run``."""

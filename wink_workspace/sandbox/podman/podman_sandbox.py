@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -145,12 +146,16 @@ class PodmanSandbox(CommandSandbox):
                     raise SandboxError(f"the program was stopped: {excess}")
                 return code
 
-    def let_go(self) -> bool:
-        """End the container of the commands; see ``Sandbox.let_go``."""
+    @contextmanager
+    def released(self) -> Generator[bool]:
+        """End the container of the commands; see ``Sandbox.released``."""
         with self._lock:
             services = () if self._services is None else self._services.listed()
-            is_used = any(service.state != "ended" for service in services)
-            return not is_used and super().let_go()
+            if any(service.state != "ended" for service in services):
+                yield False
+                return
+            with super().released() as is_free:
+                yield is_free
 
     def _close_rest(self) -> None:
         if self._services is not None:

@@ -149,7 +149,7 @@ class Branches(Generic[W]):
         if self._opened.branch is None:
             return left
         shared = self._opened.give_derived(
-            fork, copied, let_go=self._sandbox.let_go, durable=self._durable
+            fork, copied, released=self._sandbox.released, durable=self._durable
         )
         return tuple(path for path in left if path not in shared)
 
