@@ -28,7 +28,7 @@ from wink_workspace.ledger import Draft, EntryKind, Ledger, merge_base
 from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_commit
 from wink_workspace.ledger.store import trees
 from wink_workspace.ledger.store.disk import sync
-from wink_workspace.ledger.store.git_tree import GitEntry, GitTree
+from wink_workspace.ledger.store.git_tree import GitTree, TreeEntry
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.packs import Packs, PackWriter, encode_object
 from wink_workspace.ledger.store.refs import RefMover
@@ -136,7 +136,7 @@ class Bench:
     # Directories
 
     def directories(self) -> Iterator[Pair]:
-        entry = GitEntry(b"100644", self.store.write_blob(b"content"))
+        entry = TreeEntry(FileKind.FILE, self.store.write_blob(b"content"))
         for width in (20, 300, 1_000):
             names = [b"f%d" % n for n in range(width)]
             ids = [
@@ -158,7 +158,7 @@ class Bench:
         yield self.tree_diff(entry)
 
     def changed_directory(self, width: int, tree: GitTree, tree_id: str) -> Pair:
-        mine = [GitEntry(b"100644", self.store.write_blob(text(64))) for _ in range(300)]
+        mine = [TreeEntry(FileKind.FILE, self.store.write_blob(text(64))) for _ in range(300)]
         theirs = [pygit2.Oid(hex=self.store.write_blob(text(64))) for _ in range(300)]
         before = self.git[tree_id]
 
@@ -173,7 +173,7 @@ class Bench:
             libgit2,
         )
 
-    def tree_diff(self, entry: GitEntry) -> Pair:
+    def tree_diff(self, entry: TreeEntry) -> Pair:
         blob = trees.TreeEntry(FileKind.FILE, entry.id)
         paths = [
             WorkspacePath((f"d{directory}", f"f{file}"))
@@ -238,7 +238,7 @@ class Bench:
         """A file, two directories, three more objects, the commit and the move of the ref."""
         spares = self.directory / "spares-whole"
         blob = self.store.write_blob(b"content")
-        entry = GitEntry(b"100644", blob)
+        entry = TreeEntry(FileKind.FILE, blob)
         wide = GitTree.of({b"f%d" % n: entry for n in range(100)})
         self.store.write_tree(wide)
         wide_id = self.store.write_tree(wide)
@@ -248,11 +248,13 @@ class Bench:
         odb = self.odb_of_level[1]
 
         def ours(n: int) -> None:
-            changed = GitEntry(b"100644", self.store.write_blob(text(1_000)))
+            changed = TreeEntry(FileKind.FILE, self.store.write_blob(text(1_000)))
             directory = self.store.write_tree(wide.changed({b"f7": changed}))
-            root = self.store.write_tree(GitTree.of({b"src": GitEntry(b"40000", directory)}))
-            record = GitEntry(b"100644", self.store.write_blob(text(600)))
-            whole = {b"files": GitEntry(b"40000", root), b"call.json": record}
+            root = self.store.write_tree(
+                GitTree.of({b"src": TreeEntry(FileKind.DIRECTORY, directory)})
+            )
+            record = TreeEntry(FileKind.FILE, self.store.write_blob(text(600)))
+            whole = {b"files": TreeEntry(FileKind.DIRECTORY, root), b"call.json": record}
             tree = self.store.write_tree(GitTree.of(whole))
             commit = self.store.write("commit", commit_content(tree, mine[-1], f"ours {n}"))
             self.store.sync()

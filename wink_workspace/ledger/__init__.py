@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from .entries.history import Branch as Branch
     from .entries.history import EntryKind as EntryKind
     from .entries.history import LogEntry as LogEntry
-    from .entries.history import Reverted as Reverted
     from .entries.history import Revertible as Revertible
     from .entries.history import lost_ref as lost_ref
     from .entries.history import merge_base as merge_base
     from .entries.history import read_entry as read_entry
     from .entries.pending import CallTimes as CallTimes
     from .entries.pending import PendingMark as PendingMark
-    from .entries.records import LoggedEvent as LoggedEvent
     from .entries.records import Record as Record
     from .entries.reviewing import tree_diff as tree_diff
     from .exchange.bundle_format import Bundle as Bundle
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
     from .store.merge import AppliedChange as AppliedChange
     from .store.merge import Merge as Merge
     from .store.merge import SideNames as SideNames
-    from .store.merge import SliceMerge as SliceMerge
     from .store.merge import applied_changes as applied_changes
     from .store.merge import merge_trees as merge_trees
     from .store.merge import without_lines as without_lines

@@ -44,11 +44,12 @@ from .entries.discards import DISCARDED_REFS, Discarded, discarded_at
 from .entries.documents import Documents
 from .entries.history import BRANCH_FILES, Branch, LogEntry, read_entry
 from .store.disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
-from .store.leases import DeletionLock, MaintenanceLease, WrittenTotal
+from .store.leases import DeletionLock, MaintenanceLease, add_to_counter
 from .store.lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
 from .store.objects import ObjectStore
 from .store.refs import MAIN_BRANCH, RefMover, delete_stale_locks
 from .upkeep.collection import (
+    GarbageCollection,
     Steps,
     check_complete,
     disk_bytes,
@@ -61,7 +62,7 @@ from .upkeep.retention import (
     Maintenance,
     Retention,
     forgotten_in,
-    looking_for_too_old,
+    has_too_old,
     maintaining,
 )
 
@@ -137,7 +138,6 @@ class Ledger(ClosedAfterBlock):
         self._job: Generator[None, None, object] | None = None
         self._maybe_due = True
         self._looked_at: datetime | None = None
-        self._written = WrittenTotal(directory / "wink" / "written")
         self._process = OwnProcess(f"the ledger {directory}")
         self.is_kept = True
         self._n_flushed = 0
@@ -167,7 +167,6 @@ class Ledger(ClosedAfterBlock):
         with ExitStack() as closing:  # each step runs though another one fails; the last is first
             closing.callback(self.store.close)
             closing.callback(self._deletion.close)
-            closing.callback(self._written.close)
             closing.callback(self._release_shared)
             for writer in reversed(self._writers):
                 closing.callback(writer.close)
@@ -516,7 +515,7 @@ class Ledger(ClosedAfterBlock):
     def _note_written(self) -> None:
         """Add what this process wrote to the total of all, and read that."""
         n_bytes = self.store.written_bytes - self._noted_bytes
-        self._total_bytes = self._written.add(n_bytes)
+        self._total_bytes = add_to_counter(self._directory / "wink" / "written", n_bytes)
         self._noted_bytes += n_bytes
 
     def _size_bytes(self) -> float:
@@ -615,7 +614,7 @@ class Ledger(ClosedAfterBlock):
         looks = self._looked_at is None or abs(now - self._looked_at) > _LOOKED_AFTER
         if looks:  # a gap in the history may keep old entries, so the answer would be the same
             self._looked_at = now
-        if is_over or (looks and (yield from looking_for_too_old(self.store, retention, now))):
+        if is_over or (looks and has_too_old(self.store, retention, now)):
             yield from self._deleting(retention, now)
         elif has_many_packs(self.store):
             now_s = self._deletion.filesystem_time()
@@ -634,11 +633,9 @@ class Ledger(ClosedAfterBlock):
             if with_deltas:  # otherwise the newest objects are not garbage yet
                 self._deletion.wait_for_next_tick()
             started = self._deletion.filesystem_time()
-        done = yield from maintaining(
-            self.store,
-            self._deletion,
-            retention,
-            now,
+        collection = GarbageCollection(
+            store=self.store,
+            lock=self._deletion,
             is_alone=is_alone,
             alone=lambda: self._shared_lock().alone(),
             started=started,
@@ -647,6 +644,7 @@ class Ledger(ClosedAfterBlock):
             other_trees=self._other_trees,
             steps=steps,
         )
+        done = yield from maintaining(retention, now, collection)
         self.store.forget()
         if done.forgotten:
             _log.warning("%s", done.forgotten)

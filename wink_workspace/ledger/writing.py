@@ -14,17 +14,26 @@ from pathlib import Path
 from wink_workspace._descriptors import ClosedAfterBlock
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError
+from wink_workspace.filesystem.model import FileKind
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
 from .entries.commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
 from .entries.discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .entries.effects import EffectJournal
-from .entries.history import Branch, EntryKind, LogEntry, read_entry, skip_number, skip_of
+from .entries.history import (
+    Branch,
+    EntryKind,
+    LogEntry,
+    entry_of,
+    read_entry,
+    skip_number,
+    skip_of,
+)
 from .entries.pending import CallTimes, PendingMark, PendingMarks
 from .entries.records import dump_record
-from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
-from .store.leases import DiscardNumbers
+from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, TreeEntry
+from .store.leases import add_to_counter
 from .store.lock import WriterLock
 from .store.objects import ObjectStore
 from .store.refs import RefMover, SpareFiles
@@ -90,7 +99,6 @@ class BranchWriter(Branch, ClosedAfterBlock):
         self._marks = PendingMarks(directory / "pending", durable=store.durable)
         self._begun: PendingMark | None = None
         self._n_discards: int | None = None
-        self._discard_numbers = DiscardNumbers(store.repository.directory / "wink" / "discards")
         self._skips: list[tuple[int, str]] = []
         self.effects = EffectJournal(directory / "effects", durable=store.durable)
 
@@ -133,62 +141,44 @@ class BranchWriter(Branch, ClosedAfterBlock):
         self._check()
         head = self._head
         record_id = self.store.write("blob", dump_record(draft.record))
-        parts: dict[bytes, GitEntry | None] = {
-            b"call.json": GitEntry(b"100644", record_id),
-            b"files": GitEntry(b"40000", draft.files),
-            b"session": GitEntry(b"40000", draft.session),
+        parts: dict[bytes, TreeEntry | None] = {
+            b"call.json": TreeEntry(FileKind.FILE, record_id),
+            b"files": TreeEntry(FileKind.DIRECTORY, draft.files),
+            b"session": TreeEntry(FileKind.DIRECTORY, draft.session),
         }
         base = draft.base
         if base is None:
             base = "" if head is None else head.base
         if base:
-            parts[b"base"] = GitEntry(b"40000", base)
+            parts[b"base"] = TreeEntry(FileKind.DIRECTORY, base)
         if draft.merged is not None:
-            parts[b"merged"] = GitEntry(b"40000", draft.merged.files)
-        tree_id = self.store.write_tree(EMPTY_TREE.changed(parts))
+            parts[b"merged"] = TreeEntry(FileKind.DIRECTORY, draft.merged.files)
+        tree = EMPTY_TREE.changed(parts)
+        tree_id = self.store.write_tree(tree)
         passed(KillPoint.TREES_WRITTEN)
         parent = None if head is None else head.id
         number = 1 if head is None else head.number + 1
         skips = [] if head is None else self._skips_after(head)
-        skip = skips[0][1] if skips and skips[0][0] < number - 1 else ""
-        subject = one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT
-        tool, call_id = one_line(draft.tool), one_line(draft.call_id)
-        target = "" if draft.target is None else f"{draft.target}"
-        merged = "" if draft.merged is None else draft.merged.id
         trailers = {
             "Kind": draft.kind,
             "Number": f"{number}",
-            "Tool": tool,
-            "Call": call_id,
+            "Tool": one_line(draft.tool),
+            "Call": one_line(draft.call_id),
             "Outcome": draft.outcome or "",
-            "Target": target,
+            "Target": "" if draft.target is None else f"{draft.target}",
             "Continue": draft.continue_at,
-            "Skip": skip,
-            "Merged": merged,
+            "Skip": skips[0][1] if skips and skips[0][0] < number - 1 else "",
+            "Merged": "" if draft.merged is None else draft.merged.id,
         }
-        at = draft.at.astimezone(UTC).replace(microsecond=0)
-        content = format_commit(Commit(tree_id, parent, at, subject, trailers))
-        commit_id = self.store.write("commit", content)
-        # The entry that ``entry_of`` would read from this commit
-        entry = LogEntry(
-            id=commit_id,
-            number=number,
+        commit = Commit(
+            tree=tree_id,
             parent=parent,
-            kind=draft.kind,
-            subject=subject,
-            at=at,
-            tool=tool,
-            call_id=call_id,
-            outcome=draft.outcome,
-            target=draft.target,
-            continue_at=draft.continue_at,
-            skip=skip,
-            merged=merged,
-            base=base,
-            files=draft.files,
-            session=draft.session,
-            record_id=record_id,
+            at=draft.at.astimezone(UTC).replace(microsecond=0),
+            subject=one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT,
+            trailers={name: value for name, value in trailers.items() if value},
         )
+        commit_id = self.store.write("commit", format_commit(commit))
+        entry = entry_of(commit_id, commit, tree)
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
         before = parent or self.store.repository.ref(self.ref)  # it may be lost
@@ -270,7 +260,8 @@ class BranchWriter(Branch, ClosedAfterBlock):
     def _new_discard_number(self) -> int:
         if self._n_discards is None:
             self._n_discards = last_discard_number(self.store)
-        self._n_discards = self._discard_numbers.following(self._n_discards)
+        counter = self.store.repository.directory / "wink" / "discards"
+        self._n_discards = add_to_counter(counter, 1, at_least=self._n_discards)
         return self._n_discards
 
     def has_lost_objects(self, tree_id: str, known: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from wink_workspace.counts import counted
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import Change, FileKind, WorkspacePath
-from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID, GitTree
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.refs import RefMover
 from wink_workspace.ledger.store.trees import TreeChange, TreeEntry, additions, entry_at, walk
@@ -157,15 +157,12 @@ def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
             "named": dropped,
         },
     }
-    tree = store.write_tree(
-        EMPTY_TREE.changed(
-            {
-                b"about.json": GitEntry(b"100644", store.write_blob(json.dumps(about).encode())),
-                b"changed": GitEntry(b"40000", changed),
-                b"files": GitEntry(b"40000", what.files),
-            }
-        )
-    )
+    parts = {
+        b"about.json": TreeEntry(FileKind.FILE, store.write_blob(json.dumps(about).encode())),
+        b"changed": TreeEntry(FileKind.DIRECTORY, changed),
+        b"files": TreeEntry(FileKind.DIRECTORY, what.files),
+    }
+    tree = store.write_tree(GitTree.of(parts))
     trailers = {
         "Reason": one_line(what.reason),
         "Call": one_line(what.call_id),
@@ -219,7 +216,7 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
 
 
 def _read_about(
-    store: ObjectStore, ref: str, entry: GitEntry
+    store: ObjectStore, ref: str, entry: TreeEntry
 ) -> tuple[tuple[WorkspacePath, ...], Dropped]:
     try:
         about = cast("Mapping[str, Any]", json.loads(store.read(entry.id)))

@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger.store.disk import ledger_failures
-from wink_workspace.ledger.store.git_tree import EMPTY_TREE, GitEntry
+from wink_workspace.ledger.store.git_tree import GitTree, TreeEntry
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.refs import RefMover
 
@@ -80,7 +81,7 @@ class Documents:
         """
         blob = self._store.write_blob(json.dumps(content, sort_keys=True).encode())
         tree = self._store.write_tree(
-            EMPTY_TREE.changed({b"document.json": GitEntry(b"100644", blob)})
+            GitTree.of({b"document.json": TreeEntry(FileKind.FILE, blob)})
         )
         # The number makes each version a commit of its own, so that no old one counts as the new
         version = 1 + (0 if expected is None else self._version(expected))

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from wink_workspace.errors import BundleError, LedgerError
-from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree, TreeEntry
 from wink_workspace.ledger.store.names import stored_name, workspace_name
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.trees import MAX_TREE_DEPTH
@@ -133,7 +134,7 @@ class HistoryCheck:
         if parent is not None and parent in self._known:
             before = self._tree(self._commit(parent).tree)
         elif self._known_files is not None:
-            before = GitTree.of({b"files": GitEntry(b"40000", self._known_files)})
+            before = GitTree.of({b"files": TreeEntry(FileKind.DIRECTORY, self._known_files)})
         self._check_names(root)
         for name, entry in root:
             measure = self._entry(entry, _same(before, name), 1)
@@ -165,7 +166,7 @@ class HistoryCheck:
         found = self._measures[tree_id] = _Measure(n_files, n_bytes, height)
         return found
 
-    def _entry(self, entry: GitEntry, before: str | None, depth: int) -> _Measure:
+    def _entry(self, entry: TreeEntry, before: str | None, depth: int) -> _Measure:
         if entry.is_tree:
             return self._directory(entry.id, before, depth)
         try:
@@ -174,7 +175,7 @@ class HistoryCheck:
             raise _refusal(f"a file cannot be read: {error.message}") from error
         if kind != "blob":
             raise _refusal(f"{entry.id} is a {kind}, and a file is expected")
-        if entry.mode == b"120000" and size_bytes >= _MOST_LINK_BYTES:
+        if entry.kind is FileKind.SYMLINK and size_bytes >= _MOST_LINK_BYTES:
             raise _refusal(f"a link has a target of {size_bytes:,} bytes")
         return _Measure(1, size_bytes)
 

@@ -27,11 +27,12 @@ from typing import Any, BinaryIO, Final, cast
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import BundleError, LedgerDamagedError, LedgerError
+from wink_workspace.filesystem.model import FileKind
 from wink_workspace.ledger.entries.commits import Commit, format_commit, parse_commit
 from wink_workspace.ledger.entries.discards import DISCARDED_REFS
 from wink_workspace.ledger.entries.history_check import HistoryCheck
 from wink_workspace.ledger.store.compression import run_steps
-from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID, GitEntry, GitTree
+from wink_workspace.ledger.store.git_tree import EMPTY_TREE_ID, GitTree, TreeEntry
 from wink_workspace.ledger.store.large_files import LARGE_BYTES
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.pack_reading import PackReader, check_checksum
@@ -206,7 +207,7 @@ def _plan(
 def _manifest_objects(manifest: Mapping[str, object], at: datetime) -> list[PackedObject]:
     """The objects of the manifest, the commit last."""
     blob = encode_object("blob", json.dumps(manifest, indent=1).encode() + b"\n")
-    rows = GitTree.of({_MANIFEST: GitEntry(b"100644", blob.id)}).rows
+    rows = GitTree.of({_MANIFEST: TreeEntry(FileKind.FILE, blob.id)}).rows
     tree = encode_object("tree", b"".join(rows))
     commit = Commit(tree.id, None, at.astimezone(UTC), "bundle of a workspace", {})
     return [blob, tree, encode_object("commit", format_commit(commit))]

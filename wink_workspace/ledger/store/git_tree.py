@@ -10,18 +10,18 @@ import re
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
+
+from wink_workspace.filesystem.model import FileKind
 
 from .compression import run_steps
 
-Mode = Literal[b"40000", b"100644", b"100755", b"120000"]
-
 _ROW = re.compile(rb"((40000|100644|100755|120000) ([^\0]+)\0.{20})", re.DOTALL)
-_MODES: dict[bytes, Mode] = {
-    b"40000": b"40000",
-    b"100644": b"100644",
-    b"100755": b"100755",
-    b"120000": b"120000",
+_KINDS: Final = {
+    b"40000": (FileKind.DIRECTORY, False),
+    b"100644": (FileKind.FILE, False),
+    b"100755": (FileKind.FILE, True),
+    b"120000": (FileKind.SYMLINK, False),
 }
 
 _FEW_CHANGES: Final = 32
@@ -29,16 +29,20 @@ _ENTRIES_PER_STEP: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class GitEntry:
-    """A mode and the id of the blob or tree."""
+class TreeEntry:
+    """The entry of a tree at one path.
 
-    mode: Mode
+    ``id`` is that of a blob (a file's content, a link's target) or, for a directory, of a tree.
+    """
+
+    kind: FileKind
     id: str
+    executable: bool = False
 
     @property
     def is_tree(self) -> bool:
         """Whether it is a directory."""
-        return self.mode == b"40000"
+        return self.kind is FileKind.DIRECTORY
 
 
 class GitTree:
@@ -69,12 +73,12 @@ class GitTree:
         return cls(keys, rows)
 
     @classmethod
-    def of(cls, entries: Mapping[bytes, GitEntry]) -> GitTree:
+    def of(cls, entries: Mapping[bytes, TreeEntry]) -> GitTree:
         """Make a tree from entries by their stored names."""
         return run_steps(cls.of_steps(entries.items()))
 
     @classmethod
-    def of_steps(cls, entries: Iterable[tuple[bytes, GitEntry]]) -> Generator[None, None, GitTree]:
+    def of_steps(cls, entries: Iterable[tuple[bytes, TreeEntry]]) -> Generator[None, None, GitTree]:
         """As ``of``, some entries for each step."""
         rows: list[tuple[bytes, bytes]] = []
         for name, entry in entries:
@@ -87,21 +91,20 @@ class GitTree:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[bytes, GitEntry]]:
+    def __iter__(self) -> Iterator[tuple[bytes, TreeEntry]]:
         """Stored names and entries, in git's order."""
         return map(_parse_row, self.rows)
 
-    def get(self, name: bytes) -> GitEntry | None:
+    def get(self, name: bytes) -> TreeEntry | None:
         """The entry with the stored name *name*."""
         keys = self._keys
         for key in (name, name + b"/"):
             at = bisect_left(keys, key)
             if at < len(keys) and keys[at] == key:
-                row = self.rows[at]
-                return GitEntry(_MODES[row[: row.index(b" ")]], row[-20:].hex())
+                return _parse_row(self.rows[at])[1]
         return None
 
-    def changed(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
+    def changed(self, changes: Mapping[bytes, TreeEntry | None]) -> GitTree:
         """A tree with these entries set; ``None`` removes one.
 
         Returns this object if nothing differs.
@@ -116,13 +119,13 @@ class GitTree:
                     del keys[at], rows[at]
                     break
             if entry is not None:
-                key = name + b"/" if entry.mode == b"40000" else name
+                key, row = _keyed_row(name, entry)
                 at = bisect_left(keys, key)
                 keys.insert(at, key)
-                rows.insert(at, b"%b %b\0%b" % (entry.mode, name, bytes.fromhex(entry.id)))
+                rows.insert(at, row)
         return self if rows == self.rows else GitTree(keys, rows)
 
-    def _rebuilt(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
+    def _rebuilt(self, changes: Mapping[bytes, TreeEntry | None]) -> GitTree:
         """As ``changed``; inserting each row would move all rows after it."""
         by_key = dict(zip(self._keys, self.rows, strict=True))
         for name, entry in changes.items():
@@ -141,7 +144,7 @@ class GitTree:
         kept = [at for at in zip(self._keys, self.rows, strict=True) if at[1] not in known]
         return GitTree([key for key, _ in kept], [row for _, row in kept])
 
-    def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
+    def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, TreeEntry]]:
         """The entries that are missing or different in *other*, in no order."""
         return map(_parse_row, set(self.rows).difference(other.rows))
 
@@ -153,14 +156,19 @@ def _first_gap(data: bytes) -> int:
     return end
 
 
-def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
-    key = name + b"/" if entry.mode == b"40000" else name
-    return key, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id))
+def _keyed_row(name: bytes, entry: TreeEntry) -> tuple[bytes, bytes]:
+    digest = bytes.fromhex(entry.id)
+    if entry.kind is FileKind.DIRECTORY:
+        return name + b"/", b"40000 %b\0%b" % (name, digest)
+    if entry.kind is FileKind.SYMLINK:
+        return name, b"120000 %b\0%b" % (name, digest)
+    return name, b"%b %b\0%b" % (b"100755" if entry.executable else b"100644", name, digest)
 
 
-def _parse_row(row: bytes) -> tuple[bytes, GitEntry]:
+def _parse_row(row: bytes) -> tuple[bytes, TreeEntry]:
     mode, _, name = row[:-21].partition(b" ")
-    return name, GitEntry(_MODES[mode], row[-20:].hex())
+    kind, executable = _KINDS[mode]
+    return name, TreeEntry(kind, row[-20:].hex(), executable)
 
 
 EMPTY_TREE: Final = GitTree([], [])

@@ -9,10 +9,8 @@ object that was deleted meanwhile, it fails and is rolled back.
 ``MaintenanceLease`` lets one process at a time do maintenance, in steps between its calls. The
 owner renews it with each step. It expires, so that a process without calls blocks no other.
 
-``WrittenTotal`` counts what all writers add, so that each knows how the ledger grows without
-measuring it.
-
-``DiscardNumbers`` gives each discard of any branch a number of its own.
+``add_to_counter`` counts the bytes that all writers add, so that each knows how the ledger grows
+without measuring it, and numbers the discards of all branches.
 """
 
 from __future__ import annotations
@@ -156,64 +154,21 @@ class DeletionLock:
         return self._file
 
 
-class WrittenTotal:
-    """The number of bytes that all processes have added to the ledger, kept in a file.
+def add_to_counter(path: Path, number: int, *, at_least: int = 0) -> int:
+    """Add *number* to a counter that all processes share, and to *at_least*; the new value.
 
-    Only its growth has a meaning. A damaged file counts as 0, and a full disk may lose an addition.
-
-    Args:
-        path: The file.
+    A damaged file counts as 0, and a full disk may lose an addition.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: LockFile | None = None
-
-    def add(self, n_bytes: int) -> int:
-        """Add *n_bytes*; return the new total, which includes what other processes added."""
-        if self._file is None or not self._file.is_open:
-            self._file = LockFile(self._path)
-        file = self._file
+    file = LockFile(path)
+    try:
         file.lock(fcntl.LOCK_EX)
-        try:
-            with suppress(ValueError, OSError):
-                n_bytes += int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0")
-            with suppress(OSError):  # the disk is full
-                os.pwrite(file.fd, b"%020d" % n_bytes, 0)
-        finally:
-            file.unlock()
-        return n_bytes
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.release()
-
-
-class DiscardNumbers:
-    """The number of the newest discard of all branches, kept in a file.
-
-    A damaged file counts as 0, and on a full disk another process may use the same number.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def following(self, known: int) -> int:
-        """A number that is higher than *known*, and than each that any process got before."""
-        file = LockFile(self._path)
-        try:
-            file.lock(fcntl.LOCK_EX)
-            with suppress(ValueError, OSError):
-                known = max(known, int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0"))
-            with suppress(OSError):  # the disk is full
-                os.pwrite(file.fd, b"%020d" % (known + 1), 0)
-        finally:
-            file.release()
-        return known + 1
+        with suppress(ValueError, OSError):
+            at_least = max(at_least, int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0"))
+        with suppress(OSError):  # the disk is full
+            os.pwrite(file.fd, b"%020d" % (at_least + number), 0)
+    finally:
+        file.release()
+    return at_least + number
 
 
 class MaintenanceLease:

@@ -19,8 +19,6 @@ and its index would survive a loss of power.
 Rule 3: the kernel's lock on the rows ends with the writer. The next writer of the ledger seals what
 a dead one left.
 Rule 4: a delta refers to an object of the same pack, and a chain has at most ``_MAX_DEPTH`` deltas.
-
-libgit2 reads the objects of open packs through ``OpenObjects``.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import weakref
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -51,7 +50,6 @@ _KINDS: dict[int, ObjectKind] = {
     ObjectType.COMMIT: "commit",
 }
 
-_TYPES = {kind: number for number, kind in _KINDS.items()}
 _T = TypeVar("_T")
 _REF = re.compile(rb"[0-9a-f]{40}\n")
 _REF_BYTES = 64
@@ -142,77 +140,34 @@ def _tree_of(git: pygit2.Repository, content: bytes) -> pygit2.Oid:
     return builder.write()
 
 
-def _ignore_progress(n_read: int) -> None:
-    del n_read
-
-
-class _Objects(pygit2.OdbBackend):
-    """Lets libgit2 read objects that this class finds."""
-
-    def find(self, object_id: str) -> tuple[int, bytes]:
-        """The type and content of an object; raises ``KeyError`` if it is not here."""
-        raise KeyError(object_id)
-
-    def read_cb(self, oid: pygit2.Oid) -> tuple[int, bytes]:
-        return self.find(str(oid))
-
-    def read_prefix_cb(self, oid: pygit2.Oid) -> tuple[int, bytes, pygit2.Oid]:
-        return *self.find(str(oid)), oid
-
-    def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
-        kind, content = self.find(str(oid))
-        return kind, len(content)
-
-    def exists_prefix_cb(self, oid: pygit2.Oid) -> pygit2.Oid:
-        if self.exists_cb(oid):
-            return oid
-        raise KeyError(str(oid))
-
-    def exists_cb(self, oid: pygit2.Oid) -> bool:
-        try:
-            self.find(str(oid))
-        except KeyError:
-            return False
-        return True
-
-    def refresh_cb(self) -> None:
-        """Do nothing: ``GitRepository`` looks for the objects of other writers."""
-
-    def __iter__(self) -> Iterator[pygit2.Oid]:
-        return iter(())
-
-
-class _OpenObjects(_Objects):
-    """The objects of open packs."""
-
-    def __init__(self, repository: GitRepository) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType] - pygit2 has no types for it
-        self._repository = weakref.proxy(repository)
-
-    def find(self, object_id: str) -> tuple[int, bytes]:
-        kind, content = self._repository.read_open(object_id)
-        return _TYPES[kind], content
-
-    def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
-        kind, size_bytes = self._repository.open_packs.header(str(oid))
-        return _TYPES[kind], size_bytes
-
-    def exists_cb(self, oid: pygit2.Oid) -> bool:
-        return str(oid) in self._repository.open_packs
-
-
-class _Memory(_Objects):
+class _Memory(pygit2.OdbBackend):
     """Objects in memory."""
 
     def __init__(self) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType] - as above
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - pygit2 has no types for it
         self._found: dict[str, tuple[int, bytes]] = {}
 
-    def find(self, object_id: str) -> tuple[int, bytes]:
-        return self._found[object_id]
+    def read_cb(self, oid: pygit2.Oid) -> tuple[int, bytes]:
+        return self._found[str(oid)]
+
+    def read_prefix_cb(self, oid: pygit2.Oid) -> tuple[int, bytes, pygit2.Oid]:
+        return *self._found[str(oid)], oid
+
+    def read_header_cb(self, oid: pygit2.Oid) -> tuple[int, int]:
+        kind, content = self._found[str(oid)]
+        return kind, len(content)
+
+    def exists_cb(self, oid: pygit2.Oid) -> bool:
+        return str(oid) in self._found
 
     def write_cb(self, oid: pygit2.Oid, content: bytes, kind: int) -> None:
         self._found[str(oid)] = kind, content
+
+    def refresh_cb(self) -> None:
+        """Do nothing: no other process adds any."""
+
+    def __iter__(self) -> Iterator[pygit2.Oid]:
+        return iter(())
 
 
 class GitRepository:
@@ -227,7 +182,7 @@ class GitRepository:
     Attributes:
         durable, have_others_deleted: As given.
         large_files: The contents that are read and written in pieces.
-        open_packs: The new objects of all writers, which libgit2 reads through ``_OpenObjects``.
+        open_packs: The new objects of all writers, which libgit2 does not know.
 
     Raises:
         LedgerError: If it does not exist or cannot be opened.
@@ -295,8 +250,6 @@ class GitRepository:
                 odb = pygit2.Odb()
                 odb.add_backend(_Memory(), 0)
                 git.set_odb(odb)
-            else:
-                git.odb.add_backend(_OpenObjects(self), 0)
             return git
 
     # Objects
@@ -324,14 +277,9 @@ class GitRepository:
         """
         if object_id == EMPTY_TREE_ID:
             return "tree", b""
-        with _failures(f"object {object_id} cannot be read"):
-            if object_id in self.open_packs:
-                return self.read_open(object_id)
-            kind, data = self._found(object_id, lambda: self._git.odb.read(object_id))
-            return _KINDS[kind], data
+        return self._found(object_id, self._read_open, lambda: self._git.odb.read(object_id))
 
-    def read_open(self, object_id: str) -> tuple[ObjectKind, bytes]:
-        """As ``read``, for an object of an open pack; ``KeyError`` if it is in none."""
+    def _read_open(self, object_id: str) -> tuple[ObjectKind, bytes]:
         if not self.open_packs.base_of(object_id):
             return self.open_packs.read(object_id)
         return "blob", b"".join(self.large_files.chunks(object_id) or ())
@@ -340,42 +288,58 @@ class GitRepository:
         """An object's kind and its size in bytes, without the content; raises as ``read``."""
         if object_id == EMPTY_TREE_ID:
             return "tree", 0
-        with _failures(f"object {object_id} cannot be read"):
-            if object_id in self.open_packs:
-                return self.open_packs.header(object_id)
-            kind, size_bytes = self._found(object_id, lambda: self._git.odb.read_header(object_id))
-            return _KINDS[kind], size_bytes
+        return self._found(
+            object_id, self.open_packs.header, lambda: self._git.odb.read_header(object_id)
+        )
 
-    def _found(self, object_id: str, read: Callable[[], tuple[int, _T]]) -> tuple[int, _T]:
-        """Read with libgit2; if that fails, look again for what other processes changed.
+    def _found(
+        self,
+        object_id: str,
+        read_open: Callable[[str], tuple[ObjectKind, _T]],
+        read_packed: Callable[[], tuple[int, _T]],
+    ) -> tuple[ObjectKind, _T]:
+        """Read an object; if that fails, look again for what other processes changed.
 
         They may have added objects to their open packs, sealed these, or replaced packs that
         libgit2 still has open.
         """
-        try:
-            return read()
-        except (KeyError, pygit2.GitError):
-            self.open_packs.find_others()
-            if object_id not in self.open_packs:
-                rebuild_indexes(self._packs)
-                self.reopen()
-        try:
-            return read()
-        except KeyError as error:
-            if not self.have_others_deleted():
-                raise
-            raise EntryMissingError(
-                f"object {object_id} was deleted by the retention of another process",
-                hint="Close the workspace and open it again; its files are not affected. If this "
-                "repeats for an entry that is listed, `git fsck` on the ledger shows the damage.",
-            ) from error
-        except pygit2.GitError as error:  # a failure of the system is an OSError
-            raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
+        with _failures(f"object {object_id} cannot be read"):
+            try:
+                return self._look(object_id, read_open, read_packed)
+            except (KeyError, pygit2.GitError):
+                self.open_packs.find_others()
+                if object_id not in self.open_packs:
+                    rebuild_indexes(self._packs)
+                    self.reopen()
+            try:
+                return self._look(object_id, read_open, read_packed)
+            except KeyError as error:
+                if not self.have_others_deleted():
+                    raise
+                raise EntryMissingError(
+                    f"object {object_id} was deleted by the retention of another process",
+                    hint="Close the workspace and open it again; its files are not affected. If "
+                    "this repeats for an entry that is listed, `git fsck` on the ledger shows the "
+                    "damage.",
+                ) from error
+            except pygit2.GitError as error:  # a failure of the system is an OSError
+                raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
+
+    def _look(
+        self,
+        object_id: str,
+        read_open: Callable[[str], tuple[ObjectKind, _T]],
+        read_packed: Callable[[], tuple[int, _T]],
+    ) -> tuple[ObjectKind, _T]:
+        if object_id in self.open_packs:
+            return read_open(object_id)
+        kind, found = read_packed()
+        return _KINDS[kind], found
 
     def pack(
-        self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress
+        self, object_ids: Iterable[str], *, on_progress: Callable[[int], object] = bool
     ) -> None:
-        """Write the objects to one new pack, with deltas where they help.
+        """Write objects of packs to one new pack, with deltas where they help.
 
         The existing objects are not deleted. *on_progress* receives the number of objects read.
         """
@@ -389,7 +353,9 @@ class GitRepository:
             packs = self.directory / "objects" / "pack"
             before = set(packs.iterdir())
             builder.write()
-            self._sync(set(packs.iterdir()) - before)
+            # libgit2's option for this, ``core.fsyncObjectFiles``, causes warnings of git
+            for path in (*(set(packs.iterdir()) - before), packs):
+                sync(path)
 
     def merge_contents(
         self, base: bytes, ours: bytes, theirs: bytes, *, with_markers: bool = False
@@ -409,16 +375,6 @@ class GitRepository:
             if index.conflicts is not None and not with_markers:
                 return None
             return bytes(git.odb.read(index["file"].id)[1])
-
-    def _sync(self, written: Collection[Path]) -> None:
-        """Call fsync on files and their directories.
-
-        libgit2's option for this, ``core.fsyncObjectFiles``, causes warnings of git.
-        """
-        for path in written:
-            sync(path)
-        for directory in {path.parent for path in written}:
-            sync(directory)
 
     # History
 

@@ -41,10 +41,11 @@ from wink_workspace.errors import (
     SnapshotVersionError,
     UsageError,
 )
+from wink_workspace.filesystem.model import FileKind
 from wink_workspace.session import CHUNK_VALUES, ChunkedMap, Leaf, MapPart, Session, SliceView
 from wink_workspace.session.session_document import SCHEMA_VERSION
 
-from .git_tree import EMPTY_TREE, GitEntry, GitTree
+from .git_tree import EMPTY_TREE, GitTree, TreeEntry
 from .names import stored_name, workspace_name
 from .objects import ObjectStore
 
@@ -61,7 +62,7 @@ class _Chunk:
     """Some values and the blob that holds them."""
 
     values: tuple[object, ...]
-    entry: GitEntry
+    entry: TreeEntry
 
     def holds(self, values: tuple[object, ...]) -> bool:
         if values is self.values:
@@ -74,7 +75,7 @@ class _Group:
     """64 chunks and the tree that holds them, when there are more."""
 
     chunks: tuple[_Chunk, ...]
-    entry: GitEntry
+    entry: TreeEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class _WrittenPart:
     """A part of a map, and the blob or tree that holds it with everything below."""
 
     part: MapPart[object]
-    entry: GitEntry
+    entry: TreeEntry
     tree: GitTree = EMPTY_TREE
     below: tuple[_WrittenPart | None, ...] = ()
 
@@ -95,7 +96,7 @@ class _WrittenSlice:
     chunks: tuple[_Chunk, ...]
     groups: tuple[_Group, ...]
     maps: Mapping[str, _WrittenPart]
-    entry: GitEntry
+    entry: TreeEntry
 
 
 class SessionStore:
@@ -109,8 +110,8 @@ class SessionStore:
         self._store = store
         self._epoch = store.epoch
         self._written: dict[str, _WrittenSlice] = {}
-        self._unknown: dict[str, GitEntry] = {}
-        self._schema: GitEntry | None = None
+        self._unknown: dict[str, TreeEntry] = {}
+        self._schema: TreeEntry | None = None
         self._last: tuple[object, str] | None = None  # a STATE, by reference, and its root
 
     @property
@@ -138,8 +139,8 @@ class SessionStore:
     def _write_views(self, views: dict[str, SliceView[object]]) -> str:
         if self._schema is None:
             content = b"%d\n" % _SCHEMA_VERSION
-            self._schema = GitEntry(b"100644", self._store.write("blob", content))
-        entries: dict[bytes, GitEntry | None] = {_SCHEMA: self._schema}
+            self._schema = TreeEntry(FileKind.FILE, self._store.write("blob", content))
+        entries: dict[bytes, TreeEntry | None] = {_SCHEMA: self._schema}
         for name in list(self._unknown):
             if name in views:
                 del self._unknown[name]
@@ -157,7 +158,7 @@ class SessionStore:
     def _write_slice(
         self, name: str, view: SliceView[object], old: _WrittenSlice | None
     ) -> _WrittenSlice:
-        entries: dict[bytes, GitEntry | None] = {}
+        entries: dict[bytes, TreeEntry | None] = {}
         before = () if old is None else old.chunks
         maps: dict[str, _WrittenPart] = {}
         if found := _maps_of(view):
@@ -179,7 +180,7 @@ class SessionStore:
             for n, chunk in enumerate(chunks):
                 entries[_NUMBER % n] = chunk.entry
         tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-        return _WrittenSlice(view, chunks, groups, maps, GitEntry(b"40000", tree))
+        return _WrittenSlice(view, chunks, groups, maps, TreeEntry(FileKind.DIRECTORY, tree))
 
     def _write_rest(
         self,
@@ -201,7 +202,7 @@ class SessionStore:
         for each in maps:
             object.__setattr__(rest, each, ChunkedMap[object]())
         text = _dump_value(name, rest) + b"\n"
-        return _Chunk(view.chunks[0], GitEntry(b"100644", self._store.write("blob", text)))
+        return _Chunk(view.chunks[0], TreeEntry(FileKind.FILE, self._store.write("blob", text)))
 
     def _write_groups(
         self, chunks: tuple[_Chunk, ...], old: tuple[_Group, ...]
@@ -214,7 +215,7 @@ class SessionStore:
                 continue
             entries = _numbered((chunk.entry for chunk in part), start)
             tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-            groups.append(_Group(part, GitEntry(b"40000", tree)))
+            groups.append(_Group(part, TreeEntry(FileKind.DIRECTORY, tree)))
         return tuple(groups)
 
     def _write_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
@@ -228,7 +229,7 @@ class SessionStore:
         for value in values:
             text += lines.get(id(value)) or _dump_value(name, value)
             text += b"\n"
-        return _Chunk(values, GitEntry(b"100644", self._store.write("blob", bytes(text))))
+        return _Chunk(values, TreeEntry(FileKind.FILE, self._store.write("blob", bytes(text))))
 
     def _write_part(
         self, name: str, part: MapPart[object], old: _WrittenPart | None
@@ -237,12 +238,12 @@ class SessionStore:
             return old
         if isinstance(part, Leaf):
             text = "\n".join((*_map_lines(name, part), "")).encode()
-            return _WrittenPart(part, GitEntry(b"100644", self._store.write("blob", text)))
+            return _WrittenPart(part, TreeEntry(FileKind.FILE, self._store.write("blob", text)))
         tree = EMPTY_TREE
         below: list[_WrittenPart | None] = [None] * len(part.parts)
         if old is not None and old.below:
             tree, below = old.tree, list(old.below)
-        changes: dict[bytes, GitEntry | None] = {}
+        changes: dict[bytes, TreeEntry | None] = {}
         for n, each in enumerate(part.parts):
             known = below[n]
             if each is not (None if known is None else known.part):
@@ -250,7 +251,7 @@ class SessionStore:
                 below[n] = made
                 changes[b"%02x" % n] = None if made is None else made.entry
         tree = tree.changed(changes)
-        entry = GitEntry(b"40000", self._store.write_tree(tree))
+        entry = TreeEntry(FileKind.DIRECTORY, self._store.write_tree(tree))
         return _WrittenPart(part, entry, tree, tuple(below))
 
     # Reading
@@ -312,14 +313,14 @@ class SessionStore:
             del self._unknown[name]
         return tuple(sorted(known))
 
-    def _document(self, slices: dict[str, GitEntry]) -> str:
+    def _document(self, slices: dict[str, TreeEntry]) -> str:
         """The input of ``Session.load_state``, assembled from the stored lines without parsing."""
         parts = (
             f"{json.dumps(name)}: [{', '.join(self._lines(at))}]" for name, at in slices.items()
         )
         return f'{{"schema": {SCHEMA_VERSION}, "slices": {{{", ".join(parts)}}}}}'
 
-    def _lines(self, entry: GitEntry) -> Iterator[str]:
+    def _lines(self, entry: TreeEntry) -> Iterator[str]:
         """The values of a slice as JSON."""
         tree = self._store.tree(entry.id)
         chunks = [self._blob_lines(chunk) for chunk in self._chunks_of(tree)]
@@ -339,7 +340,7 @@ class SessionStore:
             value[key] = json.loads(f"{{{', '.join(self._part_lines(at))}}}")
         return iter((json.dumps(value),))
 
-    def _chunks_of(self, tree: GitTree) -> Iterator[GitEntry]:
+    def _chunks_of(self, tree: GitTree) -> Iterator[TreeEntry]:
         for name, entry in tree:
             if name.endswith(_MAP_SUFFIX):
                 continue
@@ -348,17 +349,17 @@ class SessionStore:
             else:
                 yield entry
 
-    def _part_lines(self, entry: GitEntry) -> Iterator[str]:
+    def _part_lines(self, entry: TreeEntry) -> Iterator[str]:
         if not entry.is_tree:
             yield from self._blob_lines(entry)
             return
         for _, below in self._store.tree(entry.id):
             yield from self._part_lines(below)
 
-    def _blob_lines(self, entry: GitEntry) -> list[str]:
+    def _blob_lines(self, entry: TreeEntry) -> list[str]:
         return self._store.read(entry.id).decode().split("\n")[:-1]
 
-    def _read_slice(self, name: str, view: SliceView[object], entry: GitEntry) -> _WrittenSlice:
+    def _read_slice(self, name: str, view: SliceView[object], entry: TreeEntry) -> _WrittenSlice:
         """The slice as if it was just written, so that only later changes are written."""
         tree = self._store.tree(entry.id)
         stored = {each: at for each, at in tree if each.endswith(_MAP_SUFFIX)}
@@ -382,7 +383,7 @@ class SessionStore:
         )
         return _WrittenSlice(view, chunks, groups, maps, entry)
 
-    def _read_part(self, name: str, part: MapPart[object], entry: GitEntry | None) -> _WrittenPart:
+    def _read_part(self, name: str, part: MapPart[object], entry: TreeEntry | None) -> _WrittenPart:
         """Check that a stored part has the form in which *part* would be written."""
         if entry is not None and isinstance(part, Leaf):
             if not entry.is_tree and self._blob_lines(entry) == _map_lines(name, part):
@@ -470,7 +471,7 @@ def _map_lines(name: str, leaf: Leaf[object]) -> list[str]:
     return lines
 
 
-def _numbered(entries: Iterable[GitEntry], start: int = 0) -> dict[bytes, GitEntry | None]:
+def _numbered(entries: Iterable[TreeEntry], start: int = 0) -> dict[bytes, TreeEntry | None]:
     return {_NUMBER % n: entry for n, entry in enumerate(entries, start)}
 
 

@@ -19,14 +19,13 @@ from wink_workspace.filesystem.model import Change, FileChange, FileKind, FileSt
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .compression import run_steps
-from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree, TreeEntry
 from .names import stored_name, workspace_name
 from .objects import LARGE_BYTES, ObjectStore
 
 MAX_TREE_DEPTH: Final = 256
 """Most nested directories; callers' paths have at most 64, paths on disk may have more."""
 
-_TREE: Final[Mode] = b"40000"
 _MIN_ENTRIES_OF_DELTA: Final = 32
 
 
@@ -36,18 +35,6 @@ class TreeWriter(Protocol):
     def write_tree(self, tree: GitTree, /) -> str:
         """The id of a tree."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
-    """The entry of a tree at one path.
-
-    ``id`` is that of a blob (a file's content, a link's target) or, for a directory, of a tree.
-    """
-
-    kind: FileKind
-    id: str
-    executable: bool = False
 
 
 EMPTY_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, EMPTY_TREE_ID)
@@ -66,25 +53,23 @@ TreeChange: TypeAlias = Change[TreeEntry]
 
 def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | None:
     """The entry of *root* at *path*, ``None`` if there is none; links are not followed."""
-    entry: GitEntry | None = GitEntry(_TREE, root)
+    entry: TreeEntry | None = TreeEntry(FileKind.DIRECTORY, root)
     for name in path.parts:
         if entry is None or not entry.is_tree:
             return None
         entry = store.tree(entry.id).get(stored_name(name))
-    return _entry_or_none(entry)
+    return entry
 
 
 def entries_at(
     store: ObjectStore, root: str, directory: WorkspacePath, names: Iterable[str]
 ) -> dict[str, TreeEntry | None] | None:
     """``entry_at`` for each of *names* in one directory; ``None`` if there is no such directory."""
-    top = (
-        entry_at(store, root, directory) if directory.parts else TreeEntry(FileKind.DIRECTORY, root)
-    )
-    if top is None or top.kind is not FileKind.DIRECTORY:
+    top = entry_at(store, root, directory)
+    if top is None or not top.is_tree:
         return None
     tree = store.tree(top.id)
-    return {name: _entry_or_none(tree.get(stored_name(name))) for name in names}
+    return {name: tree.get(stored_name(name)) for name in names}
 
 
 def walk(
@@ -96,7 +81,7 @@ def walk(
     """
     named = [(workspace_name(name), entry) for name, entry in store.tree(root)]
     for name, entry in sorted(named, key=lambda item: item[0]):
-        yield path / name, _tree_entry(entry)
+        yield path / name, entry
         if entry.is_tree:
             yield from walk(store, entry.id, path / name)
 
@@ -109,7 +94,7 @@ def links_in(store: ObjectStore, root: str) -> Iterator[tuple[WorkspacePath, str
         for name, entry in store.tree(tree):
             if entry.is_tree:
                 waiting.append((directory / workspace_name(name), entry.id))
-            elif entry.mode == b"120000":
+            elif entry.kind is FileKind.SYMLINK:
                 target = store.read(entry.id).decode("utf-8", "surrogateescape")
                 yield directory / workspace_name(name), target
 
@@ -121,17 +106,18 @@ def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:
 
 def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:
     """Every path whose kind, mode or content differs in the trees *before* and *after*, sorted."""
-    return _differences(store, (GitEntry(_TREE, before), GitEntry(_TREE, after)), ROOT)
+    roots = TreeEntry(FileKind.DIRECTORY, before), TreeEntry(FileKind.DIRECTORY, after)
+    return _differences(store, roots, ROOT)
 
 
 def _differences(
     store: ObjectStore,
-    sides: tuple[GitEntry | None, GitEntry | None],
+    sides: tuple[TreeEntry | None, TreeEntry | None],
     path: WorkspacePath,
 ) -> Iterator[TreeChange]:
     before, after = sides
-    if not (_is_tree(before) and _is_tree(after)):
-        yield Change(path, _entry_or_none(before), _entry_or_none(after))
+    if not (before and before.is_tree and after and after.is_tree):
+        yield Change(path, before, after)
     tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
     old = dict(tree_before.rows_not_in(tree_after))
     new = dict(tree_after.rows_not_in(tree_before))
@@ -159,7 +145,7 @@ def _additions(
     removed: list[WorkspacePath],
 ) -> GitTree:
     found = after.without(before)
-    inside: dict[bytes, GitEntry | None] = {}
+    inside: dict[bytes, TreeEntry | None] = {}
     for name, old in before.rows_not_in(after):
         new, below = after.get(name), path / workspace_name(name)
         if new is None:
@@ -170,7 +156,8 @@ def _additions(
             removed += (each for each, _ in walk(store, old.id, below))
             continue
         tree = _additions(store, store.tree(old.id), store.tree(new.id), below, removed)
-        inside[name] = GitEntry(_TREE, store.write_tree(tree)) if tree.rows else None
+        made = TreeEntry(FileKind.DIRECTORY, store.write_tree(tree)) if tree.rows else None
+        inside[name] = made
     return found.changed(inside)
 
 
@@ -210,8 +197,8 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
                 inner = change.inside[name] = _Change()
             change = inner
         change.is_set, change.entry = True, entry
-    root = _apply_change(store, GitEntry(_TREE, base), whole)
-    if root is None or root.mode != _TREE:
+    root = _apply_change(store, TreeEntry(FileKind.DIRECTORY, base), whole)
+    if root is None or not root.is_tree:
         raise UsageError("the root must be a directory", hint="Change the paths below it.")
     return root.id
 
@@ -224,20 +211,22 @@ def _check_depth(n_segments: int) -> None:
         )
 
 
-def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+def _apply_change(
+    store: ObjectStore, before: TreeEntry | None, change: _Change
+) -> TreeEntry | None:
     own = _own_change(before, change) if change.is_set else before
     if not change.inside:
         return own
-    is_tree = own is not None and own.mode == _TREE
+    is_tree = own is not None and own.is_tree
     tree = store.tree(own.id) if own is not None and is_tree else EMPTY_TREE
-    entries: dict[bytes, GitEntry | None] = {}
+    entries: dict[bytes, TreeEntry | None] = {}
     for name, inner in change.inside.items():
         stored = stored_name(name)
         entry = inner.entry
         if inner.inside or not inner.is_set or (entry is not None and not entry.id):
             entries[stored] = _apply_change(store, tree.get(stored), inner)
         else:  # what is there does not matter
-            entries[stored] = None if entry is None else GitEntry(_mode(entry), entry.id)
+            entries[stored] = entry
     if not is_tree:
         if not any(entries.values()):
             return own  # there is nothing to remove
@@ -250,16 +239,14 @@ def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) 
         return own
     is_wide = own is not None and len(tree.rows) >= _MIN_ENTRIES_OF_DELTA
     similar = (own.id, tree) if own is not None and is_wide else None
-    return GitEntry(_TREE, store.write_tree(changed, before=similar))
+    return TreeEntry(FileKind.DIRECTORY, store.write_tree(changed, before=similar))
 
 
-def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
+def _own_change(before: TreeEntry | None, change: _Change) -> TreeEntry | None:
     """The entry at the change's own path, before the changes below it."""
-    if change.entry is None:
-        return None
-    if change.entry.kind is FileKind.DIRECTORY and change.entry == SOME_DIRECTORY:
-        return before if _is_tree(before) else GitEntry(_TREE, EMPTY_TREE_ID)
-    return GitEntry(_mode(change.entry), change.entry.id)
+    if change.entry == SOME_DIRECTORY:
+        return before if before is not None and before.is_tree else EMPTY_DIRECTORY
+    return change.entry
 
 
 def build_directories(
@@ -276,7 +263,7 @@ def build_directories(
     """
     _check_depth(max(len(names) for names in directories))
     top = run_steps(tree_steps(store, directories))
-    return store.write_tree(_tree_of(top))
+    return store.write_tree(GitTree.of({stored_name(name): top[name] for name in top}))
 
 
 def tree_steps(
@@ -298,19 +285,12 @@ def tree_steps(
         )
         if not names:
             return dict(entries)
-        tree = yield from GitTree.of_steps(_stored(name, entry) for name, entry in entries)
+        stored = ((stored_name(name), entry) for name, entry in entries)
+        tree = yield from GitTree.of_steps(stored)
         yield
         ids[names] = writer.write_tree(tree)
         yield
     return {}
-
-
-def _tree_of(entries: Mapping[str, TreeEntry]) -> GitTree:
-    return GitTree.of(dict(_stored(name, entry) for name, entry in entries.items()))
-
-
-def _stored(name: str, entry: TreeEntry) -> tuple[bytes, GitEntry]:
-    return stored_name(name), GitEntry(_mode(entry), entry.id)
 
 
 def with_paths_from(
@@ -374,33 +354,5 @@ def file_changes(
         yield Change(change.path, before, after)
 
 
-def _entry_or_none(entry: GitEntry | None) -> TreeEntry | None:
-    return None if entry is None else _tree_entry(entry)
-
-
-def _tree_entry(entry: GitEntry) -> TreeEntry:
-    match entry.mode:
-        case b"40000":
-            return TreeEntry(FileKind.DIRECTORY, entry.id)
-        case b"120000":
-            return TreeEntry(FileKind.SYMLINK, entry.id)
-        case b"100644" | b"100755":
-            return TreeEntry(FileKind.FILE, entry.id, entry.mode == b"100755")
-
-
-def _mode(entry: TreeEntry) -> Mode:
-    match entry.kind:
-        case FileKind.DIRECTORY:
-            return b"40000"
-        case FileKind.SYMLINK:
-            return b"120000"
-        case FileKind.FILE:
-            return b"100755" if entry.executable else b"100644"
-
-
-def _is_tree(entry: GitEntry | None) -> bool:
-    return entry is not None and entry.is_tree
-
-
-def _tree_in(store: ObjectStore, entry: GitEntry | None) -> GitTree:
+def _tree_in(store: ObjectStore, entry: TreeEntry | None) -> GitTree:
     return store.tree(entry.id) if entry is not None and entry.is_tree else EMPTY_TREE

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,10 +63,12 @@ def no_steps(what: str, n_done: int, n_all: int) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Garbage:
-    """What a collection may delete, and how.
+class GarbageCollection:
+    """A garbage collection: what it may delete, and how.
 
     Attributes:
+        store: The objects.
+        lock: Excludes moves of refs during a deletion.
         forgotten: Objects of entries that were just forgotten.
         spared: The commits of the boundary, which readers look at even if no ref leads to them.
         is_alone: Whether no other process had the ledger open for writing when it began.
@@ -78,122 +80,254 @@ class Garbage:
         most_copied: How many bytes may be in new packs before those that they replace are deleted,
             unless one pack has more.
         other_trees: Returns further roots to keep; one that does not exist is skipped.
+        steps: Receives the progress.
     """
 
-    forgotten: Collection[str] = ()
-    spared: Collection[str] = ()
+    store: ObjectStore
+    lock: DeletionLock
+    forgotten: Container[str] = ()
+    spared: Container[str] = ()
     is_alone: bool
     alone: Callable[[], AbstractContextManager[bool]]
     started: float
     with_deltas: bool = False
     most_copied: float = math.inf
-    other_trees: Callable[[], Collection[str]] = tuple
+    other_trees: Callable[[], Iterable[str]] = tuple
+    steps: Steps = no_steps
 
-    def may_delete(self, object_id: str, used: float) -> bool:
+    def run(self, n_commits: int) -> Iterator[None]:
+        """Join packs and delete garbage. It may be repeated, also after a crash.
+
+        *n_commits* is how many commits are kept, for the progress.
+
+        Raises:
+            LedgerError: If an object cannot be read, written or deleted; no reachable object is
+                lost.
+        """
+        store, packs = self.store, list[Pack]()
+        store.packs.correct_times(self._is_in_future, self.started - _BEFORE_S)
+        # Unfinished files of dead processes; others are recognised by their age
+        store.packs.delete_leftovers(self.started if self.is_alone else self.started - _GRACE_S)
+        kept = {EMPTY_TREE_ID}
+        yield from self._marking(
+            kept, lambda n_done: self.steps("reading entries", n_done, n_commits)
+        )
+        for path in store.packs.paths():
+            packs.append((yield from store.packs.loading(path)))
+        in_open = (yield from store.open_packs.finding_sizes()).keys()
+        if self.is_alone and not kept.difference(in_open, _objects_in(packs), [EMPTY_TREE_ID]):
+            # Otherwise one may contain a missing object
+            with self.alone() as is_still_alone:  # a new writer may be about to write an index
+                if is_still_alone:
+                    store.packs.delete_unindexed(self.started)
+        with store.open_packs.left_large() as deltas:
+            for n, each in enumerate(deltas):
+                if self._is_in_future(each.made):
+                    deltas[n] = replace(each, made=self.started - _BEFORE_S)
+            yield from self._rewriting(kept, packs, deltas)
+        store.forget()
+
+    def _is_in_future(self, time: float) -> bool:
+        """Whether a file's time is later than now, so that its age says nothing."""
+        if time <= self.started + _MOST_AHEAD_S:
+            return False
+        return time > self.lock.filesystem_time() + _MOST_AHEAD_S  # it may have begun long ago
+
+    def _may_delete(self, object_id: str, used: float) -> bool:
         """Whether an unreachable object may be deleted that was last used at a time."""
         if used >= self.started or object_id in self.spared:
             return False
         return self.is_alone or used < self.started - _GRACE_S or object_id in self.forgotten
 
+    def _rewriting(
+        self, kept: set[str], packs: list[Pack], deltas: list[Pack]
+    ) -> Generator[None, None, None]:
+        """Join *packs*, and delete what is not *kept*; *deltas* are open packs of large files."""
+        shared = [pack for pack in packs if pack.is_shared]
+        large = [pack for pack in _except(packs, shared) if is_large_pack(pack.path)]
+        small = _except(packs, [*shared, *large])
+        present = _objects_in([*shared, *large])  # a second copy is waste
+        needed = yield from self._needed(small, kept, present)
+        replaced = self._to_rewrite(small, needed)
+        present = _objects_in(_except(packs, replaced))
+        for pack in replaced:
+            ids = needed[pack.path]
+            needed[pack.path] = yield from _those(ids, lambda each: each not in present)
+        needed |= yield from self._needed([*large, *deltas], kept, ())
+        unneeded = [pack for pack in [*replaced, *large, *deltas] if not needed[pack.path]]
+        packs, replaced, deltas = (_except(each, unneeded) for each in (packs, replaced, deltas))
+        staying = _except(packs, replaced)
+        # Unneeded files first, so that new packs have their space
+        yield from self._deleting(unneeded, kept, staying)
+        for sources in self._batches(replaced, needed):
+            new = yield from self._replacement(sources, kept)
+            if new is None:  # the disk is full
+                return
+            passed(KillPoint.PACK_WRITTEN)
+            staying += new
+            old = _except([each.pack for each in sources], new)
+            yield from self._deleting(old, kept, staying)
+        if self.with_deltas:
+            old, new = yield from self._large_replacement(staying, deltas, needed)
+            passed(KillPoint.PACK_WRITTEN)
+            staying = _except(staying, old) + new
+            yield from self._deleting(_except(old, new), kept, staying)
 
-def collecting(
-    store: ObjectStore,
-    lock: DeletionLock,
-    garbage: Garbage,
-    *,
-    n_commits: int,
-    steps: Steps = no_steps,
-) -> Iterator[None]:
-    """Join packs and delete garbage. It may be repeated, also after a crash.
+    def _needed(
+        self, packs: list[Pack], kept: set[str], present: Container[str]
+    ) -> Generator[None, None, dict[Path, list[str]]]:
+        """What must be kept of each pack, by path: neither garbage nor *present* elsewhere."""
+        needed: dict[Path, list[str]] = {}
+        for pack in packs:
+            needed[pack.path] = yield from _those(
+                pack.disk_bytes,
+                lambda each, made=pack.made: (
+                    each not in present and (each in kept or not self._may_delete(each, made))
+                ),
+            )
+        return needed
 
-    Args:
-        store: The objects.
-        lock: Excludes moves of refs during a deletion.
-        garbage: What may be deleted.
-        n_commits: How many commits are kept, for *steps*.
-        steps: Receives the progress.
+    def _to_rewrite(self, packs: list[Pack], needed: dict[Path, list[str]]) -> list[Pack]:
+        """The packs with much garbage, without deltas and, if there are many, others."""
+        wasteful: list[Pack] = []
+        for pack in packs:
+            lacks_deltas = (
+                self.with_deltas
+                and len(pack.disk_bytes) >= _MIN_TO_PACK
+                and not self.store.packs.has_deltas(pack.path)
+            )
+            n_bytes = max(1, sum(pack.disk_bytes.values()))
+            if lacks_deltas or 1 - _bytes_of(pack, needed) / n_bytes > _MAX_WASTE:
+                wasteful.append(pack)
+        if len(packs) - len(wasteful) <= _MAX_PACKS:
+            return wasteful
+        rest = _except(packs, wasteful)
+        return [*wasteful, *_smaller(rest, lambda each: _pack_bytes(each.path), self.most_copied)]
 
-    Raises:
-        LedgerError: If an object cannot be read, written or deleted; no reachable object is
-            lost.
-    """
-    store.packs.correct_times(
-        lambda written: _is_in_future(written, lock, garbage), garbage.started - _BEFORE_S
-    )
-    _delete_leftovers(store, garbage)
-    kept = {EMPTY_TREE_ID}
-    yield from marking(store, kept, lambda n_done: steps("reading entries", n_done, n_commits))
-    yield from _marking_trees(store, garbage, kept)
-    packs = list[Pack]()
-    for path in store.packs.paths():
-        packs.append((yield from store.packs.loading(path)))
-    in_open = (yield from store.open_packs.finding_sizes()).keys()
-    if garbage.is_alone and not kept.difference(
-        in_open, *(pack.disk_bytes for pack in packs), [EMPTY_TREE_ID]
-    ):
-        # Otherwise one may contain a missing object
-        with garbage.alone() as is_still_alone:  # a new writer may be about to write an index
-            if is_still_alone:
-                store.packs.delete_unindexed(garbage.started)
-    with store.open_packs.left_large() as deltas:
-        for n, each in enumerate(deltas):
-            if _is_in_future(each.made, lock, garbage):
-                deltas[n] = replace(each, made=garbage.started - _BEFORE_S)
-        yield from _deleting(store, lock, garbage, steps, kept, packs, deltas)
-    store.forget()
-
-
-def _deleting(
-    store: ObjectStore,
-    lock: DeletionLock,
-    garbage: Garbage,
-    steps: Steps,
-    kept: set[str],
-    packs: list[Pack],
-    deltas: list[Pack],
-) -> Iterator[None]:
-    """Join *packs*, and delete what is not *kept*; *deltas* are open packs of large files."""
-    own = [pack for pack in packs if not pack.is_shared]
-    large = [pack for pack in own if is_large_pack(pack.path)]
-    alone = kept - _objects_in(_except(packs, own))  # a second copy is waste
-    replaced = yield from _packs_to_rewrite(store, _except(own, large), alone, garbage)
-    needed = yield from _needed_objects(replaced, _except(packs, replaced), kept, garbage)
-    needed |= yield from _needed_objects([*large, *deltas], [], kept, garbage)
-    unneeded = [pack for pack in [*replaced, *large, *deltas] if not needed[pack.path]]
-    packs, replaced, deltas = (_except(each, unneeded) for each in (packs, replaced, deltas))
-    staying = _except(packs, replaced)
-    # Unneeded files first, so that new packs have their space
-    yield from _delete_packs(store, lock, unneeded, kept, _objects_in(staying), garbage)
-    for sources in _batches(replaced, needed, garbage.most_copied):
-        new = yield from _replacement(store, sources, kept, garbage, steps)
-        if new is None:  # the disk is full
-            return
-        passed(KillPoint.PACK_WRITTEN)
-        old, staying = _except([each.pack for each in sources], new), staying + new
-        yield from _delete_packs(store, lock, old, kept, _objects_in(staying), garbage)
-    if garbage.with_deltas:
-        old, new = yield from _large_replacement(store, staying, deltas, needed)
-        passed(KillPoint.PACK_WRITTEN)
-        staying = _except(staying, old) + new
-        yield from _delete_packs(
-            store, lock, _except(old, new), kept, _objects_in(staying), garbage
-        )
-
-
-def _batches(
-    packs: list[Pack], needed: dict[Path, list[str]], most_bytes: float
-) -> Iterator[list[Source]]:
-    """What to keep of *packs*, at most *most_bytes* at a time unless one pack has more."""
-    batch, n_bytes = list[Source](), 0
-    for pack in packs:
-        size = sum(map(pack.disk_bytes.__getitem__, needed[pack.path]))
-        if batch and n_bytes + size > most_bytes:
+    def _batches(self, packs: list[Pack], needed: dict[Path, list[str]]) -> Iterator[list[Source]]:
+        """What to keep of *packs*, ``most_copied`` bytes at a time unless one pack has more."""
+        batch, n_bytes = list[Source](), 0
+        for pack in packs:
+            size = _bytes_of(pack, needed)
+            if batch and n_bytes + size > self.most_copied:
+                yield batch
+                batch, n_bytes = [], 0
+            batch.append(Source(pack, needed[pack.path]))
+            n_bytes += size
+        if batch:
             yield batch
-            batch, n_bytes = [], 0
-        batch.append(Source(pack, needed[pack.path]))
-        n_bytes += size
-    if batch:
-        yield batch
+
+    def _replacement(
+        self, sources: list[Source], kept: set[str]
+    ) -> Generator[None, None, list[Pack] | None]:
+        """Write what is to be kept of packs to a new one; ``None`` if the disk is full."""
+        store, ids = self.store, set[str]().union(*(source.ids for source in sources))
+        before = set(store.packs.paths())
+        try:
+            if self.with_deltas:
+                store.repository.pack(
+                    sorted(ids), on_progress=lambda n: self.steps("packing objects", n, len(ids))
+                )
+                self.steps("packing objects", len(ids), len(ids))
+            else:
+                yield from repacking(store.repository, store.packs, sources)
+        except LedgerError as error:
+            needed = sum(sum(source.pack.disk_bytes.values()) for source in sources)
+            if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no number
+                raise
+            _log.warning("The disk is too full to pack objects; they stay as they are.")
+            return None
+        # Old ones last, because a new pack may equal one
+        for path in sorted(store.packs.paths(), key=before.__contains__):
+            pack = yield from store.packs.loading(path)
+            if pack.disk_bytes.keys() == ids:
+                break
+        else:
+            raise LedgerDamagedError(
+                "a new pack does not contain the objects that were written to it"
+            )
+        if self.with_deltas:
+            store.packs.note_deltas(pack.path)
+        spared = [each.pack.made for each in sources if not kept.issuperset(each.ids)]
+        store.packs.set_made(pack.path, max(spared, default=ENDED_CALLS))
+        return [pack]
+
+    def _large_replacement(
+        self, packs: list[Pack], deltas: list[Pack], needed: dict[Path, list[str]]
+    ) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
+        """Join each base of a large file with its deltas; the packs they replace, and the new ones.
+
+        Only ``gc`` does this, since it copies each large file.
+        """
+        store, replaced, new = self.store, list[Pack](), list[Pack]()
+        by_base: dict[str, list[Pack]] = {}
+        for each in deltas:
+            by_base.setdefault(store.base_of(needed[each.path][0]) or "", []).append(each)
+        for pack in packs:
+            for base in by_base.keys() & pack.disk_bytes.keys():
+                kept = [base, *needed.get(pack.path, [])]
+                its = by_base.pop(base)
+                sources = [Source(pack, kept), *(Source(each, needed[each.path]) for each in its)]
+                try:
+                    path = yield from repacking(store.repository, store.packs, sources)
+                except LedgerError as error:
+                    if not is_disk_full(error):
+                        raise
+                    _log.warning("The disk is too full to pack a large file; it stays as it is.")
+                    continue
+                if path is not None:
+                    new.append(store.packs.load(path))
+                    replaced += its if pack.is_shared else [pack, *its]
+        return replaced, new
+
+    def _deleting(
+        self, replaced: list[Pack], kept: set[str], staying: list[Pack]
+    ) -> Iterator[None]:
+        """Delete packs whose reachable objects are in *staying* ones; completes *kept*."""
+        if not replaced:
+            return
+        store, lost = self.store, _objects_in(replaced) - _objects_in(staying)
+        with ledger_failures("what replaces old history cannot be synced"):
+            sync_filesystem(store.repository.directory)
+        for _ in range(_MAX_TRIES):
+            with self.lock.exclusively() as is_locked:
+                if is_locked:
+                    for _ in self._marking(kept):
+                        pass
+                    if kept.isdisjoint(lost):
+                        self.lock.advance()
+                        for pack in replaced:
+                            store.packs.invalidate(pack.path)
+                            passed(KillPoint.PACK_INVALIDATED)
+                        break
+            yield
+        else:
+            return
+        for pack in replaced:
+            store.packs.delete(pack.path)
+            passed(KillPoint.PACK_DELETED)
+            yield
+
+    def _marking(
+        self, seen: set[str], on_progress: Callable[[int], object] = bool
+    ) -> Iterator[None]:
+        """Add to *seen* all that refs and other roots lead to; skips what its commits lead to."""
+        store, n_done = self.store, 0
+        ends = store.repository.boundary()
+        store.find_bases()
+        for commit_id in store.repository.refs().values():
+            following: str | None = commit_id
+            while following is not None and following not in seen:
+                commit = parse_commit(following, store.read(following, "commit"))
+                for _ in objects_of(store, following, seen):
+                    yield
+                n_done += 1
+                on_progress(n_done)
+                following = None if following in ends else commit.parent
+        for root in self.other_trees():
+            if root not in seen and root in store.repository:
+                for _ in _objects_of_tree(store, root, seen):
+                    yield
 
 
 def joining(store: ObjectStore, now: float, *, most_bytes: float = math.inf) -> Generator[None]:
@@ -233,150 +367,6 @@ def has_many_packs(store: ObjectStore, *, times: int = 1) -> bool:
 
 def _not_shared(store: ObjectStore) -> list[Path]:
     return [path for path in store.packs.paths() if not is_shared(path) and not is_large_pack(path)]
-
-
-def _is_in_future(time: float, lock: DeletionLock, garbage: Garbage) -> bool:
-    """Whether a file's time is later than now, so that its age says nothing."""
-    if time <= garbage.started + _MOST_AHEAD_S:
-        return False
-    return time > lock.filesystem_time() + _MOST_AHEAD_S  # the collection may have begun long ago
-
-
-def _delete_leftovers(store: ObjectStore, garbage: Garbage) -> None:
-    """Delete the unfinished files of dead processes; others are recognised by their age."""
-    before = garbage.started if garbage.is_alone else garbage.started - _GRACE_S
-    store.packs.delete_leftovers(before)
-
-
-def _needed_objects(
-    packs: list[Pack], others: list[Pack], kept: set[str], garbage: Garbage
-) -> Generator[None, None, dict[Path, list[str]]]:
-    """What must be kept of each of *packs*, by path: neither garbage nor in one of the *others*."""
-    present = _objects_in(others)
-    needed: dict[Path, list[str]] = {}
-    for pack in packs:
-        made = pack.made
-        needed[pack.path] = yield from _those(
-            pack.disk_bytes,
-            lambda each, made=made: (
-                each not in present and (each in kept or not garbage.may_delete(each, made))
-            ),
-        )
-    return needed
-
-
-def _replacement(
-    store: ObjectStore, sources: list[Source], kept: set[str], garbage: Garbage, steps: Steps
-) -> Generator[None, None, list[Pack] | None]:
-    """Write what is to be kept of packs to a new one; ``None`` if the disk is full."""
-    ids = set[str]().union(*(source.ids for source in sources))
-    if not ids:
-        return []
-    before = set(store.packs.paths())
-    try:
-        if garbage.with_deltas:
-            store.repository.pack(
-                sorted(ids), on_progress=lambda n: steps("packing objects", n, len(ids))
-            )
-            steps("packing objects", len(ids), len(ids))
-        else:
-            yield from repacking(store.repository, store.packs, sources)
-    except LedgerError as error:
-        needed = sum(sum(source.pack.disk_bytes.values()) for source in sources)
-        if not is_disk_full(error) and store.free_bytes() > needed:  # libgit2 has no error number
-            raise
-        _log.warning("The disk is too full to pack objects; they stay as they are.")
-        return None
-    new: list[Pack] = []
-    # The others, because a new pack may equal an old one
-    for path in sorted(store.packs.paths(), key=before.__contains__):
-        pack = yield from store.packs.loading(path)
-        if pack.disk_bytes.keys() == ids:
-            new.append(pack)
-    if not new:
-        raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
-    if garbage.with_deltas:
-        store.packs.note_deltas(new[0].path)
-    spared = [each.pack.made for each in sources if not kept.issuperset(each.ids)]
-    store.packs.set_made(new[0].path, max(spared, default=ENDED_CALLS))
-    return new[:1]
-
-
-def _large_replacement(
-    store: ObjectStore, packs: list[Pack], deltas: list[Pack], needed: dict[Path, list[str]]
-) -> Generator[None, None, tuple[list[Pack], list[Pack]]]:
-    """Join each base of a large file with its deltas; the packs they replace, and the new ones.
-
-    Only ``gc`` does this, since it copies each large file.
-    """
-    replaced, new = list[Pack](), list[Pack]()
-    by_base: dict[str, list[Pack]] = {}
-    for each in deltas:
-        by_base.setdefault(store.base_of(needed[each.path][0]) or "", []).append(each)
-    for pack in packs:
-        for base in by_base.keys() & pack.disk_bytes.keys():
-            kept = [base, *needed.get(pack.path, [])]
-            its = by_base.pop(base)
-            sources = [Source(pack, kept), *(Source(each, needed[each.path]) for each in its)]
-            try:
-                path = yield from repacking(store.repository, store.packs, sources)
-            except LedgerError as error:
-                if not is_disk_full(error):
-                    raise
-                _log.warning("The disk is too full to pack a large file; it stays as it is.")
-                continue
-            if path is not None:
-                new.append(store.packs.load(path))
-                replaced += its if pack.is_shared else [pack, *its]
-    return replaced, new
-
-
-def _delete_packs(
-    store: ObjectStore,
-    lock: DeletionLock,
-    replaced: list[Pack],
-    kept: set[str],
-    packed: set[str],
-    garbage: Garbage,
-) -> Iterator[None]:
-    lost = set[str]().union(*(pack.disk_bytes for pack in replaced)) - packed
-    if replaced:
-        with ledger_failures("what replaces old history cannot be synced"):
-            sync_filesystem(store.repository.directory)
-    for _ in range(_MAX_TRIES if replaced else 0):
-        with lock.exclusively() as is_locked:
-            if is_locked and _is_still_garbage(store, kept, lost, garbage):
-                lock.advance()
-                for pack in replaced:
-                    store.packs.invalidate(pack.path)
-                    passed(KillPoint.PACK_INVALIDATED)
-                break
-        yield
-    else:
-        return
-    for pack in replaced:
-        store.packs.delete(pack.path)
-        passed(KillPoint.PACK_DELETED)
-        yield
-
-
-def _is_still_garbage(
-    store: ObjectStore, kept: set[str], unreachable: set[str], garbage: Garbage
-) -> bool:
-    """Whether neither a ref nor another root leads to *unreachable* objects; completes *kept*."""
-    for _ in marking(store, kept):
-        pass
-    for _ in _marking_trees(store, garbage, kept):
-        pass
-    return kept.isdisjoint(unreachable)
-
-
-def _marking_trees(store: ObjectStore, garbage: Garbage, seen: set[str]) -> Iterator[None]:
-    """As ``marking`` for the other roots."""
-    for root in garbage.other_trees():
-        if root not in seen and root in store.repository:
-            for _ in _objects_of_tree(store, root, seen):
-                yield
 
 
 def objects_of(
@@ -468,7 +458,7 @@ def disk_bytes(store: ObjectStore) -> int:
 
 
 def _those(
-    items: Collection[_Item], test: Callable[[_Item], bool]
+    items: Iterable[_Item], test: Callable[[_Item], bool]
 ) -> Generator[None, None, list[_Item]]:
     """The items that pass *test*."""
     found: list[_Item] = []
@@ -478,47 +468,6 @@ def _those(
         if n % OBJECTS_PER_STEP == 0:
             yield
     return found
-
-
-def _ignore(n_done: int) -> None:
-    del n_done
-
-
-def marking(
-    store: ObjectStore, seen: set[str], on_progress: Callable[[int], None] = _ignore
-) -> Iterator[None]:
-    """Add everything that refs lead to to *seen*; what a commit in it leads to is in it already."""
-    ends = store.repository.boundary()
-    store.find_bases()
-    n_done = 0
-    for commit_id in store.repository.refs().values():
-        following: str | None = commit_id
-        while following is not None and following not in seen:
-            commit = parse_commit(following, store.read(following, "commit"))
-            for _ in objects_of(store, following, seen):
-                yield
-            n_done += 1
-            on_progress(n_done)
-            following = None if following in ends else commit.parent
-
-
-def _packs_to_rewrite(
-    store: ObjectStore, packs: list[Pack], kept: set[str], garbage: Garbage
-) -> Generator[None, None, list[Pack]]:
-    """The packs to rewrite: with much garbage, without deltas and, if there are many, others."""
-    wasteful: list[Pack] = []
-    for pack in packs:
-        lacks_deltas = (
-            garbage.with_deltas
-            and len(pack.disk_bytes) >= _MIN_TO_PACK
-            and not store.packs.has_deltas(pack.path)
-        )
-        if lacks_deltas or (yield from _wasted_part(pack, kept, garbage)) > _MAX_WASTE:
-            wasteful.append(pack)
-    if len(packs) - len(wasteful) <= _MAX_PACKS:
-        return wasteful
-    rest = _except(packs, wasteful)
-    return [*wasteful, *_smaller(rest, lambda pack: _pack_bytes(pack.path), garbage.most_copied)]
 
 
 def _pack_bytes(index: Path) -> int:
@@ -539,12 +488,8 @@ def _smaller(
     return found[: len(sizes)] if len(sizes) > 1 else []
 
 
-def _wasted_part(pack: Pack, kept: set[str], garbage: Garbage) -> Generator[None, None, float]:
-    wasted = yield from _those(
-        pack.disk_bytes,
-        lambda each: each not in kept and garbage.may_delete(each, pack.made),
-    )
-    return sum(map(pack.disk_bytes.__getitem__, wasted)) / max(1, sum(pack.disk_bytes.values()))
+def _bytes_of(pack: Pack, needed: dict[Path, list[str]]) -> int:
+    return sum(map(pack.disk_bytes.__getitem__, needed[pack.path]))
 
 
 def _objects_in(packs: Iterable[Pack]) -> set[str]:

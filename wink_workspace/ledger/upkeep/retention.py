@@ -22,8 +22,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -35,7 +35,6 @@ from wink_workspace.counts import counted
 from wink_workspace.errors import (
     EntryMissingError,
     LedgerDamagedError,
-    LedgerError,
     UsageError,
 )
 from wink_workspace.ledger.entries.commits import parse_commit
@@ -47,15 +46,7 @@ from wink_workspace.ledger.store.leases import DeletionLock
 from wink_workspace.ledger.store.objects import ObjectStore
 from wink_workspace.ledger.store.refs import MAIN_BRANCH
 
-from .collection import (
-    Garbage,
-    Steps,
-    collecting,
-    disk_bytes,
-    finding_sizes,
-    no_steps,
-    objects_of,
-)
+from .collection import GarbageCollection, disk_bytes, finding_sizes, objects_of
 
 _log = logging.getLogger(__name__)
 
@@ -139,41 +130,27 @@ class Forgotten:
 
 
 def maintaining(
-    store: ObjectStore,
-    lock: DeletionLock,
     retention: Retention,
     now: datetime,
-    *,
-    is_alone: bool,
-    alone: Callable[[], AbstractContextManager[bool]],
-    started: float,
-    with_deltas: bool = False,
-    most_copied: float = math.inf,
-    other_trees: Callable[[], Collection[str]] = tuple,
-    steps: Steps = no_steps,
+    collection: GarbageCollection,
 ) -> Generator[None, None, Maintenance]:
     """Remove entries over the limits, join packs and delete garbage.
 
     It pauses often and may be abandoned at any pause. Other processes may write meanwhile.
 
     Args:
-        store: The objects.
-        lock: Excludes moves of refs during deletions.
         retention: What is kept.
         now: The time.
-        is_alone: Whether no other process has the ledger open for writing.
-        alone: As in ``Garbage``.
-        started: The filesystem's time at a moment at which *is_alone* was so.
-        with_deltas: Whether to compute deltas, which takes seconds without a pause.
-        most_copied: As in ``Garbage``.
-        other_trees: Returns roots that are always kept, as in ``Garbage``.
-        steps: Receives the progress.
+        collection: How garbage is deleted.
 
     Raises:
-        LedgerError: If an object cannot be read, written or deleted, or *other_trees* raises it.
+        LedgerError: If an object cannot be read, written or deleted, or ``other_trees`` raises it.
     """
-    _check_main_branch(store)
-    other_trees()  # if they are unknown, it raises before anything is removed
+    store = collection.store
+    refs = store.repository.refs()
+    if refs and f"refs/heads/{MAIN_BRANCH}" not in refs:  # all its objects would be deleted
+        raise lost_ref(MAIN_BRANCH, "nothing of the history is deleted")
+    collection.other_trees()  # if they are unknown, it raises before anything is removed
     before = candidates = yield from _candidates(store)
     before_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
@@ -184,20 +161,12 @@ def maintaining(
     for _ in range(_ATTEMPTS):
         kept = yield from _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
-        garbage = Garbage(
-            is_alone=is_alone,
-            alone=alone,
-            started=started,
-            with_deltas=with_deltas,
-            most_copied=most_copied,
-            other_trees=other_trees,
-        )
-        if not is_alone:
-            garbage.forgotten = yield from _objects_only_in(store, candidates, kept)
+        if not collection.is_alone:
+            collection.forgotten = yield from _objects_only_in(store, candidates, kept)
         _note_forgotten(store, before, kept, now, reason)
-        yield from _remove_others(store, lock, candidates, kept)
-        garbage.spared = store.repository.boundary()  # of an earlier maintenance, if it stayed
-        yield from collecting(store, lock, garbage, n_commits=len(kept), steps=steps)
+        yield from _remove_others(store, collection.lock, candidates, kept)
+        collection.spared = store.repository.boundary()  # of an earlier maintenance, if it stayed
+        yield from collection.run(len(kept))
         candidates, size_bytes = (yield from _candidates(store)), disk_bytes(store)
         if size_bytes <= retention.budget_bytes:
             break
@@ -290,9 +259,7 @@ def _notes_path(directory: Path) -> Path:
     return directory / "wink" / "forgotten.json"
 
 
-def looking_for_too_old(
-    store: ObjectStore, retention: Retention, now: datetime
-) -> Generator[None, None, bool]:
+def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
     """Whether the history has entries older than *retention* keeps.
 
     A cheap test before ``maintaining``, which also looks at discards and gaps: it reads only the
@@ -304,36 +271,8 @@ def looking_for_too_old(
     ends = store.repository.boundary()
     if ends:
         return any(read_entry(store, end).at < oldest for end in ends - heads)
-    first = yield from _finding_first(store)
+    first = Branch(store, f"refs/heads/{MAIN_BRANCH}").at(1)
     return first is not None and first.at < oldest and heads != {first.id}
-
-
-def _finding_first(store: ObjectStore) -> Generator[None, None, LogEntry | None]:
-    """The first entry of all; it is noted, so that the history is read only once."""
-    path = store.repository.directory / "wink" / "first-entry"
-    with suppress(OSError, ValueError, LedgerError):
-        noted = read_entry(store, path.read_text("ascii"))
-        if noted.parent is None:
-            return noted
-    first, following = None, store.repository.ref(f"refs/heads/{MAIN_BRANCH}")
-    while following is not None:
-        first, following = (
-            following,
-            parse_commit(following, store.read(following, "commit")).parent,
-        )
-        yield
-    if first is None:
-        return None
-    with suppress(OSError):  # the disk is full; it is looked for again
-        write_whole(path, first.encode(), durable=False)
-    return read_entry(store, first)
-
-
-def _check_main_branch(store: ObjectStore) -> None:
-    """Raise ``LedgerDamagedError`` if its ref is missing: all its objects would be deleted."""
-    refs = store.repository.refs()
-    if refs and f"refs/heads/{MAIN_BRANCH}" not in refs:
-        raise lost_ref(MAIN_BRANCH, "nothing of the history is deleted")
 
 
 @dataclass(frozen=True, slots=True)
