@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,21 +13,27 @@ from pathlib import Path
 
 import pexpect
 import pyte
+from model_server import Call, ModelServer, Turn
 
 from wink_workspace.workspace import WorkspaceStorage
 
 RUN = """
-import json, sys
+import json, subprocess, sys
 sys.path.insert(0, {tests!r})
 from screen_sandbox import registered
 from wink_workspace.cli import main
 with registered():
     for arguments in json.loads(sys.argv[1]):
         print({mark!r}, end="", flush=True)
-        if code := main(arguments):
+        if arguments[0] == "sh":
+            subprocess.run(arguments, check=True)
+        elif code := main(arguments):
             sys.exit(code)
 """
-"""Runs several commands, because a new process takes longer than any of them."""
+"""Runs several commands, because a new process takes longer than any of them.
+
+One that begins with ``sh`` is of the user and not of the toolkit.
+"""
 MARK = "\x1b]2;next\x07"  # sets the title of the terminal
 TASK = "Say hello to the world, politely, in the greeting of the program, and test it"
 _TESTS = Path(__file__).parent
@@ -38,7 +45,12 @@ class Screen:
     """Commands, one after the other, in a terminal of *columns* columns."""
 
     def __init__(
-        self, commands: Sequence[Sequence[str]], *, columns: int, environment: Mapping[str, str]
+        self,
+        commands: Sequence[Sequence[str]],
+        *,
+        columns: int,
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
     ) -> None:
         self._columns = columns
         self._screen = pyte.Screen(columns, _ROWS)
@@ -49,6 +61,7 @@ class Screen:
             ["-c", RUN.format(tests=str(_TESTS), mark=MARK), json.dumps(commands)],
             env={**os.environ, **environment, "TERM": "xterm-256color", "COLUMNS": str(columns)},
             dimensions=(_ROWS, columns),
+            cwd=cwd,
             encoding="utf-8",
             timeout=_TIMEOUT_S,
         )
@@ -202,6 +215,69 @@ class Project:
             screen.wait_for(lambda text: "[y,n,d,NUMBER,?]" in text)
             screen.type("n")
             return during, screen.end()
+
+    def day(self, columns: int) -> dict[str, str]:
+        """The screens of a day's work, from the first run to the last change of the project."""
+        path = "src/app.py"
+        subprocess.run(["git", "init", "-q", self.source], check=True, env=self.environment)
+        read = Call("read_file", {"file_path": path})
+
+        def edit(old: str, new: str) -> Call:
+            return Call("edit_file", {"file_path": path, "old_string": old, "new_string": new})
+
+        notes = Call("write_file", {"file_path": "NOTES.md", "content": "Fixed a typo.\n"})
+        wait = Call("shell_execute", {"command": "wait for the test"})
+        usage = {"input_tokens": 1_200, "output_tokens": 34}
+        first = [
+            Turn("I look at the greeting.", (read,), **usage),
+            Turn("", (edit("helo", "hello"), wait), **usage),
+            Turn("", (edit("hello", "hello, world"), notes), **usage),
+            Turn("The greeting is spelled right, and greets the world.", **usage),
+        ]
+        second = [
+            Turn("", (read,), **usage),
+            Turn("", (edit("hello, world", "HELLO, WORLD"),), **usage),
+            Turn("It shouts now.", **usage),
+        ]
+        model = ("--model", "anthropic:claude-sonnet-5")
+        commands = {
+            "run": ("run", "Fix the typo in the greeting.", *model),
+            "log": ("log",),
+            "undo": ("undo", "6"),
+            "diff": ("diff",),
+            "fork": ("fork", "loud"),
+            "use": ("use", "loud"),
+            "run-in-fork": ("run", "Shout.", *model),
+            "list": ("list", "."),
+            "compare": ("diff", "main"),
+            "compare-fork": ("diff", "loud"),
+            "apply": ("apply",),
+            "edited": ("sh", "-c", "echo '# Greeting' > README.md"),
+            "sync": ("sync",),
+            "log-at-the-end": ("log",),
+        }
+        with ModelServer(*first, *second) as server:
+            screen = Screen(
+                [*commands.values()],
+                columns=columns,
+                environment={
+                    **self.environment, **server.variables, "WINK_WORKSPACE_SANDBOX": "screen",
+                },
+                cwd=self.source,
+            )  # fmt: skip
+            try:
+                screen.wait_for(lambda text: "wait for the test" in text and "1 failed" in text)
+                screen.type("Greet the world, please.")
+                screen.wait_for(lambda text: "(sent at the next turn)" in text)
+                self.go_on.touch()
+                for n_asked in (1, 2):
+                    screen.wait_for(
+                        lambda _, n=n_asked: screen.received.count("[y,n,p,d,m,?]") == n
+                    )
+                    screen.type("n")
+                return dict(zip(commands, screen.end_each(), strict=True))
+            finally:
+                screen.close()
 
     @property
     def storage(self) -> WorkspaceStorage:

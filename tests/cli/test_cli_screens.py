@@ -1,4 +1,4 @@
-"""Screens of ``run``, ``attempts``, ``log``, ``diff`` and ``list`` in a real terminal, as files.
+"""Screens of commands in a real terminal, as files.
 
 ``WRITE_SCREENS=1 pytest tests/cli/test_cli_screens.py`` writes the files again.
 """
@@ -63,6 +63,18 @@ def test_screens_of_attempts_are_those_of_the_golden_files(project: Project, col
     }  # fmt: skip
     names = {workspace: "0123456789ab", run.run_id: "01234567"}
     compare(shown, {**names, str(project.folder): "/home/me/programs"}, columns)
+
+
+@pytest.mark.behaviour(136)
+@pytest.mark.xdist_group("screens")
+def test_screens_of_a_day_are_those_of_the_golden_files(project: Project) -> None:
+    """Commands of the README in a git repository, with a message to a model on loopback."""
+    shown = {f"day-{name}": text for name, text in project.day(80).items()}
+    assert shown.pop("day-edited") == "\n"
+    assert "> Greet the world, please.\n" in shown["day-run"]
+    assert project.source.joinpath("src/app.py").read_text() == "print('HELLO, WORLD')\n"
+    names = {project.workspace: "0123456789ab", str(project.folder): "/home/me/programs"}
+    compare(shown, names, 80)
 
 
 def compare(shown: dict[str, str], names: dict[str, str], columns: int) -> None:

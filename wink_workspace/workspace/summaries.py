@@ -52,6 +52,7 @@ class WorkspaceSummary:
         size_bytes: Its size on the disk, without what it shares with other workspaces.
         has_more_bytes: Whether it is larger; see ``summary_of``.
         last_used: The time of the newest entry.
+        forks: The names of its forks.
     """
 
     info: WorkspaceInfo
@@ -62,6 +63,7 @@ class WorkspaceSummary:
     size_bytes: int = 0
     has_more_bytes: bool = False
     last_used: datetime
+    forks: tuple[str, ...] = ()
 
 
 def summaries_of(
@@ -108,7 +110,7 @@ def summary_of(
                 state = "to apply"
             elif reader.was_applied:
                 state = "applied"
-            last_used = reader.head.at
+            last_used, forks = reader.head.at, reader.forks()
     except (WinkError, FileNotFoundError):  # the latter: another process is deleting it
         return WorkspaceSummary(
             info=info,
@@ -126,6 +128,7 @@ def summary_of(
         size_bytes=size_bytes,
         has_more_bytes=has_more_bytes,
         last_used=last_used,
+        forks=forks,
     )
 
 

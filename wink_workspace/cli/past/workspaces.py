@@ -267,7 +267,10 @@ def use(
     if workspace:
         with context.read(name):  # raises if there is no such fork
             keep_use(context.storage, info, branch)
-    context.out.print(f"{name}: {printable(info.source)}", markup=False)
+        what = f"commands in {info.source} now take {name}"
+    else:
+        what = f"{name}: {info.source}"
+    context.out.print(printable(what), markup=False)
 
 
 def list_all(
@@ -312,7 +315,8 @@ def list_all(
             (*cells, each.info.mode.replace("_", " "), each.info.source)
             for cells, each in zip(first, found, strict=True)
         ]
-    print_table(out, heads, [(*a, *b) for a, b in zip(first, rows, strict=True)])
+    forks = [[f"fork {name}" for name in each.forks] for each in found] if out.is_terminal else ()
+    print_table(out, heads, [(*a, *b) for a, b in zip(first, rows, strict=True)], below=forks)
 
 
 def _summary_fields(summary: WorkspaceSummary) -> dict[str, object]:
@@ -326,6 +330,7 @@ def _summary_fields(summary: WorkspaceSummary) -> dict[str, object]:
         "n_changes": summary.n_changes,
         "size_bytes": summary.size_bytes,
         "last_used": summary.last_used.isoformat(),
+        "forks": summary.forks,
     }
 
 
@@ -353,6 +358,8 @@ def fork(
         print_json({**fields, "without": [str(path) for path in without]})
         return
     context.out.print(f"{forked}/{name}", markup=False)
+    if context.out.is_terminal:
+        context.err.print(f"to work in it: wink-workspace use {name}", markup=False)
     if without:
         names = listed(without, _MAX_NAMES)
         message = f"the fork begins without derived paths that are large: {names}"

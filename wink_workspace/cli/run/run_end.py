@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -56,15 +56,19 @@ def finish(
             write_patch(options.patch, partial(report.changes.review().write_to, full=True))
     except UsageError:
         printed = replace(options, patch=None)
-        _print_report(context, printed, report, place.name, with_answer=not is_shown)
+        _print_report(context, printed, report, place.name, _Shown(answer=is_shown))
         raise
     broken_pipe: BaseException | None = None
-    seen = feed.display.shows_edits
+    stays = not place.name or (place.is_in_place and options.branch is None)
+    shown = _Shown(
+        answer=is_shown,
+        edits=feed.display.shows_edits,
+        paths=not stays and bool(report.changes.paths),
+    )
     try:
-        _print_report(context, options, report, place.name, with_answer=not is_shown, seen=seen)
+        _print_report(context, options, report, place.name, shown)
     except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
         broken_pipe = error
-    stays = not place.name or (place.is_in_place and options.branch is None)
     message = ""
     if stays or not report.changes.paths:
         print_left_out(context.err, report.changes.left_out)
@@ -75,16 +79,19 @@ def finish(
     return message
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What a terminal shows besides the report: before it, or, of the paths, below it."""
+
+    answer: bool
+    edits: bool = False
+    paths: bool = False
+
+
 def _print_report(
-    context: CommandContext,
-    options: RunOptions,
-    report: RunReport,
-    name: str,
-    *,
-    with_answer: bool,
-    seen: bool = False,
+    context: CommandContext, options: RunOptions, report: RunReport, name: str, shown: _Shown
 ) -> None:
-    """Print the report, with the diff unless it was *seen*, or is longer than the screen."""
+    """Print the report, without what is *shown*, and the diff if it fits on the screen."""
     diff = report.changes.review()
     if options.json:
         from wink_workspace import serde
@@ -100,16 +107,16 @@ def _print_report(
         }
         typer.echo(serde.dump_json(fields, indent=2))
         return
-    if options.patch is None and not (context.out.is_terminal and seen):
-        _print_whole_diff(context, report, is_previewed=bool(name))
+    if options.patch is None and not (context.out.is_terminal and shown.edits):
+        _print_whole_diff(context, report, is_previewed=shown.paths)
     n_failed = sum(not call.success for call in report.calls)
-    context.out.print(
-        f"{counted(len(report.calls), 'call')}, {n_failed} undone; "
-        f"{counted(len(report.changes.paths), 'path')} changed"
-        + ("" if options.patch is None else f"; patch written to {options.patch}"),
-        markup=False,
-    )
-    if with_answer:
+    ended = [f"{counted(len(report.calls), 'call')}, {n_failed} undone"]
+    if not (context.out.is_terminal and shown.paths):
+        ended.append(f"{counted(len(report.changes.paths), 'path')} changed")
+    if options.patch is not None:
+        ended.append(f"patch written to {options.patch}")
+    context.out.print("; ".join(ended), markup=False)
+    if not shown.answer:
         context.out.print(printable(report.answer), markup=False)
 
 
