@@ -16,6 +16,10 @@ Rule 2: the branch names a layer before the layer exists, and each path is moved
 crash at any step leaves each path in one of both layers, and the mount shows it.
 Rule 3: a path stays in the branch's own layer if a lower layer would show it wrongly there: a
 directory above it hides the lower layers, and one of them has that directory; or it was renamed.
+Rule 4: layers are not folded into one another: that would copy them. A branch with ``MOST_LAYERS``
+keeps later paths in its own layer, and its forks begin without them.
+Rule 5: no process has the files of the branch open from the choice of the paths until it is mounted
+again. Otherwise a link could take the place of a directory, and lead the rename out of the layer.
 """
 
 from __future__ import annotations
