@@ -299,23 +299,27 @@ def test_two_processes_fork_branches_with_the_same_layers_at_one_time(tmp_path: 
                 assert [*tree(fork)] == ["a.js", "node_modules/big.js"]
 
 
-def test_fork_of_a_fork_outlives_both_parents_and_a_collection(tmp_path: Path) -> None:
+def test_fork_of_a_fork_keeps_its_layers_while_both_parents_lose_them(tmp_path: Path) -> None:
+    """One is deleted, the other deletes the paths, and a collection runs while it is open."""
+    names = {"a.js", "node_modules/of-child.js", "node_modules/of-main.js"}
     with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
         installed(workspace, "node_modules/of-main.js")
         workspace.fork("child")
     with reopened(tmp_path, branch="child") as child:
         installed(child, "node_modules/of-child.js")
         child.fork("grandchild")
-    with reopened(tmp_path) as workspace:
-        workspace.branches.delete("child")
-        with workspace.call("remove") as call:
-            call.files.delete("node_modules", recursive=True)
-        workspace.maintain()
     with reopened(tmp_path, branch="grandchild") as grandchild:
+        with reopened(tmp_path) as workspace:
+            workspace.branches.delete("child")
+            with workspace.call("remove") as call:
+                call.files.delete("node_modules", recursive=True)
+            workspace.maintain()
+        assert tree(grandchild).keys() == names
         with grandchild.fork("last").open() as last:
-            names = {"a.js", "node_modules/of-child.js", "node_modules/of-main.js"}
             assert tree(last).keys() == names
         assert grandchild.diff() == ""
+    with reopened(tmp_path, branch="grandchild") as grandchild:
+        assert tree(grandchild).keys() == names
 
 
 FULL_DISK = """

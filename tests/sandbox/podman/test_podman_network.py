@@ -18,8 +18,14 @@ from pathlib import Path
 
 import pytest
 from loopback import package_registries
-from network_escape_rig import *  # noqa: F403 - the attempts against every sandbox with a list
 from network_escape_rig import NetworkTarget, network_target_of
+from network_escape_rig import test_an_empty_list_has_no_proxy as test_an_empty_list_has_no_proxy
+from network_escape_rig import (
+    test_neither_the_servers_nor_the_proxy_of_another_branch_are_reached as test_neither_the_servers_nor_the_proxy_of_another_branch_are_reached,
+)
+from network_escape_rig import (
+    test_no_attempt_reaches_more_than_what_is_listed as test_no_attempt_reaches_more_than_what_is_listed,
+)
 from podman_machine import sandbox_place
 from proxy_machine import SECRET, ProxyMachine, http
 
