@@ -31,7 +31,7 @@ from wink_workspace.errors import (
     LedgerError,
 )
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, Retention
-from wink_workspace.ledger.store.leases import DeletionLock, add_to_counter
+from wink_workspace.ledger.store.leases import DeletionLock
 from wink_workspace.ledger.store.lock import LockFile, LockOwner, SharedLock, WriterLock
 
 HOLD = """
@@ -515,14 +515,3 @@ def test_a_generation_that_cannot_be_read_leaves_objects_unlocked(
             pass
     with DeletionLock(tmp_path / "wink" / "deletion").exclusively() as is_locked:
         assert is_locked
-
-
-@pytest.mark.parametrize("damage", [b"", bytes(20), b"twenty characters  ."])
-def test_the_total_of_what_writers_add_is_shared_and_survives_damage(
-    tmp_path, damage: bytes
-) -> None:
-    path = tmp_path / "wink" / "written"
-    assert [add_to_counter(path, n) for n in (5, 7, 0)] == [5, 12, 12]
-    assert add_to_counter(path, 1, at_least=20) == 21
-    path.write_bytes(damage)
-    assert [add_to_counter(path, n) for n in (3, 4)] == [3, 7]

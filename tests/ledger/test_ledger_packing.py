@@ -895,23 +895,6 @@ def test_damaged_data_of_an_open_pack_is_noticed_when_it_is_read(ledger, tmp_pat
 # Many branches
 
 
-@pytest.mark.parametrize("content", [b"garbage", b"", b"-9999999999999999999"])
-def test_the_budget_holds_if_the_number_of_written_bytes_is_damaged(
-    tmp_path, content: bytes
-) -> None:
-    kept, most = Retention(budget_bytes=500 * KIB), 0
-    with new_ledger(tmp_path, clock=TickingClock(NOW)) as ledger, ledger.write() as writer:
-        imported(writer, {"f": b"1"})
-        for n in range(2, 80):
-            if n == 40:
-                (tmp_path / "ledger.git/wink/written").write_bytes(content)
-            write_noise(writer, n)
-            ledger.maintain_if_due(kept, seconds=100)
-            most = max(most, ledger.disk_bytes())
-    assert 400 * KIB < most <= kept.budget_bytes * 9 / 8 + 100 * KIB
-    assert_clean(tmp_path)
-
-
 @pytest.mark.parametrize("seconds", [0.002, 100], ids=["short steps", "long steps"])
 def test_the_budget_holds_with_many_branches_that_write_at_the_same_time(
     tmp_path, seconds: float

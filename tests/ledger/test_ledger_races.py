@@ -77,16 +77,16 @@ def test_maintenance_begins_again_if_another_process_did_it_meanwhile(
         for _ in range(n_steps):
             ledger.maintain_if_due(Retention(), seconds=0)
         assert ledger._job is not None
-        real = ledger._must_measure
+        real = ledger._is_over
 
-        def measure_slowly(retention: Retention) -> bool:
+        def measure_slowly(*arguments: object, **options: object) -> bool:
             slowly.undo()
             assert other.maintain(Retention()).ran
-            return real(retention)
+            return real(*arguments, **options)
 
         with monkeypatch.context() as slowly:
             # The other process works between two steps of one method
-            slowly.setattr(ledger, "_must_measure", measure_slowly)
+            slowly.setattr(ledger, "_is_over", measure_slowly)
             ledger.maintain_if_due(Retention(), seconds=0)
         while ledger._job is not None:
             ledger.maintain_if_due(Retention(), seconds=0)

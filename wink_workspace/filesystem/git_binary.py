@@ -106,21 +106,61 @@ def apply_delta(delta: bytes, source: bytes, *, max_bytes: int) -> bytes:
         ValueError: If the delta is for content of another size, is damaged, or makes more
             than *max_bytes*.
     """
-    n_source, at = _read_size(delta, 0)
-    n_result, at = _read_size(delta, at)
+    n_source, n_result = delta_sizes(delta)
     if n_source != len(source):
         raise ValueError(f"it was made for {n_source} bytes of content, not {len(source)}")
     if n_result > max_bytes:
         raise ValueError(f"it makes {n_result} bytes of content, at most {max_bytes} allowed")
     pieces: list[bytes] = []
     n_made = 0
-    while at < len(delta) and n_made <= n_result:
-        piece, at = _next_piece(delta, at, source)
+    for part in delta_instructions(delta):
+        if isinstance(part, bytes):
+            piece = part
+        else:
+            offset, n_bytes = part
+            piece = source[offset : offset + n_bytes]
+            if len(piece) != n_bytes:
+                raise ValueError("the binary delta is damaged")
         pieces.append(piece)
         n_made += len(piece)
+        if n_made > n_result:
+            break
     if n_made != n_result:
         raise ValueError("the binary delta is damaged")
     return b"".join(pieces)
+
+
+def delta_sizes(delta: bytes) -> tuple[int, int]:
+    """The sizes of the content before and after a delta, which it states; raises ``ValueError``."""
+    before, at = _read_size(delta, 0)
+    return before, _read_size(delta, at)[0]
+
+
+def delta_instructions(delta: bytes) -> Iterator[tuple[int, int] | bytes]:
+    """The parts of the result: a range of the source, as offset and size, or the bytes themselves.
+
+    Raises:
+        ValueError: If the delta is damaged.
+    """
+    _, at = _read_size(delta, 0)
+    _, at = _read_size(delta, at)
+    while at < len(delta):
+        instruction = delta[at]
+        at += 1
+        if instruction < 0x80:
+            piece = delta[at : at + instruction]
+            if not instruction or len(piece) != instruction:
+                raise ValueError("the binary delta is damaged")
+            yield piece
+            at += instruction
+        else:
+            numbers = bytearray(7)
+            for bit in range(7):
+                if instruction >> bit & 1:
+                    numbers[bit] = delta[at] if at < len(delta) else 0
+                    at += 1
+            size = int.from_bytes(numbers[4:], "little") or 0x10000
+            yield int.from_bytes(numbers[:4], "little"), size
 
 
 def _read_size(delta: bytes, at: int) -> tuple[int, int]:
@@ -132,24 +172,3 @@ def _read_size(delta: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return size, at
     raise ValueError("the binary delta is damaged")
-
-
-def _next_piece(delta: bytes, at: int, source: bytes) -> tuple[bytes, int]:
-    """The output of the instruction at *at*, and the offset of the next one."""
-    instruction = delta[at]
-    at += 1
-    if instruction < 0x80:
-        piece, n_bytes = delta[at : at + instruction], instruction
-        at += instruction
-    else:
-        numbers = [0, 0, 0, 0, 0, 0, 0]
-        for bit in range(7):
-            if instruction >> bit & 1:
-                numbers[bit] = delta[at] if at < len(delta) else 0
-                at += 1
-        offset = int.from_bytes(numbers[:4], "little")
-        n_bytes = int.from_bytes(numbers[4:], "little") or 0x10000
-        piece = source[offset : offset + n_bytes]
-    if not n_bytes or len(piece) != n_bytes:
-        raise ValueError("the binary delta is damaged")
-    return piece, at

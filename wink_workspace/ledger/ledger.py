@@ -10,7 +10,7 @@
     wink/open/                      new objects, see ``open_packs``
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
     wink/deletion, maintenance      see ``leases``
-    wink/written, wink/discards     see ``leases``
+    wink/discards                   see ``leases``
 
 ``Ledger`` opens them. ``Branch`` reads without a lock, ``BranchWriter`` appends.
 """  # language: allow, wink/lines is a name on disk
@@ -43,8 +43,9 @@ from wink_workspace.processes import OwnProcess
 from .entries.discards import DISCARDED_REFS, Discarded, discarded_at
 from .entries.documents import Documents
 from .entries.history import BRANCH_FILES, Branch, LogEntry, read_entry
+from .store.compression import run_steps
 from .store.disk import is_disk_full, ledger_failures, sync_filesystem, write_whole
-from .store.leases import DeletionLock, MaintenanceLease, add_to_counter
+from .store.leases import DeletionLock, MaintenanceLease
 from .store.lock import MAX_LOCK_TRIES, SharedLock, WriterLock, never_in_place
 from .store.objects import ObjectStore
 from .store.refs import MAIN_BRANCH, RefMover, delete_stale_locks
@@ -77,8 +78,8 @@ _FORK_NAME = re.compile(r"(?!main$)[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*(?<!\.lock)"
 _MAX_FORK_NAME_CHARS: Final = 64
 STEP_SECONDS: Final = 0.005
 """How long a step of maintenance between two calls takes."""
-_NOTED_AFTER_PART: Final = 4_096
-_MEASURED_AFTER_PART: Final = 256
+_MEASURED_AFTER_PART: Final = 4_096
+_GROWTH_PART: Final = 256
 _EXCESS_PART: Final = 16
 _PAUSES_PER_LOOK: Final = 16
 _BEHIND: Final = 3
@@ -141,11 +142,8 @@ class Ledger(ClosedAfterBlock):
         self._process = OwnProcess(f"the ledger {directory}")
         self.is_kept = True
         self._n_flushed = 0
-        self._noted_bytes = 0  # what this process added to the total
-        self._total_bytes = 0
-        self._disk_bytes = 0
-        self._unavoidable_bytes = 0
-        self._measured_at = -math.inf  # the total at that time
+        self._disk_bytes = self._unavoidable_bytes = 0
+        self._measured_at = 0  # what this process had written
 
     @classmethod
     def create(cls, directory: Path) -> None:
@@ -167,7 +165,8 @@ class Ledger(ClosedAfterBlock):
         with ExitStack() as closing:  # each step runs though another one fails; the last is first
             closing.callback(self.store.close)
             closing.callback(self._deletion.close)
-            closing.callback(self._release_shared)
+            if self._shared is not None:
+                closing.callback(self._shared.release)
             for writer in reversed(self._writers):
                 closing.callback(writer.close)
             closing.callback(self.flush)
@@ -204,15 +203,6 @@ class Ledger(ClosedAfterBlock):
             self._n_flushed = self.store.n_written
         except LedgerError as error:
             _log.warning("New objects cannot be packed: %s", error)
-
-    def _release_shared(self) -> None:
-        if self._shared is not None:
-            try:
-                if self._shared.is_held and self.store.written_bytes > self._noted_bytes:
-                    with suppress(LedgerError):
-                        self._note_written()
-            finally:
-                self._shared.release()
 
     def _check_new_commit(self, commit_id: str, before: str | None) -> None:
         """Check a commit after another process deleted objects that it may have used."""
@@ -500,44 +490,14 @@ class Ledger(ClosedAfterBlock):
         with ledger_failures("the size of the ledger cannot be read"):
             return disk_bytes(self.store)
 
-    def is_over_budget(self, retention: Retention) -> bool:
-        """Whether old history must be deleted.
-
-        The size is the last measured one and all contents that writers have added since. If that
-        exceeds the budget, it is measured again, since contents are compressed. It is also measured
-        after each 16th of the budget, since objects take a little more than their contents.
-        """
-        self._note_written()
-        if self._must_measure(retention):
-            self._measure()
-        return self._is_over(retention)
-
-    def _note_written(self) -> None:
-        """Add what this process wrote to the total of all, and read that."""
-        n_bytes = self.store.written_bytes - self._noted_bytes
-        self._total_bytes = add_to_counter(self._directory / "wink" / "written", n_bytes)
-        self._noted_bytes += n_bytes
-
-    def _size_bytes(self) -> float:
-        """The most that the history can take on disk now; infinite if it was never measured."""
-        return self._disk_bytes + self._total_bytes - self._measured_at
+    def is_over_budget(self, retention: Retention, *, most_excess: int = 0) -> bool:
+        """Whether old history must be deleted; by more than *most_excess* bytes."""
+        self._measured_at, self._disk_bytes = self.store.written_bytes, self.disk_bytes()
+        return self._is_over(retention, most_excess=most_excess)
 
     def _is_over(self, retention: Retention, *, most_excess: int = 0) -> bool:
-        most = max(retention.budget_bytes + most_excess, self._unavoidable_bytes)
-        return self._size_bytes() > most
-
-    def _must_measure(self, retention: Retention) -> bool:
-        n_bytes = self._total_bytes - self._measured_at
-        if n_bytes < 0:  # the file of the total was damaged
-            return True
-        if self._is_over(retention):
-            return n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
-        return n_bytes > retention.budget_bytes // _EXCESS_PART
-
-    def _measure(self) -> None:
-        """Measure the size, so that it is known."""
-        self._disk_bytes = self.disk_bytes()
-        self._measured_at = self._total_bytes
+        """As ``is_over_budget``, from the last measured size."""
+        return self._disk_bytes > max(retention.budget_bytes + most_excess, self._unavoidable_bytes)
 
     def maintain_if_due(self, retention: Retention, *, seconds: float = STEP_SECONDS) -> None:
         """Do a step of maintenance, if any is due; between calls only.
@@ -555,30 +515,26 @@ class Ledger(ClosedAfterBlock):
         if self._sealing is None and self.store.open_packs.is_full(_excess_bytes(retention)):
             is_idle = not self._has_call_in_progress()
             self._sealing = self.store.open_packs.sealing(is_idle=is_idle)
-        n_bytes = self.store.written_bytes - self._noted_bytes
-        is_due = self._maybe_due or n_bytes > retention.budget_bytes // _NOTED_AFTER_PART
+        n_bytes = self.store.written_bytes - self._measured_at
+        is_due = self._maybe_due or n_bytes > retention.budget_bytes // _MEASURED_AFTER_PART
         if not is_due and self._sealing is self._job is None:
             return
-        self._note_written()
         ends = self._clock.monotonic_s() + seconds
         if self._sealing is not None and self._has_sealed(ends):
             self._sealing = None
             self._maybe_due = True
-        if self._must_measure(retention):
-            self._measure()
-        is_over = self._is_over(retention)
+        is_over = self.is_over_budget(retention) if is_due else self._is_over(retention)
         if self._job is None and not is_over and not self._maybe_due:
             return
         now = self._clock.now()
-        is_urgent = self._is_far_over(retention)
-        lease = self._lease
+        most_excess, lease = _excess_bytes(retention), self._lease
+        is_urgent = self._is_over(retention, most_excess=most_excess)
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
                 self._abandon_job()
                 return
             if not lease.was_mine and (is_urgent or self._job is not None):
                 self._abandon_job()  # it knows files that another process has deleted since
-                self._measured_at = -math.inf
                 is_over = self.is_over_budget(retention)
             if self._job is None:
                 if is_over:  # what is in an open pack cannot be deleted
@@ -589,8 +545,8 @@ class Ledger(ClosedAfterBlock):
                 if has_many_packs(self.store, times=_BEHIND):  # each process made few calls
                     ends = math.inf
             while not self._continue(self._job, math.inf if is_urgent else ends):
-                self._measure()  # new packs are beside those that they replace
-                is_urgent = self._is_far_over(retention)
+                # New packs are beside those that they replace
+                is_urgent = self.is_over_budget(retention, most_excess=most_excess)
                 if not is_urgent:
                     return
         self._job, self._maybe_due = None, False
@@ -604,10 +560,6 @@ class Ledger(ClosedAfterBlock):
         with _full_disk_delays_packing():
             return self._continue(self._sealing or iter(()), ends)
         return True
-
-    def _is_far_over(self, retention: Retention) -> bool:
-        """Whether the history exceeds the budget so much that calls must wait; also if unknown."""
-        return self._is_over(retention, most_excess=_excess_bytes(retention))
 
     def _doing(self, retention: Retention, now: datetime, *, is_over: bool) -> Generator[None]:
         """What is due: deleting history, or joining packs."""
@@ -628,7 +580,6 @@ class Ledger(ClosedAfterBlock):
         with_deltas: bool = False,
         steps: Steps = no_steps,
     ) -> Generator[None, None, Maintenance]:
-        begun_at = self._total_bytes
         with self._shared_lock().alone() as is_alone:  # no writer may begin before ``started``
             if with_deltas:  # otherwise the newest objects are not garbage yet
                 self._deletion.wait_for_next_tick()
@@ -648,11 +599,11 @@ class Ledger(ClosedAfterBlock):
         self.store.forget()
         if done.forgotten:
             _log.warning("%s", done.forgotten)
-        self._disk_bytes, self._measured_at = done.disk_bytes, begun_at
+        self._disk_bytes = done.disk_bytes
         # The heads alone may exceed the budget; do not try again before they have grown.
         self._unavoidable_bytes = 0
         if done.disk_bytes > retention.budget_bytes:
-            growth = retention.budget_bytes // _MEASURED_AFTER_PART
+            growth = retention.budget_bytes // _GROWTH_PART
             self._unavoidable_bytes = done.disk_bytes + max(growth, done.disk_bytes // 8)
         return done
 
@@ -704,12 +655,7 @@ class Ledger(ClosedAfterBlock):
             ):
                 if not may:
                     return Maintenance(ran=False)
-                job = self._deleting(retention, now, with_deltas=True, steps=steps)
-                while True:
-                    next(job)
-        except StopIteration as stop:
-            done: Maintenance = stop.value
-            return done
+                return run_steps(self._deleting(retention, now, with_deltas=True, steps=steps))
         finally:
             self._lease.end()
             self.store.forget()

@@ -33,7 +33,7 @@ from .entries.history import (
 from .entries.pending import CallTimes, PendingMark, PendingMarks
 from .entries.records import dump_record
 from .store.git_tree import EMPTY_TREE, EMPTY_TREE_ID, TreeEntry
-from .store.leases import add_to_counter
+from .store.leases import next_number
 from .store.lock import WriterLock
 from .store.objects import ObjectStore
 from .store.refs import RefMover, SpareFiles
@@ -61,7 +61,6 @@ class Draft:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
-    continue_at: str = ""
     base: str | None = None
     merged: LogEntry | None = None
 
@@ -166,7 +165,6 @@ class BranchWriter(Branch, ClosedAfterBlock):
             "Call": one_line(draft.call_id),
             "Outcome": draft.outcome or "",
             "Target": "" if draft.target is None else f"{draft.target}",
-            "Continue": draft.continue_at,
             "Skip": skips[0][1] if skips and skips[0][0] < number - 1 else "",
             "Merged": "" if draft.merged is None else draft.merged.id,
         }
@@ -261,7 +259,7 @@ class BranchWriter(Branch, ClosedAfterBlock):
         if self._n_discards is None:
             self._n_discards = last_discard_number(self.store)
         counter = self.store.repository.directory / "wink" / "discards"
-        self._n_discards = add_to_counter(counter, 1, at_least=self._n_discards)
+        self._n_discards = next_number(counter, self._n_discards)
         return self._n_discards
 
     def has_lost_objects(self, tree_id: str, known: str) -> bool:

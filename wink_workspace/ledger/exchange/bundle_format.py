@@ -11,7 +11,8 @@ Rule 2: a reader adds objects only. The caller makes refs to them, so a history 
 once or not at all.
 Rule 3: a reader trusts nothing; see ``pack_reading`` and ``history_check``.
 
-A bundle is *thin* if its receiver must have some commits, or a tree of files, already.
+A bundle is *thin* if its receiver must have some commits, or a tree of files, already. Its pack has
+no delta of an object that it lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, cast
 
@@ -103,14 +104,6 @@ class Bundle:
     about: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The lines before the pack. ``manifest`` is the id of the manifest's commit."""
-
-    refs: Mapping[str, str]
-    manifest: str
-
-
 # Writing
 
 
@@ -142,21 +135,21 @@ def write_bundle(
         OSError: If the file cannot be written.
     """
     store.sync()  # what is copied is read from the disk
-    plan = _plan(store, refs, since, only_heads=only_heads)
+    commits, boundary, missing = _plan(store, refs, since, only_heads=only_heads)
     manifest = {
         "format": _FORMAT,
         "refs": dict(refs),
-        "boundary": sorted(plan.boundary),
+        "boundary": sorted(boundary),
         "about": about,
     }
     made = _manifest_objects(manifest, at)
-    _write_header(file, refs, plan.missing, made[-1].id)
+    _write_header(file, refs, missing, made[-1].id)
     pack = PackStream(file)
     for each in made:
         pack.write(each)
     seen, n_bytes = set[str]() if files is None else {files}, sum(each.size_bytes for each in made)
     small: list[str] = []
-    for commit_id, before in plan.commits:
+    for commit_id, before in commits:
         for object_id in objects_of(store, commit_id, seen, before or EMPTY_TREE_ID):
             kind, size_bytes = store.repository.header(object_id)
             n_bytes += size_bytes
@@ -167,24 +160,18 @@ def write_bundle(
                 small.append(object_id)
     run_steps(copying(store.repository, store.packs, pack, small))
     run_steps(pack.complete())
-    return BundleSize(len(plan.commits), len(pack.entries), n_bytes)
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The commits to write, each with the tree of its parent, if that is written or known."""
-
-    commits: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
-    boundary: set[str] = field(default_factory=set[str])
-    missing: set[str] = field(default_factory=set[str])
+    return BundleSize(len(commits), len(pack.entries), n_bytes)
 
 
 def _plan(
     store: ObjectStore, refs: Mapping[str, str], since: Collection[str], *, only_heads: bool
-) -> _Plan:
-    plan = _Plan()
+) -> tuple[list[tuple[str, str | None]], set[str], set[str]]:
+    """The commits to write, each with the tree of its parent, if the receiver has that.
+
+    Then those whose parents are not written, and the commits that the receiver must have.
+    """
+    commits, boundary, missing = list[tuple[str, str | None]](), set[str](), set(since)
     trees = {each: parse_commit(each, store.read(each, "commit")).tree for each in since}
-    plan.missing.update(since)
     ends = store.repository.boundary()
     for head in refs.values():
         chain: list[tuple[str, str | None]] = []
@@ -198,10 +185,10 @@ def _plan(
             following = commit.parent
         for commit_id, parent in reversed(chain):
             if parent is not None and parent not in trees:
-                plan.boundary.add(commit_id)
-                plan.missing.add(parent)
-            plan.commits.append((commit_id, trees.get(parent or "")))
-    return plan
+                boundary.add(commit_id)
+                missing.add(parent)
+            commits.append((commit_id, trees.get(parent or "")))
+    return commits, boundary, missing
 
 
 def _manifest_objects(manifest: Mapping[str, object], at: datetime) -> list[PackedObject]:
@@ -260,7 +247,7 @@ def read_bundle(
         LedgerError: If the store cannot be written.
         OSError: If the file cannot be read.
     """
-    header = _read_header(file)
+    refs, manifest = _read_header(file)
     try:
         end = check_checksum(file)
         with store.bulk():
@@ -269,7 +256,7 @@ def read_bundle(
         raise BundleError(f"the bundle is damaged: {error.message}") from error
     store.forget()  # libgit2 looks for the new pack
     passed(KillPoint.BUNDLE_OBJECTS_READ)
-    found = _read_manifest(store, header)
+    found = _read_manifest(store, refs, manifest)
     check = HistoryCheck(
         store,
         boundary=found.boundary,
@@ -283,7 +270,8 @@ def read_bundle(
     return found
 
 
-def _read_header(file: BinaryIO) -> _Header:
+def _read_header(file: BinaryIO) -> tuple[dict[str, str], str]:
+    """The refs in the lines before the pack, and the id of the commit of the manifest."""
     if file.readline(len(_FIRST_LINE)) != _FIRST_LINE:
         raise BundleError(
             "the file is not a bundle of a workspace", hint="Give a file that `export` wrote."
@@ -304,7 +292,7 @@ def _read_header(file: BinaryIO) -> _Header:
     for ref in refs:
         if ref != _MAIN and not _FORK.fullmatch(ref) and not _DISCARDED.fullmatch(ref):
             raise BundleError(f"the bundle has a ref that no workspace has: {ref}")
-    return _Header(refs, manifest)
+    return refs, manifest
 
 
 def _add_objects(store: ObjectStore, file: BinaryIO, end: int, limits: BundleLimits) -> None:
@@ -382,21 +370,21 @@ def _header_lines(file: BinaryIO) -> Iterator[bytes]:
     raise BundleError(f"the bundle has more than {_MOST_REFS:,} refs")
 
 
-def _read_manifest(store: ObjectStore, header: _Header) -> Bundle:
+def _read_manifest(store: ObjectStore, refs: dict[str, str], manifest: str) -> Bundle:
     try:
-        commit = parse_commit(header.manifest, store.read(header.manifest, "commit"))
+        commit = parse_commit(manifest, store.read(manifest, "commit"))
         entry = store.tree(commit.tree).get(_MANIFEST)
         if entry is None or store.size_bytes(entry.id) > _MOST_MANIFEST_BYTES:
             raise ValueError("there is none")
         read = cast("dict[str, Any]", json.loads(store.read(entry.id)))
         boundary = frozenset(cast("list[str]", read["boundary"]))
-        if read["format"] != _FORMAT or read["refs"] != dict(header.refs):
+        if read["format"] != _FORMAT or read["refs"] != refs:
             raise ValueError("it names other refs")
         if not all(_ID.fullmatch(each) for each in boundary):
             raise ValueError("its boundary is not a list of commits")
         about = read["about"]
         if not isinstance(about, dict):
             raise TypeError("it does not say what it is about")
-        return Bundle(header.refs, boundary, cast("dict[str, Any]", about))
+        return Bundle(refs, boundary, cast("dict[str, Any]", about))
     except (LedgerError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise BundleError(f"the manifest of the bundle cannot be read: {error}") from error

@@ -6,7 +6,6 @@ beginning, their end and, for equal sizes, blocks in between. It compares memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 _MAX_COPY: Final = 0xFF_FFFF
@@ -19,25 +18,11 @@ def delta_between(base: bytes, content: bytes) -> bytes:
     shorter = min(len(base), len(content))
     prefix = common_prefix(base, content, shorter)
     suffix = common_suffix(base, content, shorter - prefix)
-    delta = bytearray(_varint(len(base)) + _varint(len(content)))
-    _append_copy(delta, 0, prefix)
-    _append_insert(delta, content[prefix : len(content) - suffix])
-    _append_copy(delta, len(base) - suffix, suffix)
-    return bytes(delta)
-
-
-def delta_sizes(delta: bytes) -> tuple[int, int]:
-    """The sizes of the base and of the result that a delta states."""
-    at, sizes = 0, [0, 0]
-    for n in range(2):
-        shift = 0
-        while True:
-            byte = delta[at]
-            sizes[n] |= (byte & 127) << shift
-            at, shift = at + 1, shift + 7
-            if byte < 128:
-                break
-    return sizes[0], sizes[1]
+    delta = DeltaBuilder(len(base), len(content))
+    delta.copy(0, prefix)
+    delta.insert(content[prefix : len(content) - suffix])
+    delta.copy(len(base) - suffix, suffix)
+    return delta.finished()
 
 
 class DeltaBuilder:
@@ -85,41 +70,6 @@ class DeltaBuilder:
         if self._n_copied:
             _append_copy(self._delta, self._offset, self._n_copied)
         self._offset, self._n_copied = self._offset + self._n_copied, 0
-
-
-def delta_instructions(delta: bytes) -> Iterator[tuple[int, int] | bytes]:
-    """The parts of the result: a range of the base, as offset and size, or the bytes themselves.
-
-    Raises:
-        ValueError: If the delta is damaged.
-    """
-    at = _after_sizes(delta)
-    while at < len(delta):
-        instruction = delta[at]
-        at += 1
-        if instruction & 0x80:
-            numbers = bytearray(7)
-            for bit in range(7):
-                if instruction >> bit & 1:
-                    numbers[bit] = delta[at]
-                    at += 1
-            size_bytes = int.from_bytes(numbers[4:], "little") or 0x10000
-            yield int.from_bytes(numbers[:4], "little"), size_bytes
-        else:
-            part = delta[at : at + instruction]
-            if not instruction or len(part) != instruction:
-                raise ValueError("the delta is damaged")
-            yield part
-            at += instruction
-
-
-def _after_sizes(delta: bytes) -> int:
-    at = 0
-    for _ in range(2):
-        while delta[at] > 127:
-            at += 1
-        at += 1
-    return at
 
 
 def common_prefix(one: bytes, other: bytes, most: int) -> int:

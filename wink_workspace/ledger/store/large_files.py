@@ -8,7 +8,8 @@ joins both.
 Rule 1: a content is never in memory as a whole, unless it is read as a whole.
 Rule 2: a base is not compressed, so any part of it can be read. A delta refers to a base, never to
 another delta.
-Rule 3: a new base is due when all deltas together take a certain part of its size.
+Rule 3: a version whose predecessor is not stored like that becomes a base. A new base is due when
+all deltas together take a certain part of its size.
 Rule 4: a base stays as long as anything that refers to it does.
 """
 
@@ -18,13 +19,17 @@ import os
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
-from wink_workspace.filesystem.git_binary import git_hash, object_header
+from wink_workspace.filesystem.git_binary import (
+    delta_instructions,
+    delta_sizes,
+    git_hash,
+    object_header,
+)
 
 from .compression import (
     BLOCK_BYTES,
@@ -37,7 +42,7 @@ from .compression import (
     has_hole,
     is_worth_compressing,
 )
-from .deltas import DeltaBuilder, common_prefix, common_suffix, delta_instructions, delta_sizes
+from .deltas import DeltaBuilder, common_prefix, common_suffix
 from .disk import ledger_failures
 from .open_packs import DataFile, OpenPacks
 from .packs import (
@@ -189,20 +194,6 @@ class _Comparison:
         return common_suffix(part, found, len(found))
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """A version that is stored as a delta for *base*."""
-
-    base: str
-    delta: bytes
-
-    @classmethod
-    def of(cls, entry: bytes) -> _Version:
-        """That of the object of a pack."""
-        header = parse_entry_header(entry)
-        return cls(header.base, zlib.decompress(entry[header.length :]))
-
-
 class LargeFiles:
     """The large contents of one repository.
 
@@ -242,7 +233,7 @@ class LargeFiles:
             os.lseek(fd, start, os.SEEK_SET)
         pieces = file_pieces(fd, piece_bytes)
         piece = next(pieces, b"")
-        is_base = is_base and self._begins_with(like, piece) and not has_hole(fd, start, size_bytes)
+        is_base = is_base and not has_hole(fd, start, size_bytes)
         stream = StoredStream() if is_base else ZlibStream(worth=is_worth_compressing(piece))
         digest, n_bytes = git_hash(object_header("blob", size_bytes)), 0
         writer = PackWriter(self._packs)
@@ -282,18 +273,6 @@ class LargeFiles:
             return pack is not None
         return False
 
-    def _begins_with(self, object_id: str | None, piece: bytes) -> bool:
-        """Whether an object begins with *piece*, so that a delta may help."""
-        pieces = None if object_id is None else self.chunks(object_id)
-        if pieces is None:
-            return False
-        start = b""
-        for each in pieces:
-            start += each
-            if len(start) >= len(piece):
-                break
-        return start.startswith(piece)
-
     def _comparing(
         self, pieces: Iterator[bytes], size_bytes: int, like: str
     ) -> Generator[None, None, str | bool]:
@@ -303,7 +282,7 @@ class LargeFiles:
             The id of the new version, which is stored then; or whether it should be a base.
         """
         version = self._version(like)
-        base_id = like if version is None else version.base
+        base_id = like if version is None else version[0]
         base = self._base_or_error(base_id)
         if not isinstance(base, _StoredContent):
             return True
@@ -362,13 +341,13 @@ class LargeFiles:
     def _chunks(self, object_id: str) -> Iterator[bytes] | None:
         version = self._version(object_id)
         if version is not None:
-            base = self._base_or_error(version.base)
+            base = self._base_or_error(version[0])
             if not isinstance(base, _StoredContent):
                 raise LedgerDamagedError(
-                    f"object {object_id} is damaged: its base {version.base} cannot be read"
+                    f"object {object_id} is damaged: its base {version[0]} cannot be read"
                 ) from base
-            size_bytes = delta_sizes(version.delta)[1]
-            return _checked(object_id, size_bytes, _made_from(version.delta, base))
+            size_bytes = delta_sizes(version[1])[1]
+            return _checked(object_id, size_bytes, _made_from(version[1], base))
         pack = self._pack_of(object_id)
         if pack is None:
             return None
@@ -388,19 +367,20 @@ class LargeFiles:
             self.forget()  # another process may have replaced the pack
         return failure
 
-    def _version(self, object_id: str) -> _Version | None:
-        """A version that is a delta, if there is one."""
+    def _version(self, object_id: str) -> tuple[str, bytes] | None:
+        """The base and the delta of a version that is one, if there is one."""
         entry = self._open_packs.large_entry(object_id)
-        if entry is not None:
-            return _Version.of(entry)
-        pack = self._pack_of(object_id)
-        if pack is None:
-            return None
-        file, length = DataFile(pack.path.with_suffix(".pack")), pack.disk_bytes[object_id]
-        entry = os.pread(file.fd, min(length, LONGEST_HEADER), pack.offsets[object_id])
-        if parse_entry_header(entry).kind is not None:
-            return None
-        return _Version.of(os.pread(file.fd, length, pack.offsets[object_id]))
+        if entry is None:
+            pack = self._pack_of(object_id)
+            if pack is None:
+                return None
+            file, length = DataFile(pack.path.with_suffix(".pack")), pack.disk_bytes[object_id]
+            start = os.pread(file.fd, min(length, LONGEST_HEADER), pack.offsets[object_id])
+            if parse_entry_header(start).kind is not None:
+                return None
+            entry = os.pread(file.fd, length, pack.offsets[object_id])
+        header = parse_entry_header(entry)
+        return header.base, zlib.decompress(entry[header.length :])
 
     def _pack_of(self, object_id: str) -> Pack | None:
         if not self._is_current:

@@ -9,8 +9,7 @@ object that was deleted meanwhile, it fails and is rolled back.
 ``MaintenanceLease`` lets one process at a time do maintenance, in steps between its calls. The
 owner renews it with each step. It expires, so that a process without calls blocks no other.
 
-``add_to_counter`` counts the bytes that all writers add, so that each knows how the ledger grows
-without measuring it, and numbers the discards of all branches.
+``next_number`` numbers the discards of all branches.
 """
 
 from __future__ import annotations
@@ -154,21 +153,21 @@ class DeletionLock:
         return self._file
 
 
-def add_to_counter(path: Path, number: int, *, at_least: int = 0) -> int:
-    """Add *number* to a counter that all processes share, and to *at_least*; the new value.
+def next_number(path: Path, known: int) -> int:
+    """A number that is higher than *known*, and than each that any process got before.
 
-    A damaged file counts as 0, and a full disk may lose an addition.
+    A damaged file counts as 0, and on a full disk another process may use the same number.
     """
     file = LockFile(path)
     try:
         file.lock(fcntl.LOCK_EX)
         with suppress(ValueError, OSError):
-            at_least = max(at_least, int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0"))
+            known = max(known, int(os.pread(file.fd, _NUMBER_BYTES, 0) or b"0"))
         with suppress(OSError):  # the disk is full
-            os.pwrite(file.fd, b"%020d" % (at_least + number), 0)
+            os.pwrite(file.fd, b"%020d" % (known + 1), 0)
     finally:
         file.release()
-    return at_least + number
+    return known + 1
 
 
 class MaintenanceLease:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .compression import CHUNK_BYTES, ObjectKind, run_steps
+from .disk import ledger_failures
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
 from .large_files import LARGE_BYTES
 from .open_packs import Like
@@ -125,13 +126,11 @@ class ObjectStore:
         Raises:
             LedgerError: As ``write_blob_from``.
         """
-        try:
+        with ledger_failures("a file cannot be read"):
             size_bytes = os.fstat(fd).st_size - os.lseek(fd, 0, os.SEEK_CUR)
             if size_bytes < LARGE_BYTES:
                 with open(fd, "rb", closefd=False) as file:
                     return self.write("blob", file.read())
-        except OSError as error:
-            raise LedgerError(f"a file cannot be read: {error.strerror}") from error
         self.n_written += 1
         self.written_bytes += size_bytes
         return (
@@ -274,10 +273,8 @@ class ObjectStore:
         Raises:
             LedgerError: If the system cannot say how much is free.
         """
-        try:
+        with ledger_failures("the free space cannot be read"):
             found = os.statvfs(self.repository.directory)
-        except OSError as error:
-            raise LedgerError(f"the free space cannot be read: {error.strerror}") from error
         return found.f_bavail * found.f_frsize
 
     def close(self) -> None:

@@ -38,10 +38,10 @@ from weakref import WeakValueDictionary
 from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
-from wink_workspace.filesystem.git_binary import apply_delta, git_hash
+from wink_workspace.filesystem.git_binary import apply_delta, delta_sizes, git_hash
 
 from .compression import CHUNK_BYTES, ObjectKind, compress
-from .deltas import delta_between, delta_sizes
+from .deltas import delta_between
 from .disk import file_sizes, ledger_failure, ledger_failures, link_or_copy, sync, sync_pack
 from .lock import MAX_LOCK_TRIES, LockFile, never_in_place
 from .packs import (

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from itertools import count
 from json.encoder import encode_basestring
 from operator import is_
 from typing import Final
@@ -71,14 +70,6 @@ class _Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """64 chunks and the tree that holds them, when there are more."""
-
-    chunks: tuple[_Chunk, ...]
-    entry: TreeEntry
-
-
-@dataclass(frozen=True, slots=True)
 class _WrittenPart:
     """A part of a map, and the blob or tree that holds it with everything below."""
 
@@ -94,7 +85,7 @@ class _WrittenSlice:
 
     view: SliceView[object]
     chunks: tuple[_Chunk, ...]
-    groups: tuple[_Group, ...]
+    groups: tuple[TreeEntry, ...]
     maps: Mapping[str, _WrittenPart]
     entry: TreeEntry
 
@@ -159,7 +150,7 @@ class SessionStore:
         self, name: str, view: SliceView[object], old: _WrittenSlice | None
     ) -> _WrittenSlice:
         entries: dict[bytes, TreeEntry | None] = {}
-        before = () if old is None else old.chunks
+        before, known = ((), ()) if old is None else (old.chunks, old.groups)
         maps: dict[str, _WrittenPart] = {}
         if found := _maps_of(view):
             for field_name, map_ in found.items():
@@ -172,15 +163,19 @@ class SessionStore:
                 self._write_chunk(name, values, before[n] if n < len(before) else None)
                 for n, values in enumerate(view.chunks)
             )
-        groups: tuple[_Group, ...] = ()
-        if len(chunks) > _GROUP_CHUNKS:
-            groups = self._write_groups(chunks, () if old is None else old.groups)
-            entries |= _numbered(group.entry for group in groups)
-        else:
-            for n, chunk in enumerate(chunks):
-                entries[_NUMBER % n] = chunk.entry
-        tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-        return _WrittenSlice(view, chunks, groups, maps, TreeEntry(FileKind.DIRECTORY, tree))
+        groups: list[TreeEntry] = []
+        for start in range(0, len(chunks) if len(chunks) > _GROUP_CHUNKS else 0, _GROUP_CHUNKS):
+            part, n = chunks[start : start + _GROUP_CHUNKS], len(groups)
+            if n < len(known) and part == before[start : start + _GROUP_CHUNKS]:
+                groups.append(known[n])
+            else:
+                groups.append(self._directory(_numbered((each.entry for each in part), start)))
+        made = self._directory(entries | _numbered(groups or (each.entry for each in chunks)))
+        return _WrittenSlice(view, chunks, tuple(groups), maps, made)
+
+    def _directory(self, entries: Mapping[bytes, TreeEntry | None]) -> TreeEntry:
+        tree_id = self._store.write_tree(EMPTY_TREE.changed(entries))
+        return TreeEntry(FileKind.DIRECTORY, tree_id)
 
     def _write_rest(
         self,
@@ -203,20 +198,6 @@ class SessionStore:
             object.__setattr__(rest, each, ChunkedMap[object]())
         text = _dump_value(name, rest) + b"\n"
         return _Chunk(view.chunks[0], TreeEntry(FileKind.FILE, self._store.write("blob", text)))
-
-    def _write_groups(
-        self, chunks: tuple[_Chunk, ...], old: tuple[_Group, ...]
-    ) -> tuple[_Group, ...]:
-        groups: list[_Group] = []
-        for n, start in enumerate(range(0, len(chunks), _GROUP_CHUNKS)):
-            part = chunks[start : start + _GROUP_CHUNKS]
-            if n < len(old) and part == old[n].chunks:
-                groups.append(old[n])
-                continue
-            entries = _numbered((chunk.entry for chunk in part), start)
-            tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-            groups.append(_Group(part, TreeEntry(FileKind.DIRECTORY, tree)))
-        return tuple(groups)
 
     def _write_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
         if old is not None and old.holds(values):
@@ -376,11 +357,7 @@ class SessionStore:
                 f"slice {name!r} has {len(entries)} files for {len(view)} values"
             )
         chunks = tuple(map(_Chunk, view.chunks, entries))
-        groups = tuple(
-            _Group(chunks[start : start + _GROUP_CHUNKS], at)
-            for start, (_, at) in zip(count(0, _GROUP_CHUNKS), tree, strict=False)
-            if at.is_tree and not maps
-        )
+        groups = () if maps else tuple(each for _, each in tree if each.is_tree)
         return _WrittenSlice(view, chunks, groups, maps, entry)
 
     def _read_part(self, name: str, part: MapPart[object], entry: TreeEntry | None) -> _WrittenPart:

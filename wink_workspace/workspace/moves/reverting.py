@@ -12,7 +12,7 @@ from wink_workspace.ledger import (
     Discarded,
     Draft,
     EntryKind,
-    Revertible,
+    LogEntry,
     TreeChange,
     TreeEntry,
     build,
@@ -44,14 +44,16 @@ class Reverts:
         """See ``Workspace.undo``."""
         if which is None:
             before = self._writer.before
-            chosen = self._writer.to_undo(lambda each: before(each).files != each.files)
+            in_force = self._writer.in_force()
+            chosen = next((each for each in in_force if before(each).files != each.files), None)
         else:
-            chosen = self._writer.to_undo_named(self._writer.find(which))
+            chosen = self._writer.find(which)
+            self._writer.check_undoable(chosen)
         return self._reverting(EntryKind.UNDO, chosen)
 
     def redo(self) -> Draft:
         """See ``Workspace.redo``."""
-        return self._reverting(EntryKind.REDO, self._writer.to_redo())
+        return self._reverting(EntryKind.REDO, next(self._writer.undone(), None))
 
     def restore(self, which: int | str, paths: Sequence[str] | None) -> Draft:
         """See ``Workspace.restore``."""
@@ -81,13 +83,12 @@ class Reverts:
         draft = self._moves.draft(EntryKind.RESTORE, f"restore of discard {_name(found)}", root)
         return replace(draft, outcome=Outcome.COMMITTED)
 
-    def _reverting(self, kind: EntryKind, chosen: Revertible | None) -> Draft:
-        """The entry that reverts *chosen*; raises as ``Workspace.undo``."""
-        if chosen is None:
+    def _reverting(self, kind: EntryKind, entry: LogEntry | None) -> Draft:
+        """The entry that reverts *entry*; raises as ``Workspace.undo``."""
+        if entry is None:
             raise EntryMissingError(
                 f"there is nothing to {kind}", hint="List the history to see its entries."
             )
-        entry = chosen.entry
         reverted = self._writer.reverted(entry, session=self._moves.present_state())
         if reverted.files.tree is None:
             raise ConflictError(
@@ -103,7 +104,6 @@ class Reverts:
         return replace(
             self._moves.draft(kind, reason, reverted.files.tree, reverted.session.tree),
             target=target,
-            continue_at=chosen.continue_at,
             base=None if entry.base == before.base else before.base,
         )
 
