@@ -20,7 +20,8 @@ __all__ = ["RayCluster", "set_variables"]
 _LOOPBACK = "127.0.0.1"
 _STORE_BYTES = 80 * 2**20
 _TESTS = Path(__file__).parent
-_HEALTH_CHECKS = {
+_SETTINGS = {
+    "prestart_worker_first_driver": False,  # each loads Ray for seconds, and few are used
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
     "health_check_failure_threshold": 4,
@@ -166,7 +167,7 @@ def serve() -> None:
                     num_cpus=0,
                     include_dashboard=False,
                     ray_client_server_port=client_port,
-                    _system_config=_HEALTH_CHECKS,
+                    _system_config=_SETTINGS,
                     **common({}),
                 )
                 answer = cluster.address

@@ -87,7 +87,7 @@ def ended_heads(storage: WorkspaceStorage) -> dict[int, str]:
 @pytest.mark.parametrize(
     ("n", "n_kills", "spawn", "seed"),
     [
-        (5, 8, False, 17),
+        (5, 4, False, 17),
         (5, 2, True, 18),
         *(pytest.param(32, 50, seed == 0, seed, marks=pytest.mark.soak) for seed in range(6)),
     ],

@@ -42,7 +42,7 @@ from wink_workspace.workspace.transfer.node_cache import pack_base, pack_start
 if not os.environ.get("CI"):
     pytest.importorskip("ray", reason="ray has no wheel for this Python; see the extra `ray`")
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.share(9)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.share(6)]
 
 
 @pytest.fixture

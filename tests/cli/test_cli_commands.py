@@ -89,8 +89,7 @@ def test_patch_is_written_to_a_pipe_or_to_a_file_that_keeps_its_mode(tmp_path: P
     script(tmp_path, *FIXING)
     run = "W run --script script.jsonl --source source --patch"
     (tmp_path / "out.patch").touch(mode=0o600)
-    done = run_in_bash(tmp_path, f"{run} out.patch; {run} /dev/stdout | cat; {run} >(cat >&2)")
-    assert done.stdout.count("+print('hello')") == 1
+    done = run_in_bash(tmp_path, f"{run} out.patch; {run} >(cat >&2)")
     assert done.stderr.count("+print('hello')") == 1
     assert "+print('hello')" in (tmp_path / "out.patch").read_text()
     assert (tmp_path / "out.patch").stat().st_mode & 0o777 == 0o600
@@ -322,6 +321,7 @@ def test_ctrl_c_during_the_import_exits_with_130_without_a_traceback(
     assert main(["list"]) == 130
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
 def test_interrupted_question_ends_the_run_and_prints_how_to_apply_later(
     tmp_path: Path, key: str

@@ -102,6 +102,7 @@ def uninterrupted(user: CliUser, *turns: Turn) -> str:
     return user.tree(user.workspaces[0])
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("n_events", [0, 2, 6])
 def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(

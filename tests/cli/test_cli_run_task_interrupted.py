@@ -43,7 +43,7 @@ def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_s
     run = prepare_interrupted_run(user, server, TURNS)
     assert len({files for files, *_ in run.states}) == 5
     assert len(set(map(str, run.states))) == 7
-    run.interrupt_at_random(signal.SIGINT, 2)
+    run.interrupt_at_random(signal.SIGINT, 1)
     run.interrupt_at_random(signal.SIGKILL, 1)
 
 

@@ -17,7 +17,7 @@ from wink_workspace.attempts import read_runs
 from wink_workspace.workspace import WorkspaceReader
 
 GOLDEN = Path(__file__).parent / "screens"
-COLUMNS = (60, 80, pytest.param(120, marks=pytest.mark.soak))
+COLUMNS = (60, 80, 120)
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def project() -> Iterator[Project]:
 
 @pytest.mark.behaviour(136)
 @pytest.mark.xdist_group("screens")
+@pytest.mark.share(1)
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -> None:
     during, after = project.run(columns)
@@ -48,6 +49,7 @@ def test_screens_are_those_of_the_golden_files(project: Project, columns: int) -
 
 @pytest.mark.behaviour(136)
 @pytest.mark.xdist_group("screens")
+@pytest.mark.share(1)
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_screens_of_attempts_are_those_of_the_golden_files(project: Project, columns: int) -> None:
     during, after = project.attempts(columns)

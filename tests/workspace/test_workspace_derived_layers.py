@@ -420,7 +420,8 @@ def step(workspace: Workspace, source: random.Random) -> None:
                         )
 
 
-@pytest.mark.parametrize("seed", range(random_cases.examples(60)))
+@pytest.mark.share(6)
+@pytest.mark.parametrize("seed", range(60))
 def test_forks_equal_copies_after_random_changes(tmp_path: Path, seed: int) -> None:
     source = random.Random(seed)
     start = {"a.txt": b"1", "packages/p/b.txt": b"1", "packages/q/sub/c.txt": b"1"}

@@ -151,7 +151,7 @@ FORMS = [
 
 
 @needs_root
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("mode", "durability"), FORMS[:4])
 def test_a_workspace_opens_right_after_a_loss_of_power(
     tmp_path: Path, mode: str, durability: str

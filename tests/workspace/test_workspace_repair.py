@@ -140,6 +140,7 @@ def test_a_changed_byte_in_a_file_of_a_base_is_named_and_the_base_made_again(
     assert_is_as_before(tmp_path, before)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", ["overlay", "copy"])
 @pytest.mark.parametrize("how", ["changed", "cut", "index", "cut without index"])
 def test_damaged_packs_are_replaced_with_what_is_read_again(
@@ -261,6 +262,7 @@ def test_a_changed_byte_in_the_pack_of_calls_ends_in_no_wrong_file(
         }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "point",
     [
@@ -368,6 +370,7 @@ def assert_usable(directory: Path, known: Prepared, done: Repaired) -> list[LogE
     return kept
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("number", "part"),
     [(1, "commit"), (7, "root"), (7, "record"), (7, "files"), (13, "commit"), (13, "root")],
@@ -436,7 +439,7 @@ _DAMAGE: dict[str, Callable[[Path, random.Random], object]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [*range(10), pytest.param(range(10, 210), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seed", [*range(5), pytest.param(range(5, 210), marks=pytest.mark.soak)])
 def test_whatever_files_of_objects_are_damaged_what_is_left_is_usable(
     prepared: Prepared, tmp_path: Path, seed: int | range
 ) -> None:

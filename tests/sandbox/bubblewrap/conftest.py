@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import random_cases
 from command_contract import MakeSandbox
 from sandbox.podman.podman_machine import OrdinaryUser, sandbox_place
 
@@ -19,6 +20,16 @@ from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.bubblewrap import BubblewrapConfig, BubblewrapSandbox
 from wink_workspace.sandbox.bubblewrap.bubblewrap_runner import find_bwrap
+
+SHARE = "BUBBLEWRAP_SHARE"
+"""The variable by which a process runs a share of the tests; see ``test_bubblewrap_ordinary_user``."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take that share of the tests which run again as an ordinary user."""
+    if SHARE in os.environ:
+        items[:] = random_cases.some(items, int(os.environ[SHARE]))
 
 
 @pytest.fixture(scope="session")
