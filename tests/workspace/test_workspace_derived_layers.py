@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
-import random_cases
 from test_workspace_adversary_full_disk import on_a_small_disk
 from workspace_rig import die, folder, made, reopened, storage
 
