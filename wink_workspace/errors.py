@@ -64,6 +64,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
      +-- McpServerError                     a foreign MCP server failed, or was refused
      +-- ConflictError                      later edits are in the way; nothing was changed
+     |    +-- UncertainChangesError         ... or what would be undone may be somebody else's
      |    +-- FileChangedError              ... in a file, since it was last read or written
      +-- PromptError
      |    +-- PromptValidationError
@@ -152,6 +153,7 @@ __all__ = [
     "SourceTooLargeError",
     "ToolValidationError",
     "UnboundResourceError",
+    "UncertainChangesError",
     "UsageError",
     "VisibilityExpansionRequired",
     "WinkError",
@@ -702,6 +704,12 @@ class ConflictError(WinkError):
     def details(self) -> str:
         """The conflicts hunk by hunk, as text of several lines; empty if none is known."""
         return "\n".join(conflict.shown(*self.sides) for conflict in self.conflicts)
+
+
+class UncertainChangesError(ConflictError):
+    """What would be undone changed during a call of another program, maybe by somebody else."""
+
+    code = "uncertain-changes"
 
 
 class FileChangedError(ConflictError, FilesystemError):

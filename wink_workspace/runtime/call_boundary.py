@@ -258,6 +258,7 @@ class CallBoundary(Boundary):
         self.decisions: list[PolicyVerdict] = []
         self.policy: str | None = None
         self.tool_result: ToolResult[Any] = _NOTHING
+        self.uncertain_paths: tuple[str, ...] = ()
         self.ending: BaseException | None = None
         self._reduced: tuple[object, ...] = ()
         self.has_outside_effect = False
@@ -405,6 +406,7 @@ class CallBoundary(Boundary):
             error=trace,
             depth=self._depth,
             outside_effects=(*self.transaction.outside_effects, *result.outside_effects),
+            uncertain_paths=self.uncertain_paths,
         )
         return self._redaction.event(event, failed=error is not None)
 

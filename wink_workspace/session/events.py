@@ -42,7 +42,8 @@ class ToolInvoked:
     traceback of an exception in the call. ``decisions`` are those of the policies, in the order in
     which they were asked. ``depth`` is 0 for a call of the model, and 1 more for
     each call around it. ``notes`` list discarded files that a rollback could not keep, and
-    ``outside_effects`` what neither a rollback nor an undo takes back.
+    ``outside_effects`` what neither a rollback nor an undo takes back. ``uncertain_paths`` changed
+    during the call of another program, by it or by somebody else.
     """
 
     call_id: str
@@ -62,6 +63,7 @@ class ToolInvoked:
     depth: int = 0
     notes: tuple[str, ...] = ()
     outside_effects: tuple[str, ...] = ()
+    uncertain_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -18,6 +19,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import PUBLIC_NAMES
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     Ledger,
@@ -33,17 +35,22 @@ from .files.seen_statuses import save_last_seen
 from .in_place.call_effects import CallEffects
 from .in_place.in_place_history import PresentState
 from .in_place.in_place_tree import InPlaceTree
+from .in_place.private_paths import PrivatePaths
 from .in_place.user_repository import UserRepository, refuse_repository
 from .place.mode_store import ModeStore
-from .place.path_rules import ImportConfig
+from .place.path_rules import ImportConfig, PathRules
 from .place.reserve import Reserve, is_full
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 
 # -------------------------------------------------------------------------------- in place import
 
 
-def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
+def import_in_place(
+    source: Path, folder: WorkspaceFolder, clock: Clock, rules: PathRules | None = None
+) -> None:
     """Begin the history with the present files; *source* is only read.
+
+    With *rules*, excluded paths are not seen, and private ones are kept apart.
 
     Raises:
         MountError: If *source* is not a readable directory.
@@ -55,7 +62,8 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             f"{source} is not a directory", hint="Name a directory that exists and can be read."
         )
     refuse_repository(source)
-    git = UserRepository(source)
+    unrecorded = None if rules is None else replace(rules, derived=()).unrecorded()
+    git = UserRepository(source, unrecorded)
     Ledger.create(folder.ledger)
     with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
         try:
@@ -73,6 +81,9 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             root = present.snapshot().root
             index = tracker.index
             record = _imported(source, tree, ledger.store, root)
+            if rules is not None and rules.derived:
+                private = PrivatePaths(folder.private, source, ledger.store, rules)
+                root = private.public_root(root, lambda _: None)
         finally:
             tracker.close()
             tree.close()
@@ -129,7 +140,7 @@ def create_workspace(
             f"{mode!r} is not a mode of a workspace", hint=f"Use auto, {' or '.join(_MODES)}."
         )
     if mode == "in_place":
-        return _create_in_place(Path(source).resolve(), storage, clock)
+        return _create_in_place(Path(source).resolve(), storage, clock, config)
     directory = Path(source).absolute()
     storage.check_outside(directory)
     if mode == "overlay":
@@ -144,11 +155,15 @@ def create_workspace(
     return storage.add(fill)
 
 
-def _create_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+def _create_in_place(
+    source: Path, storage: WorkspaceStorage, clock: Clock, config: ImportConfig
+) -> WorkspaceInfo:
+    rules = PathRules(excluded=config.exclude, derived=config.derived, content=PUBLIC_NAMES)
+
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        import_in_place(source, folder, clock)
+        import_in_place(source, folder, clock, rules)
         inode = source.stat().st_ino
-        return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode)
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode, rules)
 
     return storage.add(fill, in_place=source)
 

@@ -17,6 +17,7 @@ from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.overlay.mounting import OverlayMount
 from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
     MAIN_BRANCH,
     BranchWriter,
     LogEntry,
@@ -38,6 +39,7 @@ from .in_place.call_effects import CallEffects
 from .in_place.in_place_filesystem import InPlaceFilesystem
 from .in_place.in_place_history import InPlaceHistory, PresentState
 from .in_place.in_place_tree import InPlaceTree
+from .in_place.private_paths import PrivatePaths
 from .in_place.user_repository import UserRepository, refuse_repository
 from .place.mode_store import ModeStore
 from .place.path_rules import Unrecorded
@@ -270,9 +272,14 @@ class _Opening:
 
     def in_place(self) -> OpenedFiles:
         _check_directory(self.info)
-        git = UserRepository(self.folder.files)
-        head = _head(self.writer)
+        rules, head = self.info.rules, _head(self.writer)
+        git = UserRepository(self.folder.files, replace(rules, derived=()).unrecorded())
+        private = None
         index, root = load_last_seen(self.folder.index, self.writer) or (None, head.files)
+        if rules.derived:
+            private = PrivatePaths(self.folder.private, self.folder.files, self.writer.store, rules)
+            whole = private.whole_root(root)
+            index, root = (index, whole) if whole else (None, EMPTY_TREE_ID)
         tracker = open_tracker(
             self.folder.files,
             index=index,
@@ -302,6 +309,7 @@ class _Opening:
             self.writer.store,
             git,
             earlier=lambda: (entry.files for entry in self.writer.log()),
+            private=private,
         )
         filesystem = InPlaceFilesystem(
             tree, history=history, git=git, limits=self.config.limits, clock=self.clock

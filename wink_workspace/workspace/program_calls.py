@@ -15,6 +15,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -142,6 +143,11 @@ class WorkspaceCall(CallBoundary):
         self.tool_result = ToolResult.ok(
             value, message or (value if isinstance(value, str) else "")
         )
+
+    def began_before(self, lasted_s: float) -> None:
+        """Let the record say that the call began so many seconds ago."""
+        self._started_at -= timedelta(seconds=lasted_s)
+        self._started_s -= lasted_s
 
     def fail(self, message: str) -> None:
         """Roll everything back at the end of the block, without an exception."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -41,6 +41,7 @@ from wink_workspace.ledger import (
     Maintenance,
     SessionStore,
     Steps,
+    diff,
     no_steps,
 )
 from wink_workspace.processes import OwnProcess
@@ -59,6 +60,8 @@ from .files.discard_records import Discards
 from .files.histories import CopyHistory
 from .files.seen_statuses import save_last_seen
 from .history.workspace_reader import ReadableHistory
+from .in_place.in_place_history import InPlaceHistory
+from .in_place.private_paths import private_roots
 from .moves.branch_moves import Branches, Fork
 from .moves.ledger_journal import LedgerJournal, recover
 from .moves.moves import MovePreview, Moves
@@ -203,7 +206,13 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             clock=self._clock,
             check_open=self._check_open,
         )
-        self._reverts = Reverts(self._recorded, self._writer, self._moves)
+        history = self._history
+        self._reverts = Reverts(
+            self._recorded,
+            self._writer,
+            self._moves,
+            history.put_private if isinstance(history, InPlaceHistory) else lambda _: (),
+        )
         self._branches = Branches(
             self._recorded,
             self._folder,
@@ -234,7 +243,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
-        return AppliedTrees(self._folder.applied).referenced | trees_of_bases(self._folder)
+        applied = AppliedTrees(self._folder.applied).referenced
+        return applied | trees_of_bases(self._folder) | private_roots(self._folder.private)
 
     def _new_session(self, slices: Iterable[type[Any]]) -> Session:
         session = Session(clock=self._clock)
@@ -513,6 +523,10 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         message: str = "",
         outside_effects: Sequence[str] = (),
         needs_changes: bool = False,
+        paths: Collection[WorkspacePath] | None = None,
+        uncertain: Collection[WorkspacePath] = (),
+        call_id: str = "",
+        lasted_s: float = 0.0,
     ) -> LogEntry | None:
         """Commit the edits since the newest entry as one call, which another program made.
 
@@ -526,14 +540,22 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             message: One line for the history.
             outside_effects: What an undo of the entry does not take back, one line each.
             needs_changes: Make no entry if no file differs from the newest one.
+            paths: In place, which paths it changed. Other edits stay external ones.
+            uncertain: Those of *paths* that somebody else may have changed meanwhile; ``undo``
+                keeps them unless it is told otherwise.
+            call_id: As for ``call``.
+            lasted_s: How long it took, until now.
 
         Returns:
             The entry; ``None`` if none was made.
 
         Raises:
-            UsageError: As ``call``, if a call is running, or if the workspace is in place.
+            UsageError: As ``call``, if a call is running, or if the workspace is in place and
+                *paths* is not given.
         """
-        self._check_recordable()
+        if paths is None:
+            self._check_recordable()
+        chosen = None if paths is None else frozenset(paths).__contains__
         if needs_changes and self._present_root() == self.head.files:
             return None
         call = WorkspaceCall(
@@ -542,14 +564,23 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             label,
             params=params,
             turns=self._task_turns,
-            adopt=self._journal.adopt_external,
+            call_id=call_id,
+            adopt=partial(self._journal.adopt_external, chosen),
         )
         with call:
+            call.began_before(lasted_s)
+            call.uncertain_paths = tuple(map(str, uncertain))
             call.result(value, message)
             result = call.tool_result
             call.tool_result = replace(result, outside_effects=tuple(outside_effects))
         self._run_maintenance()
         return self.head
+
+    def edited_paths(self) -> tuple[WorkspacePath, ...]:
+        """The paths that differ from the newest entry, in order; edits that no entry has."""
+        self._check_open()
+        changed = diff(self._ledger.store, self.head.files, self._present_root())
+        return tuple(change.path for change in changed)
 
     def edit_activity(self) -> int:
         """How often edits were noticed since the workspace was opened; 0 while none is pending.
@@ -755,7 +786,11 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
     # Moves in the history
 
     def undo(
-        self, entry: int | str | None = None, *, previewed: MovePreview | None = None
+        self,
+        entry: int | str | None = None,
+        *,
+        uncertain: bool = False,
+        previewed: MovePreview | None = None,
     ) -> LogEntry:
         """Undo the newest call, merge, sync or restore that changed files; the new entry.
 
@@ -765,6 +800,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         Args:
             entry: Undo this entry and keep all later ones: its number, or the beginning of its
                 id. It may be one that changed no file, such as a plan, or an external edit.
+            uncertain: Undo also what somebody else may have changed during the call; without it,
+                these paths stay.
             previewed: The result of ``preview_undo``; nothing else is done.
 
         Raises:
@@ -772,8 +809,9 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
                 be undone.
             ConflictError: If a later edit overlaps, or the workspace changed since the preview;
                 nothing was changed.
+            UncertainChangesError: If nothing is left to undo without *uncertain*.
         """
-        return self._moves.make(partial(self._reverts.undo, entry), previewed)
+        return self._moves.make(partial(self._reverts.undo, entry, uncertain), previewed)
 
     def redo(self, *, previewed: MovePreview | None = None) -> LogEntry:
         """Undo the newest undo; takes and raises as ``undo``."""
@@ -799,12 +837,14 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         """
         return self._moves.make(partial(self._reverts.restore, which, paths), previewed)
 
-    def preview_undo(self, entry: int | str | None = None) -> MovePreview:
+    def preview_undo(
+        self, entry: int | str | None = None, *, uncertain: bool = False
+    ) -> MovePreview:
         """What ``undo`` would change; raises as it does. Read it before the workspace is closed.
 
-        *entry* is as for ``undo``.
+        *entry* and *uncertain* are as for ``undo``.
         """
-        return self._moves.preview(partial(self._reverts.undo, entry))
+        return self._moves.preview(partial(self._reverts.undo, entry, uncertain))
 
     def preview_redo(self) -> MovePreview:
         """What ``redo`` would change; as ``preview_undo``."""

@@ -200,7 +200,13 @@ class RecordedBranch:
 
     def outside_effects(self, number: int | None) -> tuple[str, ...]:
         """The effects of an entry outside of the workspace; none if there is no *number*."""
-        if number is None:
-            return ()
-        event = self.branch.record(self.branch.find(number)).event
+        event = self._event(number)
         return event.outside_effects if isinstance(event, ToolInvoked) else ()
+
+    def uncertain_paths(self, number: int) -> tuple[str, ...]:
+        """The paths of an entry that somebody else may have changed."""
+        event = self._event(number)
+        return event.uncertain_paths if isinstance(event, ToolInvoked) else ()
+
+    def _event(self, number: int | None) -> object:
+        return None if number is None else self.branch.record(self.branch.find(number)).event

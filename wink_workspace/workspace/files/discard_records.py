@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
-from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Dropped, PendingMark
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    BranchWriter,
+    Dropped,
+    PendingMark,
+    TreeEntry,
+    build,
+)
 
 from .pending_discards import DiscardCause, PendingDiscards
 
@@ -54,6 +62,14 @@ class Discards:
             self._keep(root, self.cause(reason), Dropped())
         except LedgerError as error:
             _log.warning("The files that a restore replaces are not kept: %s", error)
+
+    def keep_paths(self, old: Mapping[WorkspacePath, TreeEntry | None], reason: str) -> None:
+        """Keep the *old* entries of some paths; a failure is logged."""
+        cause = self.cause(reason)
+        try:
+            self._keep(build(self._writer.store, cause.files, old), cause, Dropped())
+        except LedgerError as error:
+            _log.warning("The former contents of private files are not kept: %s", error)
 
     def _keep(self, root: str, cause: DiscardCause, dropped: Dropped) -> None:
         self._writer.discard(

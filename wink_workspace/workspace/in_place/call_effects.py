@@ -96,6 +96,12 @@ class CallEffects:
             self._effects.append(effect)
             self._states[effect.path] = [*self.states(effect.path), effect.after]
 
+    def observe(self, effects: Iterable[Effect]) -> None:
+        """Add effects of another program, which a recovery does not undo."""
+        for effect in effects:
+            self._effects.append(effect)
+            self._states[effect.path] = [effect.after]
+
     def confirm(self, effects: Iterable[Effect]) -> None:
         """Record that these effects happened."""
         for effect in effects:

@@ -14,7 +14,7 @@ contain one that a call prepared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -27,7 +27,7 @@ from wink_workspace.errors import (
     ReadOnlyError,
     SnapshotError,
 )
-from wink_workspace.filesystem import FileChange, WorkspacePath
+from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.tree import DiskEntry
 from wink_workspace.ledger import (
@@ -52,6 +52,7 @@ from wink_workspace.workspace.place.mode_store import ModeStore
 from .call_effects import CallEffects
 from .guarded_checkout import Checkout
 from .in_place_tree import InPlaceTree
+from .private_paths import PrivatePaths
 from .user_repository import UserRepository
 
 _log = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ class InPlaceHistory:
         store: The store of contents.
         git: The user's repository.
         earlier: Returns the roots of earlier states of the directory, newest first.
+        private: Splits off what the history does not name.
     """
 
     def __init__(
@@ -156,6 +158,7 @@ class InPlaceHistory:
         git: UserRepository,
         *,
         earlier: Callable[[], Iterable[str]],
+        private: PrivatePaths | None = None,
     ) -> None:
         self.discard_recorder: Discards | None = None
         self._tree = tree
@@ -164,6 +167,7 @@ class InPlaceHistory:
         self._store = store
         self._git = git
         self._earlier = earlier
+        self._private = private
         self._checkout = Checkout(tree, effects, store, present.modes)
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
@@ -174,9 +178,51 @@ class InPlaceHistory:
             if self._tree.tracker is not None:
                 self._tree.tracker.note(WorkspacePath(directory), below=True)
         root, effects = self._present.snapshot().root, self._effects
+        if self._private is not None:
+            root = self._private.public_root(root, self._keep_private)
         if not self._token.is_at(root, effects):
             self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
         return self._token
+
+    def _keep_private(self, old: Mapping[WorkspacePath, TreeEntry | None]) -> None:
+        if self.discard_recorder is not None:
+            self.discard_recorder.keep_paths(old, "changed")
+
+    def attribute(self, committed: str, chosen: Callable[[WorkspacePath], bool]) -> None:
+        """Let the call that begins now have the *chosen* changes since the tree *committed*.
+
+        They happened already, so neither a rollback nor a recovery undoes them.
+        """
+        self._effects.begin(committed)
+        changes = diff(self._store, committed, self.snapshot().root)
+        self._effects.observe(
+            Effect(each.path, each.before, each.after) for each in changes if chosen(each.path)
+        )
+
+    def put_private(
+        self, changes: Mapping[WorkspacePath, TreeEntry | None]
+    ) -> frozenset[WorkspacePath]:
+        """Write those of *changes* that are private files; their paths."""
+        private = self._private
+        if private is None:
+            return frozenset()
+        found = {path: each for path, each in changes.items() if private.holds(path, each)}
+        with self._tree.without_absorbing():
+            for path, entry in found.items():
+                present = self._tree.content(path)  # the last snapshot has it, so it is kept
+                self._effects.observe([Effect(path, None, present)])
+                if entry is None:
+                    self._tree.remove(path)
+                elif entry.kind is FileKind.DIRECTORY:
+                    self._tree.put_directory(path)
+                elif entry.kind is FileKind.SYMLINK:
+                    target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
+                    self._tree.put_symlink(path, target)
+                else:
+                    content = self._store.chunks(entry.id)
+                    self._tree.put_file(path, content, executable=entry.executable)
+        self._effects.begin(self.snapshot().root)
+        return frozenset(found)
 
     def reread(self) -> None:
         """Let the next snapshot read all files: the ledger lost objects of the present one."""

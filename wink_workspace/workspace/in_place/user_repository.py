@@ -11,12 +11,12 @@ Repositories elsewhere in the directory are not hidden; ``ledger.git_discovery``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     DiskView,
@@ -27,10 +27,14 @@ from wink_workspace.ledger import (
 
 
 class UserRepository:
-    """The paths below *root* that belong to its user's repository; implements ``HiddenPaths``."""
+    """The paths below *root* that belong to its user's repository; implements ``HiddenPaths``.
 
-    def __init__(self, root: Path) -> None:
+    So are those that *excluded* hides.
+    """
+
+    def __init__(self, root: Path, excluded: HiddenPaths | None = None) -> None:
         self._root = root
+        self._excluded = excluded
         self._seen: tuple[int, ...] | None = None
         self._inside: frozenset[Parts] = frozenset()
         self.refresh()
@@ -48,22 +52,28 @@ class UserRepository:
         return before ^ self._inside
 
     def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
-        """Whether a path is the repository, or lies in it."""
-        del is_directory
+        """Whether a path is the repository, lies in it, or is excluded."""
         if not parts:
             return False
-        if is_git_directory_name(parts[0]):
+        if self._excluded is not None and self._excluded.hides(parts, is_directory=is_directory):
             return True
-        return any(parts[: len(path)] == path for path in self._inside)
+        return self._is_own(parts)
+
+    def _is_own(self, parts: Parts) -> bool:
+        return is_git_directory_name(parts[0]) or any(
+            parts[: len(path)] == path for path in self._inside
+        )
 
     def hidden_in(
         self, directory: Parts, names: Sequence[str], directories: Sequence[str]
-    ) -> list[str]:
-        """Those of the *names* in *directory* that are the repository."""
-        del directories
+    ) -> Collection[str]:
+        """Those of the *names* in *directory* that are the repository, or excluded."""
+        excluded: Collection[str] = ()
+        if self._excluded is not None:
+            excluded = self._excluded.hidden_in(directory, names, directories)
         if directory and not any(path[:-1] == directory for path in self._inside):
-            return []
-        return [name for name in names if self.hides((*directory, name))]
+            return excluded
+        return {*excluded, *(name for name in names if self._is_own((*directory, name)))}
 
     def holds_some(self, directory: Parts) -> bool:
         """Whether a part of it lies below *directory*."""

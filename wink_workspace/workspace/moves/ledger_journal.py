@@ -16,6 +16,7 @@ from datetime import datetime
 from wink_workspace.clock import Clock
 from wink_workspace.counts import counted
 from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.ledger import (
     MAIN_BRANCH,
     BranchWriter,
@@ -33,6 +34,7 @@ from wink_workspace.session import ExternalChange, Outcome, Session, ToolInvoked
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.files.discard_records import Discards
 from wink_workspace.workspace.files.histories import CopyHistory, FilesHistory, present_root
+from wink_workspace.workspace.in_place.in_place_history import InPlaceHistory
 from wink_workspace.workspace.place.reserve import is_full
 
 _log = logging.getLogger(__name__)
@@ -86,13 +88,18 @@ class LedgerJournal:
         self._history.reuse_snapshot(not paths and self._files in participants)
         return paths
 
-    def adopt_external(self) -> None:
+    def adopt_external(self, chosen: Callable[[WorkspacePath], bool] | None = None) -> None:
         """Let the call that begins now contain the edits since the last entry.
+
+        In place it contains the *chosen* ones. The others stay external edits.
 
         Such a call has no effects of its own, so it has no pending mark: if it fails or the process
         dies, the edits are external ones, as before.
         """
         self._before_call(adopts=True)
+        if chosen is not None and isinstance(self._history, InPlaceHistory):
+            head = self._writer.head
+            self._history.attribute("" if head is None else head.files, chosen)
 
     def _before_call(self, *, adopts: bool) -> None:
         self._adopts = adopts

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError
+from wink_workspace.counts import listed
+from wink_workspace.errors import (
+    ConflictError,
+    EntryMissingError,
+    FileMissingError,
+    UncertainChangesError,
+)
 from wink_workspace.filesystem import WorkspacePath, parse_path
 from wink_workspace.ledger import (
     BranchWriter,
@@ -25,6 +32,8 @@ from wink_workspace.workspace.files.disk_entries import without_contents
 
 from .moves import Moves
 
+_MOST_NAMED: Final = 20
+
 
 class Reverts:
     """The entries that these moves make; each method runs in the block of its move.
@@ -33,14 +42,24 @@ class Reverts:
         recorded: The branch as the ledger has it.
         writer: The same branch.
         moves: Makes drafts.
+        put_private: Writes what the history does not name, and returns which paths these are.
     """
 
-    def __init__(self, recorded: RecordedBranch, writer: BranchWriter, moves: Moves) -> None:
+    def __init__(
+        self,
+        recorded: RecordedBranch,
+        writer: BranchWriter,
+        moves: Moves,
+        put_private: Callable[
+            [Mapping[WorkspacePath, TreeEntry | None]], Collection[WorkspacePath]
+        ] = lambda _: (),
+    ) -> None:
         self._recorded = recorded
         self._writer = writer
         self._moves = moves
+        self._put_private = put_private
 
-    def undo(self, which: int | str | None = None) -> Draft:
+    def undo(self, which: int | str | None = None, uncertain: bool = False) -> Draft:
         """See ``Workspace.undo``."""
         if which is None:
             before = self._writer.before
@@ -49,7 +68,7 @@ class Reverts:
         else:
             chosen = self._writer.find(which)
             self._writer.check_undoable(chosen)
-        return self._reverting(EntryKind.UNDO, chosen)
+        return self._reverting(EntryKind.UNDO, chosen, keeps_uncertain=not uncertain)
 
     def redo(self) -> Draft:
         """See ``Workspace.redo``."""
@@ -79,11 +98,15 @@ class Reverts:
         """See ``Workspace.restore_discarded``; *changes* are those of the discard."""
         wanted = [parse_path(path) for path in paths or ()]
         chosen = _chosen(found, list(changes), wanted)
+        for path in self._put_private(chosen):
+            del chosen[path]
         root = build(self._recorded.store, self._recorded.head.files, chosen)
         draft = self._moves.draft(EntryKind.RESTORE, f"restore of discard {_name(found)}", root)
         return replace(draft, outcome=Outcome.COMMITTED)
 
-    def _reverting(self, kind: EntryKind, entry: LogEntry | None) -> Draft:
+    def _reverting(
+        self, kind: EntryKind, entry: LogEntry | None, *, keeps_uncertain: bool = False
+    ) -> Draft:
         """The entry that reverts *entry*; raises as ``Workspace.undo``."""
         if entry is None:
             raise EntryMissingError(
@@ -101,8 +124,19 @@ class Reverts:
         what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
         reason = f"{kind} of entry {target}: {what}"
         before = self._writer.before(entry)
+        files = reverted.files.tree
+        uncertain = self._recorded.uncertain_paths(entry.number) if keeps_uncertain else ()
+        if uncertain:
+            store, head = self._recorded.store, self._recorded.head
+            files = with_paths_from(store, files, head.files, map(parse_path, uncertain))
+            if files == head.files:
+                raise UncertainChangesError(
+                    f"all that entry {entry.number} changed may be somebody else's: "
+                    + listed(uncertain, _MOST_NAMED),
+                    hint="Look at it with `wink-workspace show`, then undo it with --uncertain.",
+                )
         return replace(
-            self._moves.draft(kind, reason, reverted.files.tree, reverted.session.tree),
+            self._moves.draft(kind, reason, files, reverted.session.tree),
             target=target,
             base=None if entry.base == before.base else before.base,
         )

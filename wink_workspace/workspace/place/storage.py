@@ -18,6 +18,7 @@
         index           statuses of the files when it was last closed; only a hint
         reserve         reserved disk space for a rollback on a full disk
         discarded/      what rollbacks discarded and the history does not have yet
+        private         in place: the trees of files that the history does not name
         modes           in place: permissions narrower than the history can record
         applied         what each branch applied to the source
         applied.effects what an interrupted apply had written
@@ -198,6 +199,11 @@ class WorkspaceFolder:
     def modes(self) -> Path:
         """The file with permissions narrower than the history can record, in place."""
         return self.branch_dir / "modes"
+
+    @property
+    def private(self) -> Path:
+        """The file with the trees of private paths, in place."""
+        return self.path / "private"
 
     @property
     def sandbox(self) -> Path:
