@@ -64,7 +64,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
      +-- McpServerError                     a foreign MCP server failed, or was refused
      +-- ConflictError                      later edits are in the way; nothing was changed
-     |    +-- UncertainChangesError         ... or what would be undone may be somebody else's
+     |    +-- UncertainChangesError         ... or may be what is to be undone
      |    +-- FileChangedError              ... in a file, since it was last read or written
      +-- PromptError
      |    +-- PromptValidationError
@@ -707,7 +707,7 @@ class ConflictError(WinkError):
 
 
 class UncertainChangesError(ConflictError):
-    """What would be undone changed during a call of another program, maybe by somebody else."""
+    """What would be undone may not be of the call: it changed while that ran."""
 
     code = "uncertain-changes"
 

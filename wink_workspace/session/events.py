@@ -43,7 +43,7 @@ class ToolInvoked:
     which they were asked. ``depth`` is 0 for a call of the model, and 1 more for
     each call around it. ``notes`` list discarded files that a rollback could not keep, and
     ``outside_effects`` what neither a rollback nor an undo takes back. ``uncertain_paths`` changed
-    during the call of another program, by it or by somebody else.
+    while another program's call ran, by the call or not.
     """
 
     call_id: str

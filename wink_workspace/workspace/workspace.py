@@ -541,8 +541,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             outside_effects: What an undo of the entry does not take back, one line each.
             needs_changes: Make no entry if no file differs from the newest one.
             paths: In place, which paths it changed. Other edits stay external ones.
-            uncertain: Those of *paths* that somebody else may have changed meanwhile; ``undo``
-                keeps them unless it is told otherwise.
+            uncertain: Those of *paths* that may have been changed by the user or another program
+                meanwhile. ``undo`` keeps them by default.
             call_id: As for ``call``.
             lasted_s: How long it took, until now.
 
@@ -800,8 +800,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         Args:
             entry: Undo this entry and keep all later ones: its number, or the beginning of its
                 id. It may be one that changed no file, such as a plan, or an external edit.
-            uncertain: Undo also what somebody else may have changed during the call; without it,
-                these paths stay.
+            uncertain: Undo also what changed while the call ran and perhaps not by it; without
+                this, these paths stay.
             previewed: The result of ``preview_undo``; nothing else is done.
 
         Raises:

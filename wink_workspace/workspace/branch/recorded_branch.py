@@ -204,7 +204,7 @@ class RecordedBranch:
         return event.outside_effects if isinstance(event, ToolInvoked) else ()
 
     def uncertain_paths(self, number: int) -> tuple[str, ...]:
-        """The paths of an entry that somebody else may have changed."""
+        """The paths that changed while the call ran, and perhaps not by it."""
         event = self._event(number)
         return event.uncertain_paths if isinstance(event, ToolInvoked) else ()
 

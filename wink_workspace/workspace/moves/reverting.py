@@ -131,7 +131,7 @@ class Reverts:
             files = with_paths_from(store, files, head.files, map(parse_path, uncertain))
             if files == head.files:
                 raise UncertainChangesError(
-                    f"all that entry {entry.number} changed may be somebody else's: "
+                    f"what changed during entry {entry.number} may not be of that call: "
                     + listed(uncertain, _MOST_NAMED),
                     hint="Look at it with `wink-workspace show`, then undo it with --uncertain.",
                 )
