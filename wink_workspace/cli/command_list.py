@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "rm": "past.workspaces.remove",
     },
     "Projects": {
+        "guard": "serve.guard_command.guard",
         "init": "sandbox.project.init",
         "trust": "sandbox.project.trust",
     },

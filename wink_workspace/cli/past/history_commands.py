@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 
 _MAX_NAMES = 3
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +289,13 @@ def undo(
         str | None,
         typer.Argument(help="Undo this entry, by its number or its id's beginning."),
     ] = None,
+    uncertain: Annotated[
+        bool,
+        typer.Option(
+            "--uncertain",
+            help="Undo also what changed while an agent's command ran, perhaps not by it.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Undo the newest entry that changed files and is not undone yet, or ENTRY; later edits stay.
@@ -295,8 +303,21 @@ def undo(
     A restore is such an entry. An edit that no call made is undone only as ENTRY.
     """
     with context.open(workspace) as opened:
-        made = opened.undo(entry)
+        if not uncertain and context.can_ask:
+            paths = opened.preview_undo(entry, uncertain=True).uncertain
+            uncertain = bool(paths) and _undoes_uncertain(context, paths)
+        made = opened.undo(entry, uncertain=uncertain)
         _print_new_entry(context, opened, made, json=json, stays=opened.not_undone(made))
+
+
+def _undoes_uncertain(context: CommandContext, paths: tuple[str, ...]) -> bool:
+    """Ask what happens to paths that may have been changed by another program."""
+    context.err.print(
+        f"{counted(len(paths), 'path')} changed while the command ran, by it or by you: "
+        f"{printable(listed(paths, _MOST_LISTED))}",
+        markup=False,
+    )
+    return typer.confirm("Undo these, too?", default=True, err=True)
 
 
 def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 import typer
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import LedgerBusyError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -287,7 +287,7 @@ class CommandContext:
                 f"{path} does not exist{where}", hint="Name a directory, an id, or ID/FORK."
             )
         if makes:
-            return str(self._top(path))
+            return str(self.top_of(path))
         raise UsageError(
             f"{path.resolve()} has no workspace yet",
             hint="Make one with `wink-workspace run TASK` or `wink-workspace exec -- COMMAND`, or"
@@ -303,9 +303,9 @@ class CommandContext:
     def nearest_source(self) -> Path:
         """The directory whose workspaces commands take here; this one, if it has none."""
         infos = self.workspaces_of(Path())
-        return Path(infos[0].source) if infos else self._top(Path())
+        return Path(infos[0].source) if infos else self.top_of(Path())
 
-    def _top(self, directory: Path) -> Path:
+    def top_of(self, directory: Path) -> Path:
         """The top of the repository of *directory*, which itself is in the home; else itself."""
         directory = directory.resolve()
         home = self.environment.home
@@ -338,7 +338,18 @@ class CommandContext:
         is_first = is_unread(folder.of_branch(branch))
         checking = "reading all files for the first time since the machine started"
         with self.spinner(checking) if is_first else nullcontext():
-            return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+            try:
+                return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+            except LedgerBusyError:
+                if not self._is_released():
+                    raise
+                return Workspace.open(workspace, storage=self.storage, branch=branch, config=config)
+
+    def _is_released(self) -> bool:
+        """Whether the guard of an agent program has closed its workspaces for a moment."""
+        from wink_workspace.guard.mailbox import ask
+
+        return ask(self.environment.state_dir / "guard", {"release": True}) is not None
 
     def make(self, source: Path) -> Workspace:
         """A new workspace with a copy of *source*; ``run`` deletes it when nothing of it is left.

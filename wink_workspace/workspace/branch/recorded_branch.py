@@ -203,10 +203,10 @@ class RecordedBranch:
         event = self._event(number)
         return event.outside_effects if isinstance(event, ToolInvoked) else ()
 
-    def uncertain_paths(self, number: int) -> tuple[str, ...]:
+    def uncertain_paths(self, number: int | None) -> tuple[str, ...]:
         """The paths that changed while the call ran, and perhaps not by it."""
         event = self._event(number)
-        return event.uncertain_paths if isinstance(event, ToolInvoked) else ()
+        return tuple(event.uncertain_paths) if isinstance(event, ToolInvoked) else ()
 
     def _event(self, number: int | None) -> object:
         return None if number is None else self.branch.record(self.branch.find(number)).event

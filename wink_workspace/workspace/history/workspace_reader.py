@@ -215,8 +215,19 @@ class ReadableHistory:
         return None if move.target is None else self._branch.at(move.target, start=move)
 
     def not_undone(self, undo: LogEntry) -> tuple[str, ...]:
-        """The effects outside of the workspace that the entry of an undo did not take back."""
-        return self._recorded.outside_effects(undo.target)
+        """What the entry of an undo did not take back: effects outside, and uncertain paths."""
+        effects = self._recorded.outside_effects(undo.target)
+        uncertain = self._recorded.uncertain_paths(undo.target)
+        if not uncertain or undo.target is None:
+            return effects
+        store, done = self._ledger.store, self._recorded.branch.find(undo.target).files
+        kept = (
+            path
+            for path in uncertain
+            if entry_at(store, undo.files, parse_path(path))
+            == entry_at(store, done, parse_path(path))
+        )
+        return (*effects, *(f"{path}, which may have been changed by you" for path in kept))
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
         """What one entry changed in files, with contents; for the first entry, all files.

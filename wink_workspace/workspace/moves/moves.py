@@ -61,6 +61,7 @@ class MovePreview:
         subject: The line of the entry that it would make.
         changes: The changes of files.
         stays: For an undo, the effects outside of the workspace that it does not take back.
+        uncertain: For an undo, the paths that may not have been changed by the undone call.
     """
 
     after: str
@@ -68,6 +69,7 @@ class MovePreview:
     subject: str
     changes: Diff
     stays: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
 
 
 class HistoryMove(Boundary):
@@ -270,8 +272,15 @@ class Moves:
             store, head = self._recorded.store, self._recorded.head
             changes = tree_diff(store, diff(store, head.files, draft.files))
             is_undo = draft.kind is EntryKind.UNDO
-            stays = self._recorded.outside_effects(draft.target) if is_undo else ()
-            return MovePreview(head.id, draft.files, draft.subject, changes, stays)
+            target = draft.target if is_undo else None
+            return MovePreview(
+                head.id,
+                draft.files,
+                draft.subject,
+                changes,
+                self._recorded.outside_effects(target),
+                self._recorded.uncertain_paths(target),
+            )
 
     def draft(self, kind: EntryKind, reason: str, root: str, session: str | None = None) -> Draft:
         """An entry that sets the files to those of the tree *root*.
