@@ -359,7 +359,7 @@ def fork(
         return
     context.out.print(f"{forked}/{name}", markup=False)
     if context.out.is_terminal:
-        context.err.print(f"to work in it: wink-workspace use {name}", markup=False)
+        context.err.print(f"to work in it: wink-workspace use {forked}/{name}", markup=False)
     if without:
         names = listed(without, _MAX_NAMES)
         message = f"the fork begins without derived paths that are large: {names}"
