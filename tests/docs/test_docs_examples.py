@@ -32,7 +32,13 @@ READERS = {
     "text": drawing,
     "toml": tomllib.loads,
 }
-WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in page.blocks)]
+FRAMEWORKS = "docs/integrations.md"
+"""The page whose examples load all frameworks."""
+WITH_PYTHON = [
+    pytest.param(page, marks=[pytest.mark.xdist_group("frameworks")] * (page.name == FRAMEWORKS))
+    for page in PAGES
+    if any(block.language == "python" for block in page.blocks)
+]
 
 
 def run_blocks(page: Page, module: ModuleType) -> None:
@@ -198,7 +204,6 @@ NOT_RUN = {
         ("docs/howto/agent-programs.md", "wink-workspace run --agent"),
         ("docs/howto/agent-programs.md", "wink-workspace attempts"),
         ("docs/howto/ci.md", "pip install"),
-        ("docs/howto/project.md", "wink-workspace run"),
         ("docs/sandboxes.md", "wink-workspace eval"),
         ("docs/tutorial.md", "cd shop"),
         ("docs/ui.md", "wink-workspace run"),

@@ -13,7 +13,7 @@ from docs_pages import PAGES, ROOT, Page, sample
 
 from wink_workspace.sandbox.inside import network_probes, probes, workspace_probes
 
-pytestmark = pytest.mark.xdist_group("docs-names")  # what they look up is collected once
+pytestmark = pytest.mark.xdist_group("frameworks")  # what they look up is collected once
 
 CITED = re.compile(r"\b([\w/.-]+\.py)::(\w+(?:\.\w+)*)")
 

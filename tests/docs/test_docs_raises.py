@@ -13,7 +13,7 @@ from docs_names import documented
 
 from wink_workspace.errors import UsageError, WinkError
 
-pytestmark = pytest.mark.xdist_group("docs-names")
+pytestmark = pytest.mark.xdist_group("frameworks")
 
 REFERENCE = re.compile(r"\b(?:[Aa]s(?: in)?|[Ss]ee) ``[\w.]+``")
 """A docstring that names the function which has the whole description."""

@@ -10,7 +10,7 @@ import pytest
 from docs_names import find
 from test_docs_raises import functions
 
-pytestmark = pytest.mark.xdist_group("docs-names")
+pytestmark = pytest.mark.xdist_group("frameworks")
 
 NUMBER = re.compile(r"(?:int|float)(?: \| None)?")
 UNIT_IN_NAME = re.compile(
