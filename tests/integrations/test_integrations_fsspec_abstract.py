@@ -1,4 +1,4 @@
-"""The abstract suite that fsspec publishes for its implementations, run on ``wink://``.
+"""The abstract suite of fsspec, run on ``wink://``.
 
 All of it passes, so there is no list of cases that cannot.
 """
@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import pytest
 from closed_workspace import ClosedWorkspace
-from fsspec.tests import abstract
+from fsspec_suite import *  # noqa: F403 - the suite is its classes
 
 from wink_workspace.integrations.fsspec import WinkFileSystem
-
-# The fixtures of fsspec 2026.6, the newest that inspect_ai allows, are in a deprecated form.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Class-scoped fixture"),
-    pytest.mark.share(20),
-]
 
 
 @pytest.fixture(scope="module")
@@ -24,33 +18,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> WinkFileSystem:
     return ClosedWorkspace(tmp_path_factory.mktemp("abstract")).fs()
 
 
-class OwnFixtures(abstract.AbstractFixtures):
-    @pytest.fixture
-    def fs(self, shared: WinkFileSystem) -> WinkFileSystem:
-        if shared.ls("/"):
-            shared.rm("/", recursive=True)
-        return shared
-
-    @pytest.fixture
-    def fs_path(self) -> str:
-        return "/"
-
-
-class TestCopy(abstract.AbstractCopyTests, OwnFixtures):
-    pass
-
-
-class TestGet(abstract.AbstractGetTests, OwnFixtures):
-    pass
-
-
-class TestPut(abstract.AbstractPutTests, OwnFixtures):
-    pass
-
-
-class TestOpen(abstract.AbstractOpenTests, OwnFixtures):
-    pass
-
-
-class TestPipe(abstract.AbstractPipeTests, OwnFixtures):
-    pass
+@pytest.fixture
+def implementation(shared: WinkFileSystem) -> WinkFileSystem:
+    if shared.ls("/"):
+        shared.rm("/", recursive=True)
+    return shared
