@@ -19,6 +19,7 @@ from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerBusyError
 from wink_workspace.filesystem.overlay.mounting import MOST_LAYERS, overlay_support
 from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.create import derived_layers
 
 BIG = b"x" * 2_000_000
 
@@ -166,10 +167,14 @@ def test_damaged_list_of_layers_loses_only_what_was_shared(tmp_path: Path, garba
         assert workspace.files.read_bytes("node_modules/big.js") == BIG
 
 
-def test_branch_with_too_many_layers_leaves_the_new_paths_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [8, pytest.param(MOST_LAYERS, marks=pytest.mark.soak)])
+def test_branch_with_too_many_layers_leaves_the_new_paths_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(derived_layers, "MOST_LAYERS", most)
     with made(tmp_path, {"a.js": b"1"}, mode="overlay") as workspace:
         left: list[int] = []
-        for n in range(MOST_LAYERS):
+        for n in range(most):
             installed(workspace, f"packages/{n}/node_modules/big.js")
             left.append(len(workspace.fork(f"try-{n}").left_out))
         assert left[0] == 0
