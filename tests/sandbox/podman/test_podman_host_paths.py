@@ -22,6 +22,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import IsolationError, MountError
 from wink_workspace.filesystem.overlay.mounting import Mounter, overlay_support
 from wink_workspace.sandbox import ExecRequest
+from wink_workspace.sandbox.commands.command_config import ReadOnlyMount
 from wink_workspace.sandbox.commands.live_container import LiveContainer
 from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.inside import probes
@@ -35,7 +36,6 @@ from wink_workspace.sandbox.podman.engine.containers import (
     new_name,
     sweep,
 )
-from wink_workspace.sandbox.podman.engine.podman_config import ReadOnlyMount
 
 pytestmark = pytest.mark.xdist_group("podman-waiting")
 
