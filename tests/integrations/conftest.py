@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from integrations_forbidden import FORBIDDEN
@@ -11,6 +12,7 @@ from sandbox.podman.podman_machine import build_images, missing_requirement
 from wink_workspace import PodmanConfig
 from wink_workspace.environment import Environment
 
+HERE = Path(__file__).parent
 os.environ.update(
     {
         "INSPECT_DISABLE_TELEMETRY": "1",
@@ -25,9 +27,12 @@ os.environ.update(
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect the cases that isolation forbids to fail."""
+    """Let one worker load the frameworks; expect the cases that isolation forbids to fail."""
     for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.xdist_group("frameworks"))
         for case, reason in FORBIDDEN.items():
             if item.nodeid.endswith(case) or f"{case}[" in item.nodeid:
                 item.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -537,6 +537,7 @@ def test_sessions_are_listed_by_directory_and_resumed_without_their_chat(desktop
     desktop.run(scenario)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("text", ["garbage\n", "[1, 2]\n"])
 def test_a_client_that_does_not_speak_the_protocol_gets_one_error(tmp_path: Path, text) -> None:
     script = tmp_path / "turns.jsonl"

@@ -14,6 +14,7 @@ from wink_workspace.workspace import Workspace
 
 # The suite has fixtures of class scope as instance methods, and both kinds of tests in one class.
 pytestmark = [
+    pytest.mark.share(30),
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("ignore:Class-scoped fixture defined as instance method"),
     pytest.mark.filterwarnings("ignore:.*but it is not an async function"),

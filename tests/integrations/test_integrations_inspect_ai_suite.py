@@ -12,7 +12,7 @@ from wink_workspace.integrations.inspect_ai import WinkSandbox
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.share(16),
+    pytest.mark.share(8),
     # inspect_ai leaves streams of its display to the garbage collector.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <function MemoryObject"),
 ]

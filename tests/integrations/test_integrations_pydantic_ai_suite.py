@@ -39,6 +39,7 @@ def ref(workspaces):
     return asyncio.run(create())
 
 
+@pytest.mark.share(16)
 class TestWorkspaceBackend(WorkspaceBackendSuite):
     @pytest.fixture
     def anyio_backend(self, request):

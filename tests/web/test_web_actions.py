@@ -152,6 +152,7 @@ def test_edits_outside_of_calls_are_kept_and_shown_before_an_undo(site: Writable
 
 
 @pytest.mark.behaviour(173)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("cleared", "wanted"),
     [
@@ -243,6 +244,7 @@ def test_a_conflict_is_shown_by_hunk_and_changes_nothing(site: WritableSite) -> 
     assert site.files()["b.txt"] == b"mine\n"
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("action", "fields"),
     [

@@ -227,8 +227,8 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     names = faults.seen
     failing = {
         "everywhere": [("", n) for n in range(1, len(names) + 1)],
-        "at-each-step": [("", n) for n in random_cases.some(distinct(faults.steps), 50)],
-        "at-each-kind": random_cases.some(some_of_each(names), 15),
+        "at-each-step": [("", n) for n in random_cases.some(distinct(faults.steps), 30)],
+        "at-each-kind": random_cases.some(some_of_each(names), 8),
     }
     for kind, nth in failing[extent]:
         if not round_with(nth, kind):  # the first round after a failure may have one call less

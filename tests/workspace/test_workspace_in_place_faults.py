@@ -100,7 +100,7 @@ def test_any_failing_system_call_in_place_leaves_all_or_nothing(
 
     for _ in range(2):
         assert not round_with(NEVER)
-    for kind, nth in random_cases.some(some_of_each(faults.seen), 25):
+    for kind, nth in random_cases.some(some_of_each(faults.seen), 12):
         if not round_with(nth, kind):
             round_with(nth, kind)
     for kind in {"open", "rename", "replace", "unlink", "fsync", "exchange_names"} - hit:

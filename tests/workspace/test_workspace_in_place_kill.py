@@ -126,6 +126,7 @@ def assert_recovers(directory: Path, stage: Stage) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.share(5)
 @pytest.mark.parametrize("point", POINTS)
 def test_calls_killed_at_a_step_leave_a_completed_state_and_the_edits(
     server: Server, mixed: Stage, tmp_path: Path, point: str

@@ -63,6 +63,7 @@ def undoing(server: Server, mixed: Stage, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.behaviour(79)
 @pytest.mark.sweep
+@pytest.mark.share(4)
 @pytest.mark.parametrize("point", POINTS)
 def test_calls_killed_at_a_step_of_the_protocol_leave_a_completed_state(
     server: Server, mixed: Stage, tmp_path: Path, point: str

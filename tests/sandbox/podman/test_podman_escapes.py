@@ -16,7 +16,7 @@ from published_server import SECRET, PublishedServer
 from wink_workspace.filesystem.overlay.mounting import overlay_support
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
 
-pytestmark = pytest.mark.xdist_group("podman-escapes")
+pytestmark = [pytest.mark.xdist_group("podman-escapes"), pytest.mark.share(120)]  # of both modes
 
 
 @pytest.fixture(scope="module", params=["overlay", pytest.param("copy", marks=pytest.mark.soak)])

@@ -84,7 +84,7 @@ def containers_below(service: PodmanService, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("n_workspaces", "n_commands"),
-    [(4, 50), pytest.param(8, 500, marks=pytest.mark.soak)],
+    [(4, 20), pytest.param(8, 500, marks=pytest.mark.soak)],
 )
 def test_concurrent_workspaces_with_containers_are_isolated_and_leak_nothing(
     n_workspaces: int,
