@@ -129,9 +129,10 @@ def test_running_service_keeps_what_changed_since_the_last_fork_out_of_a_new_one
         installed(workspace, "node_modules/big.js", ".venv/big.o")
         assert workspace.fork("before").left_out == ()
         installed(workspace, ".venv/new.o")
-        workspace._sandbox.released = lambda: nullcontext(False)  # type: ignore[method-assign] - a service runs
+        workspace._sandbox.released = lambda: nullcontext(("web",))  # type: ignore[method-assign] - a service runs
         fork = workspace.fork("during")
         assert [str(path) for path in fork.left_out] == [".venv"]
+        assert fork.held_by == ("web",)
         with fork.open() as during:
             assert [*tree(during)] == ["a.js", "node_modules/big.js"]
         assert workspace.files.exists(".venv/new.o")

@@ -1,8 +1,8 @@
 """How an agent program is started: its command, its variables, and the files of its home.
 
 Claude Code and Codex report their calls by the same kind of hook, opencode by a plugin. Their own
-permissions and their own sandbox are off, because the container takes their place. So are telemetry
-and updates.
+permissions and their own sandbox are off, because ours takes their place. So are telemetry and
+updates.
 """
 
 from __future__ import annotations
@@ -150,6 +150,13 @@ class AgentProgram:
             return None
         found = files.glob(self.session, HOME_FOLDER).paths
         return replace(self, command=self.resume_command) if found else None
+
+    def at(self, path: str) -> Self:
+        """The program as it is started by this path of its ``executable``."""
+        name, word = f"{self.executable} ", f"{shlex.quote(path)} "
+        commands = (self.command, self.resume_command)
+        command, resume_command = (each.replace(name, word, 1) for each in commands)
+        return replace(self, command=command, resume_command=resume_command)
 
     @classmethod
     def named(cls, name: str, *, model: str = "") -> Self:

@@ -153,6 +153,9 @@ class SandboxBackend(Generic[C]):
             the caller opens a workspace whose files are an overlay. The arguments are the
             configuration, the environment, and the ``git_history`` of the workspace. What is not
             used ends with the process. It raises nothing: the command raises what is wrong.
+        find_program: For a sandbox over the programs of this machine: finds a program on the user's
+            ``PATH``, but not in the source. Returns the configuration with which commands see it,
+            and its path there. Raises ``UsageError`` if there is none, or it cannot be shown.
         end_leftover: Ends what a killed process left running, which it finds by the files in
             *notes*. Runs before the workspace reads its files. Returns the last output of what
             it ended. Raises ``SandboxError`` if it cannot end it.
@@ -170,6 +173,7 @@ class SandboxBackend(Generic[C]):
     sweep: Callable[[Environment], tuple[str, ...]] = lambda _: ()
     connect: Callable[[Environment], object] = lambda _: None
     prepare: Callable[[C, Environment, Path | None], None] = _prepare_nothing
+    find_program: Callable[[C, str, Path, Environment], tuple[C, str]] | None = None
     end_leftover: Callable[[Path], str] = lambda _: ""
 
     def __post_init__(self) -> None:

@@ -169,10 +169,10 @@ class Sandbox(ABC):
         *,
         env: Mapping[str, str] = MappingProxyType({}),
         cancellation: Cancellation | None = None,
-    ) -> int:
+    ) -> ExecResult:
         """Run a program with the standard streams of this process, and wait until it ends.
 
-        If they are a terminal, the program has one, too. There is no time limit.
+        If they are a terminal, the program has one of its own. There is no time limit.
 
         Args:
             argv: The program and its arguments; the sandbox's shell by default.
@@ -180,9 +180,10 @@ class Sandbox(ABC):
             cancellation: Kills it when it is cancelled.
 
         Returns:
-            Its exit code.
+            How it ended, without its output.
 
         Raises:
+            UsageError: If the program cannot be started.
             SandboxUnavailableError: If the sandbox has no such way.
             SandboxError: If the sandbox failed or ended the program; its effects are unknown.
         """
@@ -198,12 +199,12 @@ class Sandbox(ABC):
         """
         return nullcontext(False)
 
-    def released(self) -> AbstractContextManager[bool]:
+    def released(self) -> AbstractContextManager[tuple[str, ...]]:
         """A block in which no command has the files open, or begins; the next one waits.
 
-        Yields whether nothing has them open: a running service stays.
+        Yields the names of the running services, which stay and have them open.
         """
-        return nullcontext(True)
+        return nullcontext(())
 
     @property
     def services(self) -> Services | None:

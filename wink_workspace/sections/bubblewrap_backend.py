@@ -53,6 +53,14 @@ def _connect(_: Environment) -> object:
     return None
 
 
+def _find_program(
+    config: BubblewrapConfig, program: str, source: Path, environment: Environment
+) -> tuple[BubblewrapConfig, str]:
+    from wink_workspace.sandbox.bubblewrap.host_view import find_program
+
+    return find_program(config, program, source, environment)
+
+
 def _end_leftover(notes: Path) -> str:
     from wink_workspace.sandbox.bubblewrap.bubblewrap_sandbox import refuse_to_remove
     from wink_workspace.sandbox.commands.leftovers import end_leftover
@@ -68,6 +76,7 @@ BUBBLEWRAP: Final = SandboxBackend(
     examine=_examine,
     sweep=_sweep,
     connect=_connect,
+    find_program=_find_program,
     end_leftover=_end_leftover,
 )
 """The backend for the registry."""

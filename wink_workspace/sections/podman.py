@@ -9,7 +9,6 @@ from wink_workspace.sandbox.bubblewrap import BubblewrapConfig
 from wink_workspace.sandbox.commands.command_config import CommandConfig
 from wink_workspace.sandbox.network import INTERNAL_DOMAIN
 from wink_workspace.sandbox.podman import PodmanConfig
-from wink_workspace.sandbox.services import ServiceConfig
 
 from .file_operations import file_tools
 from .file_results import FileToolLimits
@@ -28,7 +27,7 @@ class _CommandSection(SandboxSection):
         config: The image and the limits; by default those of the workspace, or the defaults.
         title: The heading.
         files: Whether the section includes the file tools; pass ``False`` if another one does.
-        services: Whether the section includes the tools for services, if the sandbox has them.
+        services: Whether the section includes the tools for services.
         prefix: A prefix of the name of every tool and of the default key.
         rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
             so that its changes are undone.
@@ -60,7 +59,6 @@ class _CommandSection(SandboxSection):
         options["policies"] = policies
         options["key"] = options.get("key") or f"{prefix}sandbox"
         known = config or self._config_class()
-        services = services and isinstance(known, PodmanConfig)
         guidance = _guidance(
             known, prefix, self._place, rolls_back=rollback_on_nonzero_exit, services=services
         )
@@ -127,11 +125,10 @@ system is read-only, and other files of the home are not there."""
 def _guidance(
     config: CommandConfig, prefix: str, place: str, *, rolls_back: bool, services: bool
 ) -> str:
-    known: tuple[ServiceConfig, ...] = getattr(config, "services", ())
-    declared = ", ".join(f"`{each.name}`" for each in known)
+    declared = ", ".join(f"`{each.name}`" for each in config.services)
     about_services = _SERVICES.format(
         p=prefix,
-        n_services=getattr(config, "n_services", 0),
+        n_services=config.n_services,
         known=f"\nKnown services, which start by their name alone: {declared}." if declared else "",
     )
     return _GUIDANCE.format(

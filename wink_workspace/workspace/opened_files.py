@@ -77,7 +77,7 @@ class OpenedFiles:
         fork: WorkspaceFolder,
         copied: Collection[WorkspacePath],
         *,
-        released: Callable[[], AbstractContextManager[bool]],
+        released: Callable[[], AbstractContextManager[Collection[str]]],
         durable: bool,
     ) -> frozenset[WorkspacePath]:
         """Let a new fork share the derived paths of a branch on an overlay; those that it has.
@@ -85,8 +85,8 @@ class OpenedFiles:
         Args:
             fork: The fork; it begins with a layer that has what the branch has now.
             copied: Small paths, of which it has a copy.
-            released: A block in which the branch can be unmounted; yields whether no process has
-                the files open. Otherwise the fork shares what did not change since an earlier fork.
+            released: A block in which the branch can be unmounted; yields what has the files open.
+                If there is any, the fork shares what did not change since an earlier fork.
             durable: Wait until what is written would survive a loss of power.
 
         Raises:
@@ -107,8 +107,8 @@ class OpenedFiles:
         )
         layer = plan()
         if layer.tops:
-            with released() as is_free:
-                layer = plan(can_move=is_free)  # a command may have changed them until now
+            with released() as held:
+                layer = plan(can_move=not held)  # a command may have changed them until now
                 if layer.tops:
                     with branch.unmounted(self.tree, recorded):
                         layer.fill(durable=durable)

@@ -127,14 +127,14 @@ class SandboxSlot:
         return nullcontext() if services is None else services.frozen()
 
     @contextmanager
-    def released(self) -> Generator[bool]:
+    def released(self) -> Generator[tuple[str, ...]]:
         """A block in which no command has the files open; see ``Sandbox.released``."""
         with self._lock:
             if self._sandbox is None:
-                yield True
+                yield ()
                 return
-        with self._sandbox.released() as is_free:
-            yield is_free
+        with self._sandbox.released() as held:
+            yield held
 
     def paths_of_services(self) -> tuple[WorkspacePath, ...]:
         """What running services may change; before the first command, those of a killed process."""

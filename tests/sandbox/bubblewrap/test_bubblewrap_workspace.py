@@ -19,7 +19,6 @@ from support import executor_of
 from wink_workspace import BubblewrapConfig, Prompt, Workspace, WorkspaceStorage
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
-from wink_workspace.errors import UsageError
 from wink_workspace.project import Settings, sandbox_config
 from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox import ExecRequest, PythonRequest, ServiceConfig
@@ -112,7 +111,6 @@ def test_a_model_runs_commands_and_python_through_the_section(
         assert ran.text == "Exit code 0\n\n2\n"
         ran = executor.execute(ToolCall("shell_execute", command="touch lost; exit 3"))
         assert not ran.event.success
-    assert "start_service" not in {tool.name for tool in section.tools()}
     assert [str(each.path) for each in workspace.changes()] == ["kept"]
 
 
@@ -161,9 +159,7 @@ def test_the_network_is_the_list_alone(tmp_path: Path, environment: Environment)
         assert {"reach an unlisted host", "reach a host through the proxy"} <= probes
 
 
-def test_declared_services_are_refused_with_the_sandbox_that_has_them() -> None:
+@pytest.mark.parametrize("name", ["bubblewrap", "podman"])
+def test_declared_services_reach_the_sandbox(name: str) -> None:
     settings = Settings(services={"web": ServiceConfig(name="web", command="true")})
-    with pytest.raises(UsageError, match=r"bubblewrap has no services.*web") as caught:
-        sandbox_config("bubblewrap", settings, {})
-    assert "podman" in caught.value.hint
-    assert sandbox_config("podman", settings, {}).services
+    assert sandbox_config(name, settings, {}).services == (settings.services["web"],)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from wink_workspace.sandbox.commands import command_sandbox as sandbox
 from wink_workspace.sandbox.inside import runner
-from wink_workspace.sandbox.podman import podman_sandbox as sandbox
 from wink_workspace.sandbox.transport import container_frames as frames
 from wink_workspace.sandbox.transport.container_frames import (
     MOST_PAYLOAD_BYTES,
@@ -75,7 +75,7 @@ def test_any_bytes_after_valid_frames_are_frames_or_a_frame_error(
     assert {frame.kind for frame in found} <= set(FROM_CONTAINER)
 
 
-@pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 74, 255])
+@pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 75, 255])
 def test_an_unexpected_frame_kind_is_refused(kind: int) -> None:
     with pytest.raises(FrameError, match="kind"):
         list(FrameParser().feed(struct.pack("!BII", kind, 1, 0)))

@@ -61,7 +61,7 @@ class ContainerEnd:
             stdin=b"",
             limits=limits or Limits(timeout_s),
             sink=lambda stream, data: self.received.append((stream, data)),
-            relay=relay,
+            relays=() if relay is None else (relay,),
         )
 
     def __post_init__(self) -> None:
@@ -143,6 +143,8 @@ def test_an_invalid_answer_breaks_the_sandbox(ready: ContainerEnd, data: bytes) 
 
 class FakeRelay:
     """Records the frames about connections, and has one to send."""
+
+    kinds = range(Kind.CONNECTION, Kind.CONNECTION_CLOSED + 1)
 
     def __init__(self) -> None:
         self.received: list[tuple[Kind, bytes]] = []

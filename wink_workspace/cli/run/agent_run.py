@@ -1,4 +1,4 @@
-"""``--agent``: an agent program of others in place of a model, in a container over a branch."""
+"""``--agent``: an agent program of others in place of a model, in a sandbox over a branch."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.agents import AgentLimits, AgentProgram, run_agent
 from wink_workspace.attempts import AttemptContext
-from wink_workspace.cli.sandbox.sandbox_options import configured
+from wink_workspace.cli.sandbox.sandbox_options import configured, running_name
 from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.clock import SYSTEM_CLOCK, TokenUsage
 from wink_workspace.counts import lasted
 from wink_workspace.errors import AgentError, UsageError, WinkError
 from wink_workspace.ledger import EntryKind, LogEntry
 from wink_workspace.project import Secret, Settings
-from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxConfig
+from wink_workspace.sandbox import SANDBOXES, SandboxConfig
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace
 from wink_workspace.workspace.runs.task_run import RunReport
@@ -64,7 +65,7 @@ class AgentAttempt:
 
     @property
     def config(self) -> SandboxConfig:
-        """The configuration of the container."""
+        """The configuration of the sandbox."""
         return self.agents[0].config
 
     def __call__(self, attempt: AttemptContext) -> None:
@@ -81,7 +82,7 @@ class AgentAttempt:
 
 
 class ContainedAgent:
-    """An agent program, with the container that it runs in.
+    """An agent program, with the sandbox that it runs in.
 
     Args:
         context: The settings.
@@ -92,10 +93,10 @@ class ContainedAgent:
 
     Attributes:
         program: The program.
-        config: The configuration of the container.
+        config: The configuration of the sandbox.
 
     Raises:
-        UsageError: If a setting cannot be used.
+        UsageError: If a setting cannot be used, or the program is not there.
     """
 
     def __init__(
@@ -109,14 +110,15 @@ class ContainedAgent:
         self.program = program
         self._context = context = self._with_provider(context)
         self._limits = RunLimits.of(given, context.settings_for(), about)
-        self.config = self._sandbox_config(image)
+        name = given.sandbox if about is None else about.sandbox
+        self.config = self._sandbox_config(running_name(context, name, image=image), image)
 
     def about(self, task: str, *, after_entry: int) -> RunAbout:
         """The start of a run."""
         about = RunAbout(
             task=self._context.redact(task),
             model=self.program.name,
-            sandbox=DEFAULT_SANDBOX,
+            sandbox=self.config.backend,
             after_entry=after_entry,
             is_agent=True,
         )
@@ -231,10 +233,14 @@ class ContainedAgent:
         )
         return replace(context, settings=replace(settings, secrets=secrets))
 
-    def _sandbox_config(self, image: str | None) -> SandboxConfig:
-        """The container of commands, with room for a program that runs for hours."""
-        settings = self._context.settings_for()
-        config: Any = configured(self._context, DEFAULT_SANDBOX, image=image, agent=self.program)
+    def _sandbox_config(self, name: str, image: str | None) -> SandboxConfig:
+        """The sandbox of commands, with room for a program that runs for hours."""
+        settings, source = self._context.settings_for(), self._context.source
+        config: Any = configured(self._context, name, image=image, agent=self.program)
+        find, executable = SANDBOXES.get(name).find_program, self.program.executable
+        if find is not None and executable and source is not None:
+            config, path = find(config, executable, source, self._context.environment)
+            self.program = self.program.at(path)
         network = replace(
             config.network.limits,
             requests=_N_REQUESTS,
@@ -265,15 +271,16 @@ def run_program(
 ) -> None:
     """Let the agent program work, and continue with each message of the user."""
     program = AgentProgram.named(options.agent or "", model=options.model or "")
-    agent = ContainedAgent(context, program, options.given, options.image)
+    make = partial(ContainedAgent, context, program, options.given, options.image)
+    agent = None if options.resume else make()  # refuses before anything is copied
     place, message = open_place(context, options, opened), ""
     workspace = place.workspace
     refuse(place.is_in_place, *SANDBOX_NEEDS_COPY)
     check_branch(options, Path(workspace.info.source))
     display.diff_of = diff_of(context, options, place)
-    if options.resume:
+    if agent is None:
         record, message = _interrupted_agent(place, program), CONTINUE
-        agent = ContainedAgent(context, program, options.given, options.image, record.about)
+        agent = make(record.about)
         record = replace(record, about=agent.noted_in(record.about))
         record.keep_about()
     else:

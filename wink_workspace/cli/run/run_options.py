@@ -22,20 +22,18 @@ from wink_workspace.cli.screen.command_context import (
 from wink_workspace.errors import UsageError
 from wink_workspace.project import parse_seconds
 from wink_workspace.project.settings import EFFORTS
-from wink_workspace.sandbox import AUTO_SANDBOX, DEFAULT_SANDBOX, NO_SANDBOX
+from wink_workspace.sandbox import AUTO_SANDBOX, NO_SANDBOX
 
 if TYPE_CHECKING:
     from wink_workspace.project import Settings
     from wink_workspace.workspace import Workspace, WorkspaceFolder
 
 
-_CONTAINERS: Final = (AUTO_SANDBOX, DEFAULT_SANDBOX)
-
 NOTHING_TO_APPLY: Final = ("a run in place leaves nothing to apply", "Leave out --apply.")
 
-_AGENT_NEEDS_CONTAINER: Final = (
-    "an agent program needs a container, and a workspace that is a copy",
-    "Use --repo or --workspace, and leave out --in-place and --sandbox.",
+_AGENT_NEEDS_SANDBOX: Final = (
+    "an agent program needs a sandbox, and a workspace that is a copy",
+    "Use --repo or --workspace, and leave out --in-place.",
 )
 
 SANDBOX_NEEDS_COPY: Final = (
@@ -166,7 +164,7 @@ class WorkOptions:
 
     def check_agent(self) -> None:
         """Raise ``UsageError`` if an option is not for an agent program."""
-        refuse(self.sandbox not in (None, *_CONTAINERS), *_AGENT_NEEDS_CONTAINER)
+        refuse(self.sandbox == NO_SANDBOX, *_AGENT_NEEDS_SANDBOX)
         refuse(
             _n_given(self.max_tokens, self.max_cost_usd),
             "the tokens of an agent program are not known",
@@ -215,7 +213,7 @@ class RunOptions(WorkOptions):
     agent: Annotated[
         str | None,
         typer.Option(
-            help="Let an agent program work in a container, instead of a model: claude-code, codex,"
+            help="Let an agent program work in a sandbox, instead of a model: claude-code, codex,"
             " opencode, or a shell command, which gets the task as its last argument."
         ),
     ] = None
@@ -308,7 +306,7 @@ class RunOptions(WorkOptions):
 
     def _check_agent(self) -> None:
         self.check_agent()
-        refuse(self.in_place or self.source is not None, *_AGENT_NEEDS_CONTAINER)
+        refuse(self.in_place or self.source is not None, *_AGENT_NEEDS_SANDBOX)
         refuse(
             self.record is not None,
             "the turns of an agent program are not known",

@@ -57,9 +57,7 @@ def port(context: CommandContext, options: PortOptions) -> int:
 
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=True)
-    config = running_config(
-        context, options.sandbox, image=options.image, needs_image="only containers have services"
-    )
+    config = running_config(context, options.sandbox, image=options.image)
     with context.open(options.workspace) as workspace:
         services = workspace.sandbox(config).services
         if services is None:

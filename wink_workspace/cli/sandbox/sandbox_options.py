@@ -51,13 +51,10 @@ def check_sandbox(name: str, *, image: str | None = None) -> None:
         raise UsageError(f"the sandbox {name!r} has no images", hint="Leave out --image.")
 
 
-def chosen_sandbox(
-    context: CommandContext, name: str | None, *, image: str | None = None, needs_image: str = ""
-) -> str:
+def chosen_sandbox(context: CommandContext, name: str | None, *, image: str | None = None) -> str:
     """The sandbox *name*; for ``auto`` or ``None`` the best that works here, with one line.
 
-    An *image* needs the sandbox that has images, whether it works or not. *needs_image* is why a
-    command needs that sandbox, if it does.
+    An *image* needs the sandbox that has images, whether it works or not.
     """
     if name not in (None, AUTO_SANDBOX):
         return name
@@ -66,8 +63,7 @@ def chosen_sandbox(
     from wink_workspace.sandbox import choose_sandbox  # on use: most calls name one
 
     with context.spinner("checking sandboxes"):
-        why = needs_image or _needs_image(context)
-        choice = choose_sandbox(context.environment, needs_image=why)
+        choice = choose_sandbox(context.environment, needs_image=_needs_image(context))
     style = "yellow" if choice.reasons else None
     context.err.print(printable(choice.summary()), markup=False, style=style)
     return choice.name
@@ -78,8 +74,6 @@ def _needs_image(context: CommandContext) -> str:
     from wink_workspace.sandbox import has_image
 
     settings, source = context.settings_for(), context.source
-    if settings.services:
-        return "the project declares services"
     is_recorded = settings.base is not None or settings.recipe is not None
     if is_recorded or (source is not None and has_image(context.environment, source)):
         return "the project has an image"
@@ -216,10 +210,8 @@ def first_sandbox(context: CommandContext, given: str | None) -> SandboxBackend[
     return SANDBOXES.get("bubblewrap" if name in (AUTO_SANDBOX, NO_SANDBOX) else name)
 
 
-def running_config(
-    context: CommandContext, given: str | None, *, image: str | None, needs_image: str = ""
-) -> SandboxConfig:
-    """The configuration of the sandbox that runs commands.
+def running_name(context: CommandContext, given: str | None, *, image: str | None) -> str:
+    """The sandbox that runs commands.
 
     A file of settings may choose one that runs no commands, for ``run``; then the default one runs
     them here.
@@ -229,7 +221,7 @@ def running_config(
     """
     name = given or context.settings_for().sandbox or AUTO_SANDBOX
     if name == AUTO_SANDBOX:
-        name = chosen_sandbox(context, name, image=image, needs_image=needs_image)
+        name = chosen_sandbox(context, name, image=image)
     if given is None and (name == NO_SANDBOX or SANDBOXES.get(name).create is None):
         name = DEFAULT_SANDBOX
     if name == NO_SANDBOX:
@@ -238,6 +230,13 @@ def running_config(
             hint=f"Use --sandbox {DEFAULT_SANDBOX}, or leave the command out.",
         )
     SANDBOXES.get(name).factory()  # refuses a sandbox without commands before anything is opened
-    config = configured(context, name, image=image)
+    return name
+
+
+def running_config(
+    context: CommandContext, given: str | None, *, image: str | None
+) -> SandboxConfig:
+    """The configuration of the sandbox that runs commands; raises as ``running_name``."""
+    config = configured(context, running_name(context, given, image=image), image=image)
     assert config is not None  # noqa: S101 - the registry has no sandbox called "none"
     return config

@@ -240,7 +240,7 @@ def _standard_input() -> bytes:
 
 
 def _tool_result(
-    result: ExecResult, timeout_s: float, options: ExecOptions
+    result: ExecResult, timeout_s: float, options: ExecOptions | ShellOptions
 ) -> ToolResult[CommandOutput]:
     """What the entry shows; a failure if the command is to be undone."""
     from wink_workspace.prompt import ToolResult
@@ -304,18 +304,16 @@ class ShellOptions:
 def shell(context: CommandContext, options: ShellOptions) -> int:
     """Open a shell in a workspace or fork, inside of a sandbox, as one call of its history.
 
-    The shell cannot reach your other files or the network, so programs that a model wrote can be
-    tried in it. The command's exit code is that of the shell. If the sandbox fails, the changes of
-    the shell are undone.
+    The shell cannot reach your other files, nor hosts that your network list does not have, so
+    programs that a model wrote can be tried in it. The command's exit code is that of the shell. If
+    the sandbox fails, the changes of the shell are undone.
     """
-    engine = SANDBOXES.get(options.sandbox or DEFAULT_SANDBOX).connect(context.environment)
+    engine = first_sandbox(context, options.sandbox).connect(context.environment)
     from wink_workspace.project import Settings
 
     given = Settings(sandbox=options.sandbox, base=options.image)
     context = for_workspace(context, options.workspace, given, asks=True)
-    config = running_config(
-        context, options.sandbox, image=options.image, needs_image="only containers have a shell"
-    )
+    config = running_config(context, options.sandbox, image=options.image)
     if not options.workspace.startswith("/"):
         context.prepare_sandbox(options.workspace, config)
     argv = tuple(options.command or ())
@@ -326,11 +324,9 @@ def shell(context: CommandContext, options: ShellOptions) -> int:
         sandbox.start()
         del engine  # the sandbox uses it
         with workspace.call("shell", params={"argv": argv}) as call:
-            code = sandbox.interact(argv, env=terminal)
-            if options.rollback and code != 0:
-                call.fail(f"exit code {code}. Its changes were undone.")
-            else:
-                call.result(message=f"exit code {code}")
+            result = sandbox.interact(argv, env=terminal)
+            call.tool_result = _tool_result(result, _TIMEOUT_S, options)
+            code = _exit_code(result)
     return code
 
 

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Final, Self
 
 from wink_workspace.cli.run.run_limits import RunLimits, price_of
 from wink_workspace.cli.run.run_options import WorkOptions
-from wink_workspace.cli.sandbox.sandbox_options import chosen_sandbox, configured, running_config
+from wink_workspace.cli.sandbox.sandbox_options import (
+    chosen_sandbox,
+    configured,
+    running_config,
+    running_name,
+)
 from wink_workspace.cli.screen.command_context import CommandContext
 from wink_workspace.clock import Budget
 from wink_workspace.errors import UsageError
-from wink_workspace.sandbox import DEFAULT_SANDBOX
 
 from .attempts_options import RunningOptions, StartOptions
 
@@ -73,6 +77,7 @@ class StoredRun:
         """For a new run."""
         names = [name.strip() for name in (options.models or "").split(",") if name.strip()]
         models = tuple(names)
+        choose = running_name if options.agent else chosen_sandbox
         if not (names or options.script or options.agent):
             from wink_workspace.cli.run.run_preparation import known_model
 
@@ -81,9 +86,7 @@ class StoredRun:
             task=context.redact(options.task),
             models=() if options.script else models,
             scripts=tuple(str(path.absolute()) for path in options.script or ()),
-            sandbox=DEFAULT_SANDBOX
-            if options.agent
-            else chosen_sandbox(context, context.settings_for().sandbox, image=options.image),
+            sandbox=choose(context, context.settings_for().sandbox, image=options.image),
             score=context.redact(options.score),
             junit=options.junit,
             score_timeout_s=options.score_timeout_s,
@@ -159,7 +162,9 @@ class StoredRun:
         from wink_workspace.cli.run.agent_run import AgentAttempt, ContainedAgent
 
         programs = [AgentProgram.named(self.agent, model=name) for name in self.models or ("",)]
-        given = replace(options.given, max_turns=limits.turns, deadline_s=limits.time)
+        given = replace(
+            options.given, sandbox=self.sandbox, max_turns=limits.turns, deadline_s=limits.time
+        )
         agents = (ContainedAgent(context, each, given, options.image) for each in programs)
         return AgentAttempt(agents=tuple(agents), task=self.task)
 

@@ -187,27 +187,25 @@ def _subtree(request: dict[str, object], descriptors: list[int]) -> int:
 def _attach(request: dict[str, Any], descriptors: list[int]) -> None:
     target, pid = os.fsencode(request["target"]), int(request["pid"])
     writes: list[str] | None = request.get("writes")
-    opened: list[int] = []
-    mounts: list[tuple[int, bytes]] = []
+    mounts = [(_subtree(request, descriptors or [_AT_FDCWD]), b"")]
     try:
-        tree = _subtree(request, descriptors or [_AT_FDCWD])
-        opened.append(tree)
-        mounts.append((tree, b""))
         if writes is not None:
-            for path in map(os.fsencode, writes):
-                below = _opened_below(tree, path)
-                opened.append(below)
-                part = _system_call(
-                    _OPEN_TREE, below, b"", _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
-                )
-                opened.append(part)
-                _set_attributes(part, _NOSUID_NODEV)
-                mounts.append((part, path))
-            _set_attributes(tree, _NOSUID_NODEV | _ATTR_RDONLY)
+            _add_parts(mounts, writes)
+            _set_attributes(mounts[0][0], _NOSUID_NODEV | _ATTR_RDONLY)
         _in_namespaces_of(pid, lambda: _move(mounts, target))
     finally:
-        for descriptor in opened:
+        for descriptor, _ in mounts:
             os.close(descriptor)
+
+
+def _add_parts(mounts: list[tuple[int, bytes]], writes: list[str]) -> None:
+    """Add a mount of each of the directories *writes* of the first mount."""
+    for path in map(os.fsencode, writes):
+        below = _opened_below(mounts[0][0], path)
+        flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
+        mounts.append((_system_call(_OPEN_TREE, below, b"", flags), path))
+        os.close(below)
+        _set_attributes(mounts[-1][0], _NOSUID_NODEV)
 
 
 def _in_namespaces_of(pid: int, action: Callable[[], None]) -> None:
@@ -479,19 +477,21 @@ def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | Non
     It has one of ``source``, a path of this machine; ``mounted``, the path in the mount that is
     the last descriptor; ``text`` of a file; ``link``; ``filesystem`` with its ``options``; and
     ``within``, the target of such a filesystem of which it is a part.
-    Commands can write the last two. Other mounts are read-only unless they are ``writable``.
+    Commands can write the last two. Other mounts are read-only unless they are ``writable``, except
+    the directories ``writes`` below them.
 
     A mount point cannot be renamed or removed. So each directory above one that commands could
     write becomes a mount point, too.
     """
     first, owner = (0, 0) if first_id is None else (first_id, first_id + _COMMANDS_ID)
-    opened: dict[str, int] = {}
+    opened: dict[str, list[tuple[int, bytes]]] = {}
     for entry in entries:
         if "source" in entry or "mounted" in entry:
             clone = _source_of(entry, mounts)
             attributes = _NOSUID_NODEV | (0 if entry.get("writable") else _ATTR_RDONLY)
+            opened[entry["target"]] = trees = [(clone, b"")]
+            _add_parts(trees, entry.get("writes", ()))
             _set_attributes(clone, attributes, recursive=True)
-            opened[entry["target"]] = clone
     root = _mounted(b"tmpfs", {"mode": "0755", "size": "16m", "nr_inodes": "8k"})
     _move([(root, b"")], os.fsencode(_STAGE))
     os.umask(0o022)
@@ -522,13 +522,15 @@ def _build(entries: list[dict[str, Any]], mounts: list[int], first_id: int | Non
             Path(path).chmod(0o1777)
             writable.append(path)
         elif entry["target"] in opened:
-            clone = opened.pop(entry["target"])
+            trees = opened.pop(entry["target"])
+            clone = trees[0][0]
             if stat.S_ISDIR(os.fstat(clone).st_mode):
                 Path(path).mkdir(exist_ok=True)
             else:
                 Path(path).touch()
-            _move([(clone, b"")], os.fsencode(path))
-            os.close(clone)
+            _move(trees, os.fsencode(path))
+            for each, _ in trees:
+                os.close(each)
             mounted.append(path)
         else:
             Path(path).mkdir(exist_ok=True)

@@ -95,13 +95,11 @@ class BubblewrapRunner(ProbedRunner):
         clock: Measures time limits.
         cancellation: Is checked in waits.
         network: The connections of commands, which the sandbox closes; ``None`` for none.
+        note: The file that names it while it may hold the workspace.
+        writes: For a service, the directories that it may change, and nothing else.
 
     Attributes:
         view: What commands see of this machine.
-        live: The first process, which is the runner.
-        shell: The path of its shell.
-        end: Ends it with every process in it; may be called again. It is also called when this
-            object is deleted and when the interpreter ends.
 
     Raises:
         SandboxUnavailableError: If it cannot be started.
@@ -118,9 +116,11 @@ class BubblewrapRunner(ProbedRunner):
         clock: Clock,
         cancellation: Cancellation,
         network: NetworkLink | None = None,
+        note: Path | None = None,
+        writes: tuple[str, ...] | None = None,
     ) -> None:
         source = context.source or context.files
-        self.view = view = HostView(source, config, environment)
+        self.view = view = HostView(source, config, environment, writes)
         group = LimitGroup(config)
         parts = _Parts(group, network)
         self.end = weakref.finalize(self, parts.end, os.getpid())
@@ -135,11 +135,11 @@ class BubblewrapRunner(ProbedRunner):
             group.enter(self.live.pid)
             ready = stream.ready(code, config.start_timeout_s, cancellation)
             self.shell = ready.shell or "/bin/sh"
-            if context.notes is not None:
-                parts.note = context.notes / leftovers.COMMANDS
-                leftovers.note(parts.note, self.live)
+            if note is not None:
+                parts.note = note
+                leftovers.note(note, self.live)
                 passed(KillPoint.CONTAINER_NOTED)
-            self._prove(context, config, group, cancellation)
+            self._prove(context, config, group, cancellation, writes)
             passed(KillPoint.WORKSPACE_ATTACHED)
         except BaseException:
             self.end()
@@ -151,6 +151,7 @@ class BubblewrapRunner(ProbedRunner):
         config: BubblewrapConfig,
         group: LimitGroup,
         cancellation: Cancellation,
+        writes: tuple[str, ...] | None,
     ) -> None:
         kind = (config, group.controllers, self.view.bound, os.getpid())
         proved = next((report for each, report in _proved if each == kind), None)
@@ -175,7 +176,13 @@ class BubblewrapRunner(ProbedRunner):
             _proved.append((kind, self.report))
         run = self.probe_run(cancellation)
         overlay = None if context.mount is None else 0
-        found = prove_workspace(run, overlay=overlay, n_mounts=1, path=self.view.source)
+        found = prove_workspace(
+            run,
+            overlay=overlay,
+            writes=writes,
+            n_mounts=1 + len(writes or ()),
+            path=self.view.source,
+        )
         self.add_probes(found)
 
 

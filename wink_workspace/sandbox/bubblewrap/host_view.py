@@ -13,12 +13,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.sandbox.backends import SandboxContext
+from wink_workspace.sandbox.commands.command_config import ReadOnlyMount
 from wink_workspace.sandbox.commands.command_runs import VARIABLES
 from wink_workspace.sandbox.git_directory import GIT_LAYER_PATH, HISTORY_PATH, WORKSPACE_PATH
 
@@ -83,6 +85,7 @@ class HostView:
         source: The path at which commands find the workspace.
         config: The tools, and the sizes.
         environment: The user's home and variables.
+        writes: The directories of the workspace that can be written; all by default.
 
     Attributes:
         home: The home of commands.
@@ -96,8 +99,15 @@ class HostView:
         SandboxUnavailableError: If the workspace cannot be at *source*.
     """
 
-    def __init__(self, source: Path, config: BubblewrapConfig, environment: Environment) -> None:
+    def __init__(
+        self,
+        source: Path,
+        config: BubblewrapConfig,
+        environment: Environment,
+        writes: tuple[str, ...] | None = None,
+    ) -> None:
         self.source = str(source)
+        self._writes = writes
         self._config = config
         self._environment = environment
         self.scratch: tuple[str, ...] = ()
@@ -149,12 +159,18 @@ class HostView:
         found |= {each.target: {"source": each.source} for each in self._config.mounts}
         if not _is_below(self.source, WORKSPACE_PATH):
             found[WORKSPACE_PATH] = {"link": self.source}
-        found[self.source] = {**workspace, "writable": True}
+        places = ("",) if self._writes is None else self._writes
+        found[self.source] = {
+            **workspace,
+            "writable": places == ("",),
+            "writes": self._writes or (),
+        }
         ordered = sorted(found, key=lambda path: path.split("/"))
         sizes = {"size": str(self._config.tmp_bytes), "mode": "0755"}
         shm = {"size": str(self._config.shm_bytes), "mode": "0755"}
         self.scratch = self._emptied(ordered)
-        self.writable = (self.source, *(path for path in ordered if found[path] is memory))
+        in_memory = (path for path in ordered if found[path] is memory)
+        self.writable = (*(os.path.join(self.source, each) for each in places), *in_memory)  # noqa: PTH118 - fast
         return [
             {"target": "scratch", "filesystem": "tmpfs", "options": sizes},
             {"target": "shm", "filesystem": "tmpfs", "options": shm},
@@ -202,9 +218,9 @@ class HostView:
 
     def is_visible(self, path: str) -> bool:
         """Whether *path* of this machine exists inside."""
-        return bool(self._inside(path))
+        return bool(self.inside(path))
 
-    def _inside(self, path: str) -> str:
+    def inside(self, path: str) -> str:
         """The path inside of a place of this machine, where links lead; empty if it is hidden."""
         mounts = [each.source for each in self._config.mounts if each.source == each.target]
         seen = [*(f"/{name}" for name in _SYSTEM), *self._tools, self.source, *mounts]
@@ -217,11 +233,33 @@ class HostView:
         given = {name: variables.get(name, "") for name in (*_PLACES.split(), *_SEARCHED.split())}
         found = {name: variables.get(name, "") for name in _CHOICES.split()}
         for name, text in given.items():
-            places = (self._inside(each) if each[:1] == "/" else each for each in text.split(":"))
+            places = (self.inside(each) if each[:1] == "/" else each for each in text.split(":"))
             found[name] = ":".join(dict.fromkeys(filter(None, places)))
         path = f"{found['PATH']}:{VARIABLES['PATH']}".split(":")
         found["PATH"] = ":".join(dict.fromkeys(filter(None, path)))
         return {name: text for name, text in found.items() if text}
+
+
+def find_program(
+    config: BubblewrapConfig, program: str, source: Path, environment: Environment
+) -> tuple[BubblewrapConfig, str]:
+    """See ``SandboxBackend.find_program``; a program of a single file is shown if it is hidden."""
+    above = os.path.realpath(source)
+    listed = environment.variables.get("PATH", os.defpath).split(":")
+    absolute = (each for each in listed if each[:1] == "/")
+    outside = [each for each in absolute if not _is_below(os.path.realpath(each), above)]
+    found = shutil.which(program, path=":".join(outside))
+    if found is None:
+        raise UsageError(
+            f"there is no {program} on your PATH, outside of the project",
+            hint="Install it; or build an image that has it, and use --sandbox podman.",
+        )
+    view, real = HostView(source, config, environment), os.path.realpath(found)
+    if view.is_visible(real):
+        return config, view.inside(found)
+    if "node_modules" in Path(real).parts:
+        raise UsageError(f"commands cannot start {program}", hint=view.fix_of(found))
+    return replace(config, mounts=(*config.mounts, ReadOnlyMount(real, real))), real
 
 
 def _state_of(context: SandboxContext) -> list[str]:

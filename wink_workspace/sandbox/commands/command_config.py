@@ -12,6 +12,7 @@ from typing import Final
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
 from wink_workspace.sandbox.network import NetworkRules
+from wink_workspace.sandbox.services import ServiceConfig
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_open_files": 16}
@@ -75,6 +76,10 @@ class CommandConfig(SandboxConfig):
         stdin_bytes: The longest input that a model can pass to a command. A program's own calls
             are limited by ``file_bytes``; their input is held in memory.
         start_timeout_s: How long a sandbox may take to start.
+        n_services: Most services of a workspace at one time. Each has the limits of a command.
+        service_log_bytes: How much of a service's newest output is kept.
+        service_start_timeout_s: How long a service may take until it is ready.
+        services: Services that can be started by their name alone.
         network: What commands can reach; nothing by default. The isolation report has the layer
             "no network" as not active if it is not empty.
     """
@@ -99,6 +104,10 @@ class CommandConfig(SandboxConfig):
     most_output_bytes: int = 256 * _MIB
     stdin_bytes: int = 16 * _MIB
     start_timeout_s: float = 60.0
+    n_services: int = 4
+    service_log_bytes: int = _MIB
+    service_start_timeout_s: float = 60.0
+    services: tuple[ServiceConfig, ...] = ()
     network: NetworkRules = field(default_factory=NetworkRules)
 
     def __post_init__(self) -> None:

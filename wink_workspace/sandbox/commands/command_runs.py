@@ -29,8 +29,10 @@ VARIABLES: Final = MappingProxyType(
 """The environment of every command; sandbox, configuration and request add to it, in this order."""
 
 
-def payload_of(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
-    """A request as the runner gets it.
+def payload_of(
+    request: ExecRequest | PythonRequest, env: Mapping[str, str], *, interactive: bool = False
+) -> bytes:
+    """A request as the runner gets it; the input of an *interactive* one comes while it runs.
 
     Raises:
         UsageError: If something in it is not valid Unicode, or its directory leaves the workspace.
@@ -41,6 +43,7 @@ def payload_of(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> 
         stdin_bytes=len(request.stdin),
         merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
         terminal=isinstance(request, ExecRequest) and request.terminal,
+        interactive=interactive,
         arguments=arguments_of(request),
     )
 

@@ -1,22 +1,32 @@
 """A sandbox that runs commands: it checks, limits, captures and reports each of them.
 
-A backend provides a runner in ``_open``, and ends it in ``_end``.
+Rule 1: nothing of a caller runs before every isolation probe has been stopped.
+Rule 2: when a command is over, however it ended, every process it started is dead. The runner
+inside ensures that. If it misbehaves, everything is ended from outside, and the next command starts
+another.
+Rule 3: only the workspace outlives a command. Services run beside the commands, each with a runner
+of its own.
+
+A backend starts the runners in ``_start`` and ``_start_for_service``.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from wink_workspace.clock import Cancellation, Clock
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
+from wink_workspace.environment import Environment
 from wink_workspace.errors import (
     ProgramError,
     SandboxBrokenError,
@@ -36,55 +46,76 @@ from wink_workspace.sandbox.sandbox_protocol import (
     PythonRequest,
     Sandbox,
 )
+from wink_workspace.sandbox.services import ServiceConfig, Services
 from wink_workspace.sandbox.transport.stream import Ending, Limits
 
+from . import leftovers
 from .capture import Capture
 from .command_config import CommandConfig
 from .command_runs import CANCELLED, VARIABLES, arguments_of, encoded, payload_of
 from .disk_watch import DiskWatch, Usage
 from .freezer import freeze, thaw
-from .live_container import LiveContainer
-from .probed_runner import ProbedRunner
+from .probed_runner import ProbedRunner, link_of
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.network_proxy.link import NetworkLink
+
+    from .interaction import Interaction
+    from .running_services import RunningServices
+
+R = TypeVar("R", bound=ProbedRunner)
 
 _MOST_REQUEST_BYTES: Final = 67_108_864
 _MOST_ARGUMENT_BYTES: Final = 131_071
 _TERMINAL: Final = {"TERM": "xterm"}
 
 
-class CommandSandbox(Sandbox):
+class CommandSandbox(Sandbox, Generic[R]):
     """Runs commands with the files of one directory, one at a time.
 
-    A call from another thread waits.
+    A call from another thread waits. Nothing is started before the first command, or the first use
+    of ``report``. It ends with ``close``, with this object, with the interpreter, and with the
+    process.
 
     Args:
         context: The directories and callbacks of its workspace.
         config: Its limits.
+        environment: The user's home and variables; by default those of this process.
         clock: Measures time limits.
     """
 
-    def __init__(self, context: SandboxContext, config: CommandConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        context: SandboxContext,
+        config: CommandConfig,
+        environment: Environment | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.config = config
         self._context = context
+        self._of_user = environment
         self._clock = clock
         self._lock = threading.RLock()
         self._process = OwnProcess("the sandbox")
         self._closed = False
+        self._commands: R | None = None
+        self._services: RunningServices | None = None
 
     @abstractmethod
-    def _open(self, cancellation: Cancellation | None = None) -> ProbedRunner:
-        """The runner, which is started and probed unless that has been done."""
+    def _start(self, note: Path | None, cancellation: Cancellation) -> R:
+        """A probed runner that has the workspace, for commands.
+
+        *note* names it while it may hold the workspace. Checks *cancellation* in waits.
+        """
 
     @abstractmethod
-    def _end(self) -> None:
-        """End the runner with every process in the sandbox."""
+    def _start_for_service(
+        self, config: ServiceConfig, note: Path | None, cancellation: Cancellation
+    ) -> R:
+        """As ``_start``, for a service, which can only change what *config* names.
 
-    @property
-    @abstractmethod
-    def _live(self) -> LiveContainer | None:
-        """The running sandbox; ``None`` if it does not run."""
-
-    def _close_rest(self) -> None:
-        """End what runs beside the commands."""
+        The runner of the commands has been started before.
+        """
 
     @property
     def _base_variables(self) -> Mapping[str, str]:
@@ -103,13 +134,78 @@ class CommandSandbox(Sandbox):
         """Called after each command that ended."""
 
     @property
+    def _environment(self) -> Environment:
+        return self._of_user or Environment.from_os()
+
+    def _network_link(self) -> NetworkLink | None:
+        return link_of(self.config.network, self._of_user)
+
+    def _open(self, cancellation: Cancellation | None = None) -> R:
+        """The runner of the commands, which is started and probed unless that has been done.
+
+        Raises:
+            CallCancelledError: If *cancellation* is cancelled meanwhile; nothing is left.
+            SandboxUnavailableError: If it cannot be started.
+            IsolationError: If a probe succeeded; everything has ended.
+            SandboxError: If this sandbox is closed.
+        """
+        self._check_open()
+        if self._commands is None:
+            cancellation = cancellation or Cancellation()
+            cancellation.check()
+            notes, remembered = self._context.notes, self._context.services
+            note = None if notes is None else notes / leftovers.COMMANDS
+            self._commands = self._start(note, cancellation)
+            if remembered is not None and remembered.is_file():
+                _ = self.services  # starts what a new fork inherits
+        if self._services is not None:
+            self._services.connect(self._commands.live)
+        return self._commands
+
+    def _take_files(self, user_id: int, remove: Callable[[str], None]) -> None:
+        """Make the files ready for commands that run as *user_id*.
+
+        *remove* ends a runner by its name if this process is not permitted to kill it: one that
+        could not be ended, and may hold the files.
+        """
+        give_files(self._context.files, user_id)
+        if self._context.notes is not None:
+            leftovers.end_leftover(self._context.notes, remove, with_services=False)
+        self._context.write_git_file()
+
+    def _end(self) -> None:
+        """End the runner of the commands with every process in it."""
+        commands, self._commands = self._commands, None
+        if commands is not None:
+            commands.end()
+
+    @property
+    def services(self) -> Services:
+        """Its services; see ``Services``."""
+        from .running_services import RunningServices  # on use: most commands have none
+
+        self._process.check()
+        with self._lock:
+            if self._services is None:
+                self._services = RunningServices(
+                    lock=self._lock,
+                    start=self._start_for_service,
+                    commands=lambda cancellation: self._commands or self._open(cancellation),
+                    env=self._variables,
+                    context=self._context,
+                    config=self.config,
+                    clock=self._clock,
+                )
+            return self._services
+
+    @property
     def report(self) -> IsolationReport:
-        """The isolation layers and the probes; starts the container if necessary."""
+        """The isolation layers and the probes; starts the runner if necessary."""
         with self._lock:
             return self._open().report
 
     def start(self, cancellation: Cancellation | None = None) -> None:
-        """Start the container, run the probes and keep it; see ``Sandbox.start``."""
+        """Start the runner, probe it and keep it; see ``Sandbox.start``."""
         with self._lock:
             self._open(cancellation)
 
@@ -122,13 +218,13 @@ class CommandSandbox(Sandbox):
     @contextmanager
     def paused(self) -> Generator[bool]:
         """Freeze the processes of the commands; see ``Sandbox.paused``."""
-        live = self._live
-        is_frozen = live is not None and freeze(live.pid, self._clock)
+        first = self._first_pid()
+        is_frozen = first is not None and freeze(first, self._clock)
         try:
             yield is_frozen
         finally:
-            if live is not None:
-                thaw(live.pid)
+            if first is not None:
+                thaw(first)
 
     def close(self) -> None:
         """End every process of the sandbox. May be called again."""
@@ -137,16 +233,19 @@ class CommandSandbox(Sandbox):
         with self._lock:
             self._closed = True
             try:
-                self._close_rest()
+                if self._services is not None:
+                    self._services.close()
             finally:
                 self._end()
 
     @contextmanager
-    def released(self) -> Generator[bool]:
-        """End what runs the commands; see ``Sandbox.released``."""
+    def released(self) -> Generator[tuple[str, ...]]:
+        """End what runs the commands, unless a service runs; see ``Sandbox.released``."""
         with self._lock:
-            self._end()
-            yield True
+            held = () if self._services is None else self._services.running()
+            if not held:
+                self._end()
+            yield held
 
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
         """Run a command and wait until it ends; see ``Sandbox.run``."""
@@ -167,6 +266,30 @@ class CommandSandbox(Sandbox):
         """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
         return self._run(request, observer)
 
+    def interact(
+        self,
+        argv: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] = MappingProxyType({}),
+        cancellation: Cancellation | None = None,
+    ) -> ExecResult:
+        """Run a program with the streams of this process; see ``Sandbox.interact``."""
+        from .interaction import Interaction  # on use: most commands are not interactive
+
+        typed = Interaction()
+        request = ExecRequest(
+            argv=tuple(argv) or self.shell[:1],
+            env=env,
+            terminal=typed.has_terminal,
+            cancellation=cancellation,
+            output_bytes=0,
+        )
+        with typed.terminal():
+            result = self._run(request, None, typed)
+        if result.stopped:
+            raise SandboxError(f"the program was stopped: {result.stopped}")
+        return result
+
     def _check_open(self) -> None:
         """Raise ``SandboxError`` if this sandbox is closed, or in a forked child."""
         self._process.check()
@@ -174,13 +297,15 @@ class CommandSandbox(Sandbox):
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
 
     def _first_pid(self) -> int | None:
-        live = self._live
-        return None if live is None else live.pid
+        return None if self._commands is None else self._commands.live.pid
 
     # One command
 
     def _run(
-        self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
+        self,
+        request: ExecRequest | PythonRequest,
+        observer: OutputObserver | None,
+        typed: Interaction | None = None,
     ) -> ExecResult:
         self._process.check()
         has_terminal = isinstance(request, ExecRequest) and request.terminal
@@ -198,14 +323,13 @@ class CommandSandbox(Sandbox):
                 observer=observer,
             )
             disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
-            limits = Limits(
-                min(request.timeout_s, self.config.longest_timeout_s),
-                self._watch(capture, disk, request),
-            )
+            timeout_s = min(request.timeout_s, self.config.longest_timeout_s)
+            watch = self._watch(capture, disk, request)
+            limits = Limits(timeout_s if typed is None else math.inf, watch)
             with self._end_on_error():
                 try:
                     started_s = self._clock.monotonic_s()
-                    ending = commands.run(request, env, limits, capture)
+                    ending = commands.run(request, env, limits, typed or capture, typed)
                     self._context.write_git_file()
                     duration_s = self._clock.monotonic_s() - started_s
                     result = self._result(ending, capture, duration_s, request)
@@ -302,7 +426,7 @@ class CommandSandbox(Sandbox):
 
     @contextmanager
     def _end_on_error(self) -> Generator[None]:
-        """End the container if the block raises, except for an invalid request."""
+        """End the runner if the block raises, except for an invalid request."""
         try:
             yield
         except UsageError:

@@ -19,11 +19,13 @@ SETTINGS: Final = {
     "kernel.sem": "250 32000 32 0",
     "net.ipv4.tcp_max_tw_buckets": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.ip_unprivileged_port_start": "0",
 }
 """Settings of the IPC and network namespaces, so that nothing outlives a command.
 
 Shared memory ends with its last process. Queues and semaphores would stay: none can be made. A
-closed connection leaves no port in TIME_WAIT and no metrics that a later command could see.
+closed connection leaves no port in TIME_WAIT and no metrics that a later command could see. Every
+port is free for services: there is nothing else in that network.
 """
 NAMESPACE_LIMITS: Final = {"max_inotify_instances": 32, "max_inotify_watches": 65_536}
 """Limits of a user namespace, user_namespaces(7), for objects that the kernel counts by user.

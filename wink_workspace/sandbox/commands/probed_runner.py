@@ -6,10 +6,12 @@ raises.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.environment import Environment
@@ -17,9 +19,10 @@ from wink_workspace.sandbox.isolation_report import IsolationReport, Layer, Prob
 from wink_workspace.sandbox.network import NetworkRules
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, PythonRequest, StreamName
 from wink_workspace.sandbox.transport.container_frames import Kind
-from wink_workspace.sandbox.transport.stream import Ending, Limits, RunnerStream
+from wink_workspace.sandbox.transport.stream import Ending, Limits, RunnerStream, StreamRelay
 
 from .command_runs import CANCELLED, VARIABLES, payload_of
+from .live_container import LiveContainer
 from .proof import HostProbes, ProbeRun, not_probed, prove, prove_network, refuse_holes
 
 if TYPE_CHECKING:
@@ -39,7 +42,6 @@ BOOT: Final = (
     ),
 )
 """Reads the runner's source from the stream. Process listings would show it as an argument."""
-_LAST_TIMEOUT_S: Final = 60.0
 _PROBE_TIMEOUT_S: Final = 60.0
 _PROBE_BYTES: Final = 65_536
 
@@ -54,9 +56,14 @@ class ProbedRunner:
     Attributes:
         report: The layers of the isolation, and the probes that were made.
         shell: The path of its shell.
+        live: Its process, which is the first one of the sandbox.
+        end: Ends it with every process in the sandbox; may be called again. It is also called when
+            this object is deleted and when the interpreter ends.
     """
 
     shell: str
+    live: LiveContainer
+    end: weakref.finalize[..., Any]
 
     def __init__(self, stream: RunnerStream, network: NetworkLink | None) -> None:
         self._stream = stream
@@ -99,27 +106,26 @@ class ProbedRunner:
         env: Mapping[str, str],
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
+        typed: StreamRelay | None = None,
     ) -> Ending:
-        """Run a command and wait until it ends; *sink* gets its output."""
+        """Run a command and wait until it ends; *sink* gets its output.
+
+        *typed* sends its input while it runs.
+        """
+        network, relays = self._network, () if typed is None else (typed,)
         kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
-        network, stdin = self._network, request.stdin
+        if network is not None:
+            env, relays = network.environment(env), (*relays, network)
+        payload = payload_of(request, env, interactive=typed is not None)
+        run = partial(self._stream.run, kind, payload, stdin=request.stdin, limits=limits)
         if network is None:
-            payload = payload_of(request, env)
-            return self._stream.run(kind, payload, stdin=stdin, limits=limits, sink=sink)
-        payload = payload_of(request, network.environment(env))
+            return run(sink=sink, relays=relays)
         network.begin()
         try:
-            ending = self._stream.run(
-                kind, payload, stdin=stdin, limits=limits, sink=sink, relay=network
-            )
+            ending = run(sink=sink, relays=relays)
         finally:
             requests = network.end()
         return replace(ending, network=requests)
-
-    def kill_rest(self, env: Mapping[str, str]) -> None:
-        """Kill every process in the sandbox but the runner."""
-        last = PythonRequest(code="", cwd="/")
-        self.run(last, env, Limits(_LAST_TIMEOUT_S), lambda _stream, _data: None)
 
     def probe_run(self, cancellation: Cancellation) -> ProbeRun:
         """A function that runs a probe program as a command, and returns its output.

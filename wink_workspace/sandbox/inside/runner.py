@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # the module signal loads enum, which takes 4 ms
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MOST_PAYLOAD_BYTES = 65536
 USUAL_REQUEST_BYTES = 1048576
 MOST_REQUEST_BYTES = 67108864
 RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
 TO_CONNECTION, END_CONNECTION, ACK_CONNECTION, DROP_CONNECTION = 5, 6, 7, 8
+RESIZE, TAKEN = 9, 74
 READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
 LANDLOCK_CREATE, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT = 444, 445, 446
 CONNECTION, FROM_CONNECTION, CONNECTION_ENDED, CONNECTION_ACKED, CONNECTION_CLOSED = range(69, 74)
@@ -61,7 +62,7 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
 IDLE_MS = 200
 COMPILED = "# compiled\n"
-MERGED, TERMINAL = b"1", b"2"
+MERGED, TERMINAL, INTERACTIVE = 1, 2, 4
 TERMINAL_SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 END_OF_INPUT = b"\4" * 16  # for so many programs that read it
 READ_BYTES = 65536 - HEADER.size  # with its header, the capacity of a pipe
@@ -194,8 +195,9 @@ class Command:
         self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
         self.files = {name: self.env.pop(name) for name in list(self.env) if name[:1] == "/"}
-        self.has_input = bytes(n_input) != b"0"
-        self.merges_errors = bytes(output) == MERGED
+        flags = int(bytes(output))
+        self.has_input = bytes(n_input) != b"0" or bool(flags & INTERACTIVE)
+        self.merges_errors = bool(flags & MERGED)
         self.arguments = [bytes(argument) for argument in arguments]
 
 
@@ -238,6 +240,45 @@ class Spare:
         os.waitpid(self.pid, 0)
         for fd in (self.request, self.status, *self.streams):
             os.close(fd)
+
+
+class Input:
+    """What the host sends to a command that runs, one piece after the other, in private memory."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.memory = private_memory(MOST_PAYLOAD_BYTES)
+        self.left = self.memory[:0]
+
+    def receive(self, kind: int, payload: memoryview, poll: select.poll) -> None:
+        """Handle a frame of the host."""
+        if kind == RESIZE:
+            import termios
+
+            fcntl.ioctl(self.fd, termios.TIOCSWINSZ, bytes(payload))
+        elif payload:
+            self.left = self.memory[: len(payload)]
+            self.left[:] = payload
+            poll.register(self.fd, select.POLLOUT)
+        else:
+            self.close()
+
+    def write(self) -> bool:
+        """Write as much as the command reads now; whether that was all, or it reads no more."""
+        try:
+            self.left = self.left[os.write(self.fd, self.left) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return not self.left
+
+    def close(self) -> None:
+        """End the input. May be called again."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
 
 
 class Connection:
@@ -445,6 +486,7 @@ class Runner:
         self.scratch = {path: state_of(path) for path in scratch or SCRATCH}
         self.connections = connections
         self.spare: Spare | None = None
+        self.input: Input | None = None
         self.is_warm = False
         self.stdin = os.memfd_create("stdin")
         self.wake_read, wake_write = os.pipe()
@@ -483,7 +525,7 @@ class Runner:
         """Run one request of the host."""
         if kind in (RUN, PYTHON):
             self.run(number, request)
-        elif not KILL <= kind <= DROP_CONNECTION:  # these are ignored after their command has ended
+        elif not INPUT <= kind <= RESIZE:  # these are ignored after their command has ended
             raise HostGoneError
 
     def run(self, number: int, request: memoryview) -> None:
@@ -493,11 +535,13 @@ class Runner:
             child, streams = self.start(request)
         except RefusedError as refused:
             self.kill_all()  # nothing of the command has run
+            self.end_input()
             reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
             self.host.send(REFUSED, number, reason)
             return
         status = self.follow(number, child, streams)
         self.kill_all()
+        self.end_input()
         if self.connections is not None:
             self.connections.end()
         for fd, stream in streams.items():
@@ -527,6 +571,12 @@ class Runner:
             os.ftruncate(self.stdin, 0)
             raise refused
 
+    def end_input(self) -> None:
+        """Close what an interactive command reads."""
+        if self.input is not None:
+            self.input.close()
+            self.input = None
+
     # Starting
 
     def make_spare(self) -> None:
@@ -537,11 +587,11 @@ class Runner:
 
     def start(self, request: memoryview) -> tuple[int, dict[int, int]]:
         """Start a command; returns its process id, and its streams with their kinds of frames."""
-        wants_terminal = bytes(fields(request[HEADER.size :])[3]) == TERMINAL
+        flags = int(bytes(fields(request[HEADER.size :])[3]))
         spare, self.spare = self.spare, None
         try:
-            if wants_terminal:
-                spare = self.start_in_terminal(spare, request)
+            if flags & (TERMINAL | INTERACTIVE):
+                spare = self.start_apart(spare, request, flags)
             elif spare is None or not spare.take(request):  # killed for lack of memory
                 spare = self.fork_spare()
                 if not spare.take(request):
@@ -555,22 +605,32 @@ class Runner:
             os.set_blocking(fd, False)
         return spare.pid, spare.streams
 
-    def start_in_terminal(self, unused: Spare | None, request: memoryview) -> Spare:
-        """Start a command whose standard streams are a terminal, without input."""
+    def start_apart(self, unused: Spare | None, request: memoryview, flags: int) -> Spare:
+        """Start a command whose standard streams are a terminal, or with input while it runs."""
         if unused is not None:
             unused.discard()
-        master, slave = open_terminal()
+        terminal = None
+        if flags & TERMINAL:
+            ours, terminal = open_terminal(plain=not flags & INTERACTIVE)
+        else:
+            os.close(self.stdin)
+            self.stdin, ours = os.pipe()
         try:
-            spare = self.fork_spare(slave)
+            spare = self.fork_spare(terminal)
         except OSError:
-            os.close(master)
+            os.close(ours)
             raise
         finally:
-            os.close(slave)
-        for fd in spare.streams:
-            os.close(fd)
-        spare.streams = {master: OUTPUT}
-        os.write(master, END_OF_INPUT)
+            if terminal is not None:
+                os.close(terminal)
+        if terminal is not None:
+            for fd in spare.streams:
+                os.close(fd)
+            spare.streams = {ours: OUTPUT}
+        if not flags & INTERACTIVE:
+            os.write(ours, END_OF_INPUT)
+        else:
+            self.input = Input(ours if terminal is None else os.dup(ours))
         if not spare.take(request):
             raise RefusedError("fork", errno.ENOMEM)
         return spare
@@ -668,10 +728,16 @@ class Runner:
                     if kind == KILL:
                         if about == number:
                             return -signal.SIGKILL
+                    elif self.input is not None and kind in (INPUT, RESIZE):
+                        self.input.receive(kind, frame[HEADER.size :], poll)
                     elif self.connections is None or not KILL < kind <= DROP_CONNECTION:
                         raise HostGoneError
                     elif about == number:
                         self.connections.receive(kind, frame[HEADER.size :])
+                elif self.input is not None and fd == self.input.fd:
+                    if self.input.write():
+                        poll.unregister(fd)
+                        self.host.send(TAKEN, number)
                 elif fd != self.wake_read:
                     if self.connections is not None:
                         self.connections.ready(fd, events, number)
@@ -835,8 +901,8 @@ def restrict_paths(writable: Iterable[str]) -> None:
 # Terminals
 
 
-def open_terminal() -> tuple[int, int]:
-    """A terminal that changes no byte of the output: our end, and that of the command."""
+def open_terminal(*, plain: bool) -> tuple[int, int]:
+    """A terminal: our end, and that of the command. A *plain* one changes no byte of the output."""
     try:
         import termios
     except ImportError:
@@ -846,9 +912,10 @@ def open_terminal() -> tuple[int, int]:
     except OSError as error:
         raise RefusedError("terminal", error.errno or errno.EIO) from error
     os.fchmod(slave, 0o666)  # so that a command can open it by its name
-    settings = termios.tcgetattr(slave)
-    settings[1] &= ~termios.OPOST
-    termios.tcsetattr(slave, termios.TCSANOW, settings)
+    if plain:
+        settings = termios.tcgetattr(slave)
+        settings[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, TERMINAL_SIZE)
     return master, slave
 

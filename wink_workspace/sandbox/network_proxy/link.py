@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Final
@@ -79,6 +79,11 @@ class NetworkLink:
         rules, registries = self.rules, self._registries
         files = client_files(rules, registries, env)
         return {**client_variables(rules, registries), **env, **files}
+
+    @property
+    def kinds(self) -> Container[Kind]:
+        """Those of connections."""
+        return range(Kind.CONNECTION, Kind.CONNECTION_CLOSED + 1)
 
     def fileno(self) -> int:
         """A descriptor that can be read while frames wait to be sent."""

@@ -6,8 +6,11 @@ separate standard output from standard error.
 
 ::
 
-    container:  READY  (OUTPUT | ERRORS)*  (ENDED | REFUSED)   for each command
+    container:  READY  (OUTPUT | ERRORS | TAKEN)*  (ENDED | REFUSED)   for each command
     host:       RUN or PYTHON, INPUT*, then perhaps KILL
+
+The input of an interactive command comes while it runs: the host sends a piece, and the next one
+after TAKEN; an empty one is the end. RESIZE changes the size of its terminal.
 
 With a network allow-list, the connections of a command to its proxy are carried as frames between
 these, in both directions; the module ``network.channels`` has their grammar.
@@ -30,7 +33,7 @@ from typing import Final
 
 from wink_workspace.errors import SandboxError
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 MOST_PAYLOAD_BYTES: Final = 65_536
 COMPILED: Final = "# compiled\n"
 """The first line of a program that an interpreter of the same version has compiled."""
@@ -58,6 +61,7 @@ class Kind(IntEnum):
     END_CONNECTION = 6
     ACK_CONNECTION = 7
     DROP_CONNECTION = 8
+    RESIZE = 9
     READY = 64
     OUTPUT = 65
     ERRORS = 66
@@ -68,6 +72,7 @@ class Kind(IntEnum):
     CONNECTION_ENDED = 71
     CONNECTION_ACKED = 72
     CONNECTION_CLOSED = 73
+    TAKEN = 74
 
 
 _FROM_CONTAINER: Final = frozenset(kind for kind in Kind if kind >= Kind.READY)
@@ -119,6 +124,7 @@ def request_payload(
     stdin_bytes: int,
     merge_stderr: bool,
     terminal: bool = False,
+    interactive: bool = False,
     arguments: Iterable[bytes],
 ) -> bytes:
     """The payload of a RUN or PYTHON frame.
@@ -129,6 +135,7 @@ def request_payload(
         stdin_bytes: The length of the input, which follows in INPUT frames.
         merge_stderr: Whether standard error goes to standard output.
         terminal: Whether both go to a terminal, whose output is the standard output.
+        interactive: Whether input comes while it runs.
         arguments: The program and its arguments, or the code.
     """
     variables = [
@@ -139,7 +146,7 @@ def request_payload(
             cwd.encode("utf-8", "surrogateescape"),
             joined_fields(variables),
             str(stdin_bytes).encode(),
-            b"2" if terminal else b"1" if merge_stderr else b"0",
+            str(merge_stderr | 2 * terminal | 4 * interactive).encode(),
             *arguments,
         )
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import select
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from socket import socket
 from typing import Final, Protocol
@@ -71,10 +71,15 @@ class Ending:
 
 
 class StreamRelay(Protocol):
-    """Handles the connections of a command; it sends frames about them from another thread."""
+    """Handles frames of some kinds during a command, and sends others."""
+
+    @property
+    def kinds(self) -> Container[Kind]:
+        """Those that it handles."""
+        ...
 
     def fileno(self) -> int:
-        """A descriptor that can be read while frames wait to be sent."""
+        """A descriptor that can be read while frames wait to be sent; negative for none."""
         ...
 
     def receive(self, kind: Kind, payload: bytes) -> None:
@@ -125,7 +130,7 @@ class RunnerStream:
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
         self._unsent = bytearray()
-        self._relay: StreamRelay | None = None
+        self._relays: Sequence[StreamRelay] = ()
         self._number = 0
         self._stderr = bytearray()
 
@@ -172,7 +177,7 @@ class RunnerStream:
         stdin: bytes,
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
-        relay: StreamRelay | None = None,
+        relays: Sequence[StreamRelay] = (),
     ) -> Ending:
         """Run a command and wait until it and every process that it started have ended.
 
@@ -182,7 +187,7 @@ class RunnerStream:
             stdin: The input, whose length the payload contains.
             limits: What ends the command.
             sink: Is called with each piece of output.
-            relay: Handles its connections; without one it cannot have any.
+            relays: Handle its connections, and its input while it runs.
 
         Raises:
             SandboxBrokenError: If the runner violated the protocol; end the container then.
@@ -197,12 +202,12 @@ class RunnerStream:
         started_s = self._clock.monotonic_s()
         until_s = started_s + limits.timeout_s
         killed: Ending | None = None
-        self._relay = relay
+        self._relays = relays
         while True:
             now_s = self._clock.monotonic_s()
             frame = self._next(until_s if killed else min(until_s, now_s + limits.watch_s))
             if frame is not None:
-                ending = self._handle(frame, number, sink, relay)
+                ending = self._handle(frame, number, sink, relays)
                 if ending is not None:
                     return killed or ending
             if killed is not None:
@@ -212,7 +217,7 @@ class RunnerStream:
             killed = self._check_limits(until_s, limits)
             if killed is not None:
                 until_s = self._clock.monotonic_s() + _GRACE_S
-                self._relay = None  # nothing more is sent to connections
+                self._relays = ()  # nothing more is sent to it
                 self._unsent += packed(Kind.KILL, number)
 
     def _check_limits(self, until_s: float, limits: Limits) -> Ending | None:
@@ -226,7 +231,7 @@ class RunnerStream:
         frame: Frame,
         number: int,
         sink: Callable[[StreamName, bytes], None],
-        relay: StreamRelay | None,
+        relays: Sequence[StreamRelay],
     ) -> Ending | None:
         """Process a frame; returns how the command ended if the frame reports that."""
         if frame.number != number:
@@ -241,13 +246,14 @@ class RunnerStream:
             case Kind.REFUSED:
                 stage, code = self._fields(frame, 2)
                 return Ending(refused=stage[:20], exit_code=self._integer(code, 0, 4_095))
-            case kind if kind >= Kind.CONNECTION and relay is not None:
+            case _:
+                relay = next((each for each in relays if frame.kind in each.kinds), None)
+                if relay is None:
+                    raise self._broken(f"sent {frame.kind.name} during a command")
                 try:
-                    relay.receive(kind, frame.payload)
+                    relay.receive(frame.kind, frame.payload)
                 except FrameError as error:
                     raise self._broken(f"violated the protocol: {error.message}") from error
-            case _:
-                raise self._broken(f"sent {frame.kind.name} during a command")
         return None
 
     def _ending(self, frame: Frame) -> Ending:
@@ -293,14 +299,14 @@ class RunnerStream:
         The runner may not read while it writes, so during a command this never waits for one of
         the two alone.
         """
-        relay = self._relay
-        if relay is not None and not self._unsent:
+        for relay in () if self._unsent else self._relays:
             for kind, payload in relay.waiting():
                 self._unsent += packed(kind, self._number, payload)
         poll = select.poll()
         poll.register(self._connection, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        if relay is not None and not self._unsent:
-            poll.register(relay, select.POLLIN)
+        for relay in () if self._unsent else self._relays:
+            if relay.fileno() >= 0:
+                poll.register(relay, select.POLLIN)
         ready = dict(poll.poll(1_000 * min(max(0.0, seconds), _LONGEST_WAIT_S)))
         events = ready.get(self._connection.fileno(), 0)
         if events & select.POLLOUT:

@@ -65,11 +65,13 @@ class Fork(Generic[W]):
         name: Its name.
         left_out: The derived paths of the workspace that it begins without. It shares those of a
             workspace on an overlay, unless a service runs; of a plain copy, it has the small ones.
+        held_by: The services that run, and because of which it cannot share *left_out*.
         open: Opens it with the settings of the workspace; raises as ``Workspace.open``.
     """
 
     name: str
     left_out: tuple[WorkspacePath, ...]
+    held_by: tuple[str, ...]
     open: Callable[[], W]
 
 
@@ -123,12 +125,19 @@ class Branches(Generic[W]):
             if entry is None:
                 raise EntryMissingError(f"the branch {of!r} has no entry")
             left: tuple[WorkspacePath, ...] = ()
+            held: tuple[str, ...] = ()
             fork = self._folder.of_branch(name)
+
+            @contextmanager
+            def released() -> Generator[tuple[str, ...]]:
+                nonlocal held
+                with self._sandbox.released() as held:
+                    yield held
 
             def copy_files() -> None:
                 nonlocal left
                 delete_tree(fork.branch_dir)  # of a process that was killed here
-                left = self._give_derived(fork)
+                left = self._give_derived(fork, released)
                 self._sandbox.copy_services(fork)
                 if with_runs:
                     copy_runs(self._folder.of_branch(of or self._folder.branch), fork)
@@ -138,9 +147,11 @@ class Branches(Generic[W]):
                     delete_tree(fork.branch_dir)
 
             self._ledger.fork(name, entry, first=copy_files, undo=delete_files)
-        return Fork(name, left, partial(self.open, name))
+        return Fork(name, left, held if left else (), partial(self.open, name))
 
-    def _give_derived(self, fork: WorkspaceFolder) -> tuple[WorkspacePath, ...]:
+    def _give_derived(
+        self, fork: WorkspaceFolder, released: Callable[[], AbstractContextManager[tuple[str, ...]]]
+    ) -> tuple[WorkspacePath, ...]:
         """Give the derived paths to a new fork; those that it does not get."""
         derived = self._opened.derived
         if derived is None:
@@ -148,9 +159,7 @@ class Branches(Generic[W]):
         copied, left = derived.copy_to(fork.checkpoint)
         if self._opened.branch is None:
             return left
-        shared = self._opened.give_derived(
-            fork, copied, released=self._sandbox.released, durable=self._durable
-        )
+        shared = self._opened.give_derived(fork, copied, released=released, durable=self._durable)
         return tuple(path for path in left if path not in shared)
 
     def open(self, name: str) -> W:

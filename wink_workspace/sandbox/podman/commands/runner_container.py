@@ -16,15 +16,12 @@ import hashlib
 import json
 import logging
 import os
-import shutil
-import subprocess  # noqa: TID251 - podman connects a program to our terminal
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Cancellation, Clock
@@ -49,15 +46,12 @@ from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
 from wink_workspace.sandbox.podman.engine.service import PodmanService
 from wink_workspace.sandbox.transport.container_frames import EngineParser
 from wink_workspace.sandbox.transport.stream import RunnerStream
-from wink_workspace.system_packages import install_hint
 
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
 
 _log = logging.getLogger(__name__)
-
-_INTERACTIVE_WATCH_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +93,6 @@ class RunnerContainer(ProbedRunner):
         network: The connections of commands; the container closes it. ``None`` for none.
         project: The directory that a build step can write, at ``PROJECT_PATH``.
         meanwhile: Is called while the runner starts.
-
-    Attributes:
-        live: The running container.
-        shell: The path of its shell.
-        report: The isolation layers, and the probes of the container.
-        end: Ends the container; may be called again. It is also called when this object is deleted
-            and when the interpreter ends.
 
     Raises:
         SandboxUnavailableError: If it cannot be started, or its image has no Python.
@@ -244,45 +231,6 @@ class RunnerContainer(ProbedRunner):
             self.end()
             raise
 
-    def interact(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        directory: str,
-        user_id: int,
-        watch: Callable[[], str | None],
-    ) -> int:
-        """Run a program with our standard streams in *directory*; returns its exit code.
-
-        It is a process beside the runner, with the isolation of commands. Afterwards the runner
-        kills what it left. *watch* is polled, and returns why the program has to be ended.
-
-        Raises:
-            SandboxError: If *watch* returned a reason; the caller ends the container.
-        """
-        has_terminal = all(os.isatty(fd) for fd in (0, 1, 2))
-        variables = [f"--env={name}={value}" for name, value in env.items()]
-        command = [
-            *(_podman(), "--url", f"unix://{self._service.socket_path}", "exec", "--interactive"),
-            *(("--tty",) if has_terminal else ()),
-            *(f"--user={user_id}:{user_id}", f"--workdir={WORKSPACE_PATH}/{directory}", *variables),
-            *(self.live.name, *argv),
-        ]
-        with subprocess.Popen(command, cwd="/") as process:  # noqa: S603 - no shell
-            try:
-                while True:
-                    with suppress(subprocess.TimeoutExpired):
-                        code = process.wait(_INTERACTIVE_WATCH_S)
-                        break
-                    reason = watch()
-                    if reason is not None:
-                        raise SandboxError(f"the program was stopped: {reason}")
-            except BaseException:
-                process.kill()
-                raise
-        self.kill_rest(env)
-        return code
-
     def _note(self, note: Path) -> None:
         self._notes.append(note)
         leftovers.note(note, self.live)
@@ -317,13 +265,6 @@ def _end_container(
     finally:
         for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
-
-
-def _podman() -> str:
-    program = shutil.which("podman")
-    if program is None:
-        raise SandboxUnavailableError("there is no podman on the PATH", hint=install_hint("podman"))
-    return program
 
 
 def _lacks_python(error: SandboxUnavailableError) -> bool:

@@ -7,14 +7,12 @@ from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.commands.command_config import CommandConfig
-from wink_workspace.sandbox.services import ServiceConfig
 
 IMAGE_VERSION: Final = "2"
 """The version of our images; it changes with their content."""
 
 DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 
-_MIB: Final = 1_048_576
 _MOST_WAITING: Final = 32
 
 
@@ -32,11 +30,6 @@ class PodmanConfig(CommandConfig):
         n_waiting: How many containers this process keeps started and probed for the next
             workspaces or forks that it opens; 0 for none. A workspace that is a plain copy does
             not use them.
-        n_services: Most services of a workspace at one time. Each has a container of its own, with
-            the limits of a command.
-        service_log_bytes: How much of a service's newest output is kept.
-        service_start_timeout_s: How long a service may take until it is ready.
-        services: Services that can be started by their name alone.
     """
 
     backend: ClassVar[str] = "podman"
@@ -45,10 +38,6 @@ class PodmanConfig(CommandConfig):
     user_id: int = 1_000
     runtime: str | None = None
     n_waiting: int = 1
-    n_services: int = 4
-    service_log_bytes: int = _MIB
-    service_start_timeout_s: float = 60.0
-    services: tuple[ServiceConfig, ...] = ()
 
     def __post_init__(self) -> None:
         CommandConfig.__post_init__(self)  # slots=True makes another class, so super() fails

@@ -1,7 +1,7 @@
 """The client of the program that carries connections to services.
 
 Rule 1: the program runs while this process does, and a forked child does not use it.
-Rule 2: both ends of a way are named by containers that run. The program refuses the network of
+Rule 2: both ends of a way are named by sandboxes that run. The program refuses the network of
 this machine as the end of a way.
 """
 
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from wink_workspace.companion import Companion
 from wink_workspace.errors import SandboxError, UsageError
-from wink_workspace.sandbox.commands.live_container import LiveContainer
+
+from .live_container import LiveContainer
 
 _PROGRAM: Final = Path(__file__).parents[1] / "inside" / "relay_program.py"
 _MAX_BYTES: Final = 65_536
@@ -23,7 +24,7 @@ _TIMEOUT_S: Final = 20.0
 
 
 class Relay:
-    """Listeners whose connections end in containers. Methods may be called by any thread.
+    """Listeners whose connections end in sandboxes. Methods may be called by any thread.
 
     Nothing is started before the first ``listen``. The program ends with ``end``, with this object,
     with the interpreter, and with the process.
@@ -50,10 +51,10 @@ class Relay:
         """Accept connections on an address; each one is connected to a port of *target*.
 
         Args:
-            start: The container in whose network the address is; ``None`` for this machine.
+            start: The sandbox in whose network the address is; ``None`` for this machine.
             host: A loopback address, such as ``127.0.0.1``.
             port: The port; 0 for any.
-            target: The container to connect to, on its loopback.
+            target: The sandbox to connect to, on its loopback.
             target_port: Its port.
 
         Returns:
@@ -61,7 +62,7 @@ class Relay:
 
         Raises:
             UsageError: If the port is taken, or needs a privilege.
-            SandboxError: If a container has ended, or the program failed.
+            SandboxError: If a sandbox has ended, or the program failed.
         """
         request: dict[str, object] = {
             "do": "listen",
@@ -79,10 +80,10 @@ class Relay:
             )
         if "errno" in answer:
             raise SandboxError(f"a service cannot be reached on port {port}: {answer['text']}")
-        # The containers still run, so the process ids were not those of other processes.
+        # The sandboxes still run, so the process ids were not those of other processes.
         if not all(each.is_running for each in (start, target) if each is not None):
             self.close(int(answer["id"]))
-            raise SandboxError("a service cannot be reached: its container has ended")
+            raise SandboxError("a service cannot be reached: its sandbox has ended")
         return int(answer["id"]), int(answer["port"])
 
     def close(self, listener: int) -> None:

@@ -1,14 +1,14 @@
-"""The services of a sandbox: each in a container of its own, with the workspace read-only.
+"""The services of a sandbox: each has a runner of its own, with the workspace read-only.
 
-Rule 1: a service's container has the isolation and the probes of a command's, and is noted before
+Rule 1: a service's runner has the isolation and the probes of a command's, and is noted before
 it gets the workspace. It ends with the stream to it, so it does not survive this process.
 Rule 2: a service has a network namespace of its own. Commands and other services reach it on their
 own 127.0.0.1, because a relay carries the connection. They share no socket, so none can pass an
 open file of the workspace to a service.
 Rule 3: a thread for each service reads its output, and keeps the newest part. It ends with the
 service, and the interpreter does not wait for a service at its end.
-Rule 4: the container of the commands may be replaced at any time; ``connect`` then links the
-services to the new one.
+Rule 4: the runner of the commands may be replaced at any time; ``connect`` then links the services
+to the new one.
 
 States of a service: STARTING -> RUNNING -> ENDED. One that ends while it is STARTING is an error of
 ``start``; an ENDED one stays listed with its output until it is stopped or started again.
@@ -28,17 +28,9 @@ from typing import Final
 
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import SandboxError, ServiceError, UsageError, WinkError
-from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.filesystem.search import Expression, SearchTimer, compile_expression
 from wink_workspace.sandbox.backends import SandboxContext
-from wink_workspace.sandbox.commands import leftovers
-from wink_workspace.sandbox.commands.disk_watch import DiskWatch, Usage
-from wink_workspace.sandbox.commands.freezer import freeze, thaw
-from wink_workspace.sandbox.commands.live_container import LiveContainer
-from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
 from wink_workspace.sandbox.network import own_loopback_address
-from wink_workspace.sandbox.podman.engine.podman_config import PodmanConfig
-from wink_workspace.sandbox.podman.engine.relay import Relay
 from wink_workspace.sandbox.remembered_services import RememberedServices
 from wink_workspace.sandbox.sandbox_protocol import ExecRequest, StreamName
 from wink_workspace.sandbox.services import (
@@ -51,7 +43,13 @@ from wink_workspace.sandbox.services import (
 )
 from wink_workspace.sandbox.transport.stream import Ending, Limits
 
-from .runner_container import RunnerContainer
+from . import leftovers
+from .command_config import CommandConfig
+from .disk_watch import DiskWatch, Usage
+from .freezer import freeze, thaw
+from .live_container import LiveContainer
+from .probed_runner import ProbedRunner
+from .relay import Relay
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +68,8 @@ _N_ADDRESSES: Final = 16
 
 _CLOSED: Final = "its sandbox was closed"
 
-Start = Callable[[Cancellation], RunnerContainer]
+Start = Callable[[ServiceConfig, Path | None, Cancellation], ProbedRunner]
+"""Starts a runner for a service; the file names it while it may hold the workspace."""
 
 
 class _Output:
@@ -110,12 +109,12 @@ class _Service:
     def __init__(
         self,
         config: ServiceConfig,
-        container: RunnerContainer,
+        runner: ProbedRunner,
         watch: Callable[[], str | None],
         log_bytes: int,
     ) -> None:
         self.config = config
-        self.container = container
+        self.runner = runner
         self.output = _Output(log_bytes)
         self.is_ready = False
         self.ending: Ending | None = None
@@ -126,7 +125,7 @@ class _Service:
 
     @property
     def live(self) -> LiveContainer:
-        return self.container.live
+        return self.runner.live
 
     @property
     def status(self) -> ServiceStatus:
@@ -160,29 +159,29 @@ class _Service:
         self._stop = reason
 
     def end(self, reason: str) -> None:
-        """End it, and wait until its container has ended."""
+        """End it, and wait until its runner has ended."""
         self.ask_to_stop(reason)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_END_TIMEOUT_S)
-        self.container.end()  # unless its thread did
+        self.runner.end()  # unless its thread did
 
     def _run(self, env: Mapping[str, str]) -> None:
         request = ExecRequest(
-            argv=(self.container.shell, "-c", self.config.command),
+            argv=(self.runner.shell, "-c", self.config.command),
             cwd=self.config.cwd,
             merge_stderr=True,
         )
         limits = Limits(math.inf, self._watch, watch_s=_WATCH_S)
         ending = Ending(stopped="the sandbox failed")
         try:
-            ending = self.container.run(request, env, limits, self.output.add)
+            ending = self.runner.run(request, env, limits, self.output.add)
         except (WinkError, OSError) as error:
             ending = Ending(stopped=str(error))
         finally:
             self.ending = ending
             self._has_ended.set()
-            self.container.end()
+            self.runner.end()
 
     def _watch(self) -> str | None:
         if self._stop:
@@ -192,13 +191,13 @@ class _Service:
         return self._watch_limits()
 
 
-class PodmanServices(Services):
-    """The services of one ``PodmanSandbox``.
+class RunningServices(Services):
+    """The services of one sandbox.
 
     Args:
-        lock: The lock of the sandbox: services and commands start one another's containers.
-        start: Starts a container that has no workspace.
-        commands: The container of the commands, which is started if necessary.
+        lock: The lock of the sandbox: services and commands start one another's runners.
+        start: Starts the runner of a service.
+        commands: The runner of the commands, which is started if necessary.
         env: The variables of commands.
         context: The directories and callbacks of the workspace.
         config: The limits.
@@ -210,13 +209,13 @@ class PodmanServices(Services):
         *,
         lock: threading.RLock,
         start: Start,
-        commands: Callable[[Cancellation], LiveContainer],
+        commands: Callable[[Cancellation], ProbedRunner],
         env: Callable[[Mapping[str, str]], Mapping[str, str]],
         context: SandboxContext,
-        config: PodmanConfig,
+        config: CommandConfig,
         clock: Clock,
     ) -> None:
-        self._start_container = start
+        self._start_runner = start
         self._commands = commands
         self._env = env
         self._context = context
@@ -244,7 +243,7 @@ class PodmanServices(Services):
         with self._lock:
             cancellation.check()
             self._check(config)
-            commands = self._commands(cancellation)
+            commands = self._commands(cancellation).live
             service = self._started(config, commands, cancellation)
             try:
                 self._wait_until_ready(service, expression, cancellation)
@@ -330,13 +329,21 @@ class PodmanServices(Services):
     # For the sandbox
 
     def connect(self, commands: LiveContainer) -> None:
-        """Let the container of the commands reach the services; start those of a new fork."""
+        """Let the commands reach the services; start those of a new fork."""
         with self._lock:
             if not self._has_inherited:
                 self._has_inherited = True
                 self._start_inherited()
             if self._services:
                 self._link(commands)
+
+    def running(self) -> tuple[str, ...]:
+        """The names of those that have the files open; waits for those that are ending."""
+        with self._lock:
+            for service in self._services.values():
+                if service.ending is not None:
+                    service.end("it has ended")
+            return tuple(name for name, each in self._services.items() if each.ending is None)
 
     def _start_inherited(self) -> None:
         """Start what ran in the parent when this branch was forked."""
@@ -383,49 +390,35 @@ class PodmanServices(Services):
     def _started(
         self, config: ServiceConfig, commands: LiveContainer, cancellation: Cancellation
     ) -> _Service:
-        """A service whose command has begun, in a container with the workspace."""
+        """A service whose command has begun."""
         for path in config.writes:
             self._context.make_derived(path)
         env = self._env({**_VARIABLES, **config.env})
         earlier = self._services.get(config.name)
         if earlier is not None:
             self._forget(earlier, "it is started again")
-        container = self._start_container(cancellation)
+        runner = self._start_runner(config, self._note(config.name), cancellation)
         try:
-            container.attach(lambda pid: self._attach(pid, config), self._note(config.name))
-            container.probe_workspace(
-                cancellation,
-                attached=self._context.mount is not None,
-                writes=config.writes,
-            )
-            watch = self._watch(config, container)
-            service = _Service(config, container, watch, self._config.service_log_bytes)
+            watch = self._watch(config, runner)
+            service = _Service(config, runner, watch, self._config.service_log_bytes)
             self._services[config.name] = service
             self._link(commands)
             service.run(env)
         except BaseException:
             self._services.pop(config.name, None)
-            container.end()
+            runner.end()
             raise
         return service
-
-    def _attach(self, pid: int, config: ServiceConfig) -> None:
-        mount = self._context.mount
-        if mount is not None:
-            mount.attach(pid, WORKSPACE_PATH, writes=config.writes)
-        else:
-            files = str(self._context.files)
-            Mounter.shared().attach(files, pid, WORKSPACE_PATH, writes=config.writes)
 
     def _note(self, name: str) -> Path | None:
         notes = self._context.notes
         return None if notes is None else notes / leftovers.note_of_service(name)
 
-    def _watch(self, config: ServiceConfig, container: RunnerContainer) -> Callable[[], str | None]:
+    def _watch(self, config: ServiceConfig, runner: ProbedRunner) -> Callable[[], str | None]:
         if not config.writes:
             return lambda: None
         most = Usage(self._config.workspace_bytes, self._config.workspace_entries)
-        return DiskWatch(self._context.files, most=most, first_pid=lambda: container.live.pid)
+        return DiskWatch(self._context.files, most=most, first_pid=lambda: runner.live.pid)
 
     def _wait_until_ready(
         self, service: _Service, expression: Expression | None, cancellation: Cancellation
@@ -463,7 +456,7 @@ class PodmanServices(Services):
         """Start a service again after a rollback, with the address that it had on the host."""
         config, address = stopped.config, self._addresses.get(stopped.config.name)
         try:
-            service = self._started(config, self._commands(Cancellation()), Cancellation())
+            service = self._started(config, self._commands(Cancellation()).live, Cancellation())
             self._wait_until_ready(service, self._expression(config), Cancellation())
             service.is_ready = True
             if address is not None:
@@ -548,7 +541,7 @@ class PodmanServices(Services):
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A port of *target* that is reached in the container *start*."""
+    """A port of *target* that is reached in the sandbox *start*."""
 
     start: LiveContainer
     host: str

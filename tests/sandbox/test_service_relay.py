@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 
 from wink_workspace.sandbox.commands.live_container import LiveContainer, started_ticks
-from wink_workspace.sandbox.podman.engine.relay import Relay
+from wink_workspace.sandbox.commands.relay import Relay
 
 SERVER = """\
 import ctypes, fcntl, socket, struct, threading

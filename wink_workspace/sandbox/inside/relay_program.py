@@ -13,9 +13,10 @@ failure.
             this machine. Answers with the ``id`` of the listener and its ``port``.
 ``close``   ``id``: ends a listener with its connections.
 
-A process of the program enters a container's namespaces, makes a socket there, and sends it back.
-It enters the user namespace first, and so has no rights on this machine. It refuses a process that
-is in the network namespace of this machine.
+A process of the program enters a sandbox's namespaces, makes a socket there, and sends it back.
+It enters the user namespace that the network belongs to, then the network, then the user namespace
+of the sandbox, and so has no rights on this machine. It refuses a process that is in the network
+namespace of this machine.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x1000_0000, 0x4000_0000
+_NS_GET_USERNS = 0xB701
 _MAX_BYTES = 65_536
 _MAX_CONNECTIONS = 256
 _BACKLOG = 64
@@ -40,16 +42,21 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _enter(pid: int) -> None:
-    """Enter the user and network namespaces of a process, for the rest of this process's life."""
+    """Enter the network and user namespaces of a process, for the rest of this process's life."""
     import ctypes
+    import fcntl
 
     libc = ctypes.CDLL(None, use_errno=True)
-    wanted = {_CLONE_NEWUSER: f"/proc/{pid}/ns/user", _CLONE_NEWNET: f"/proc/{pid}/ns/net"}
-    opened = {kind: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for kind, path in wanted.items()}
-    if os.path.samestat(os.fstat(opened[_CLONE_NEWNET]), Path("/proc/self/ns/net").stat()):
+    names = (f"/proc/{pid}/ns/net", f"/proc/{pid}/ns/user")
+    network, user = (os.open(name, os.O_RDONLY | os.O_CLOEXEC) for name in names)
+    if os.path.samestat(os.fstat(network), Path("/proc/self/ns/net").stat()):
         raise PermissionError(errno.EPERM, "the process is in the network of this machine")
-    for kind, descriptor in opened.items():
-        if libc.setns(descriptor, kind):
+    owner = fcntl.ioctl(network, _NS_GET_USERNS)
+    order = ((owner, _CLONE_NEWUSER), (network, _CLONE_NEWNET), (user, _CLONE_NEWUSER))
+    for descriptor, kind in order:
+        present = Path("/proc/self/ns/user").stat()  # which cannot be entered a second time
+        is_there = os.path.samestat(os.fstat(descriptor), present)
+        if not is_there and libc.setns(descriptor, kind):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         os.close(descriptor)

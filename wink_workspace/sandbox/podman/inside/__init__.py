@@ -1,1 +1,0 @@
-"""The program that runs inside the network namespace of a service, without any import of ours."""
