@@ -690,13 +690,9 @@ def test_a_failed_call_leaves_the_paths_of_a_running_service(workspace: Workspac
         ready="^on",
         writes=("build",),
     )
-    outcome = call(
-        workspace,
-        "shell_execute",
-        command="mkdir -p var; echo x > var/mine; echo 2 > build/data; sleep 100",
-        timeout_s=1,
-    )
-    assert not outcome.result.success
+    with workspace.call("write") as writing:
+        shell(workspace, "mkdir -p var; echo x > var/mine; echo 2 > build/data")
+        writing.fail("on purpose")
     assert shell(workspace, "cat build/data; ls var/mine") == (
         "2\nls: cannot access 'var/mine': No such file or directory\n"
     )
@@ -705,7 +701,9 @@ def test_a_failed_call_leaves_the_paths_of_a_running_service(workspace: Workspac
     notes = " ".join(event.notes)
     assert "Paths of running services were left as they are: build." in notes
     services_of(workspace).stop("database")
-    call(workspace, "shell_execute", command="echo 3 > build/data; sleep 100", timeout_s=1)
+    with workspace.call("write") as writing:
+        shell(workspace, "echo 3 > build/data")
+        writing.fail("on purpose")
     assert (
         "cannot open" in shell(workspace, "cat build/data")
         or shell(workspace, "ls build") != "data\n"

@@ -30,9 +30,11 @@ VARIABLES: Final = MappingProxyType(
 
 
 def payload_of(
-    request: ExecRequest | PythonRequest, env: Mapping[str, str], *, interactive: bool = False
+    request: ExecRequest | PythonRequest,
+    env: Mapping[str, str],
+    size: tuple[int, int] | None = None,
 ) -> bytes:
-    """A request as the runner gets it; the input of an *interactive* one comes while it runs.
+    """A request as the runner gets it; *size* as for ``request_payload``.
 
     Raises:
         UsageError: If something in it is not valid Unicode, or its directory leaves the workspace.
@@ -43,7 +45,7 @@ def payload_of(
         stdin_bytes=len(request.stdin),
         merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
         terminal=isinstance(request, ExecRequest) and request.terminal,
-        interactive=interactive,
+        size=size,
         arguments=arguments_of(request),
     )
 

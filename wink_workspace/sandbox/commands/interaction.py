@@ -24,6 +24,7 @@ class Interaction:
 
     Attributes:
         has_terminal: Whether all three streams are a terminal.
+        size: Its lines and columns.
     """
 
     kinds = (Kind.TAKEN,)
@@ -31,7 +32,7 @@ class Interaction:
     def __init__(self) -> None:
         self.has_terminal = all(os.isatty(fd) for fd in (0, 1, 2))
         self._may_send = True
-        self._size: tuple[int, int] | None = None
+        self.size = self._size()
 
     @contextmanager
     def terminal(self) -> Generator[None]:
@@ -62,13 +63,17 @@ class Interaction:
     def waiting(self) -> list[tuple[Kind, bytes]]:
         """The new size of the window, and what can be read now."""
         frames: list[tuple[Kind, bytes]] = []
-        if self.has_terminal and (size := os.get_terminal_size(1)) != self._size:
-            self._size = size
-            frames.append((Kind.RESIZE, _SIZE.pack(size.lines, size.columns, 0, 0)))
+        if (size := self._size()) != self.size:
+            self.size = size
+            frames.append((Kind.RESIZE, _SIZE.pack(*size, 0, 0)))
         if self._may_send and select.select([0], [], [], 0)[0]:
             self._may_send = False  # after an empty piece, the end, nothing is taken
             frames.append((Kind.INPUT, os.read(0, MOST_PAYLOAD_BYTES)))
         return frames
+
+    def _size(self) -> tuple[int, int]:
+        columns, lines = os.get_terminal_size(1) if self.has_terminal else (0, 0)
+        return lines, columns
 
     def __call__(self, stream: StreamName, data: bytes) -> None:
         """Write output of the program."""

@@ -28,6 +28,8 @@ from .proof import HostProbes, ProbeRun, not_probed, prove, prove_network, refus
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
 
+    from .interaction import Interaction
+
 
 BOOT: Final = (
     "python3",
@@ -106,17 +108,18 @@ class ProbedRunner:
         env: Mapping[str, str],
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
-        typed: StreamRelay | None = None,
+        typed: Interaction | None = None,
     ) -> Ending:
         """Run a command and wait until it ends; *sink* gets its output.
 
         *typed* sends its input while it runs.
         """
-        network, relays = self._network, () if typed is None else (typed,)
+        network = self._network
+        relays: tuple[StreamRelay, ...] = () if typed is None else (typed,)
         kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
         if network is not None:
             env, relays = network.environment(env), (*relays, network)
-        payload = payload_of(request, env, interactive=typed is not None)
+        payload = payload_of(request, env, None if typed is None else typed.size)
         run = partial(self._stream.run, kind, payload, stdin=request.stdin, limits=limits)
         if network is None:
             return run(sink=sink, relays=relays)

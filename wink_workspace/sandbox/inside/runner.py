@@ -62,8 +62,8 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
 IDLE_MS = 200
 COMPILED = "# compiled\n"
-MERGED, TERMINAL, INTERACTIVE = 1, 2, 4
-TERMINAL_SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+MERGED, TERMINAL = 1, 2
+TERMINAL_SIZE = (24, 80)
 END_OF_INPUT = b"\4" * 16  # for so many programs that read it
 READ_BYTES = 65536 - HEADER.size  # with its header, the capacity of a pipe
 
@@ -195,8 +195,8 @@ class Command:
         self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
         self.files = {name: self.env.pop(name) for name in list(self.env) if name[:1] == "/"}
-        flags = int(bytes(output))
-        self.has_input = bytes(n_input) != b"0" or bool(flags & INTERACTIVE)
+        flags, *size = map(int, bytes(output).split())
+        self.has_input = bytes(n_input) != b"0" or bool(size)
         self.merges_errors = bool(flags & MERGED)
         self.arguments = [bytes(argument) for argument in arguments]
 
@@ -587,11 +587,11 @@ class Runner:
 
     def start(self, request: memoryview) -> tuple[int, dict[int, int]]:
         """Start a command; returns its process id, and its streams with their kinds of frames."""
-        flags = int(bytes(fields(request[HEADER.size :])[3]))
+        flags, *size = map(int, bytes(fields(request[HEADER.size :])[3]).split())
         spare, self.spare = self.spare, None
         try:
-            if flags & (TERMINAL | INTERACTIVE):
-                spare = self.start_apart(spare, request, flags)
+            if size or flags & TERMINAL:
+                spare = self.start_apart(spare, request, flags, size)
             elif spare is None or not spare.take(request):  # killed for lack of memory
                 spare = self.fork_spare()
                 if not spare.take(request):
@@ -605,13 +605,15 @@ class Runner:
             os.set_blocking(fd, False)
         return spare.pid, spare.streams
 
-    def start_apart(self, unused: Spare | None, request: memoryview, flags: int) -> Spare:
+    def start_apart(
+        self, unused: Spare | None, request: memoryview, flags: int, size: list[int]
+    ) -> Spare:
         """Start a command whose standard streams are a terminal, or with input while it runs."""
         if unused is not None:
             unused.discard()
         terminal = None
         if flags & TERMINAL:
-            ours, terminal = open_terminal(plain=not flags & INTERACTIVE)
+            ours, terminal = open_terminal(size)
         else:
             os.close(self.stdin)
             self.stdin, ours = os.pipe()
@@ -627,10 +629,10 @@ class Runner:
             for fd in spare.streams:
                 os.close(fd)
             spare.streams = {ours: OUTPUT}
-        if not flags & INTERACTIVE:
-            os.write(ours, END_OF_INPUT)
-        else:
+        if size:
             self.input = Input(ours if terminal is None else os.dup(ours))
+        else:
+            os.write(ours, END_OF_INPUT)
         if not spare.take(request):
             raise RefusedError("fork", errno.ENOMEM)
         return spare
@@ -901,8 +903,8 @@ def restrict_paths(writable: Iterable[str]) -> None:
 # Terminals
 
 
-def open_terminal(*, plain: bool) -> tuple[int, int]:
-    """A terminal: our end, and that of the command. A *plain* one changes no byte of the output."""
+def open_terminal(size: list[int]) -> tuple[int, int]:
+    """A terminal: our end, and that of the command. Without a size it changes no byte of output."""
     try:
         import termios
     except ImportError:
@@ -912,11 +914,12 @@ def open_terminal(*, plain: bool) -> tuple[int, int]:
     except OSError as error:
         raise RefusedError("terminal", error.errno or errno.EIO) from error
     os.fchmod(slave, 0o666)  # so that a command can open it by its name
-    if plain:
+    if not size:
         settings = termios.tcgetattr(slave)
         settings[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, settings)
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, TERMINAL_SIZE)
+    packed = struct.pack("HHHH", *(size or TERMINAL_SIZE), 0, 0)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, packed)
     return master, slave
 
 

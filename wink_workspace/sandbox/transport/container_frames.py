@@ -124,7 +124,7 @@ def request_payload(
     stdin_bytes: int,
     merge_stderr: bool,
     terminal: bool = False,
-    interactive: bool = False,
+    size: tuple[int, int] | None = None,
     arguments: Iterable[bytes],
 ) -> bytes:
     """The payload of a RUN or PYTHON frame.
@@ -135,7 +135,8 @@ def request_payload(
         stdin_bytes: The length of the input, which follows in INPUT frames.
         merge_stderr: Whether standard error goes to standard output.
         terminal: Whether both go to a terminal, whose output is the standard output.
-        interactive: Whether input comes while it runs.
+        size: Of an interactive one, whose input comes while it runs: the lines and columns of its
+            terminal. A program may write back the size that it had at its start.
         arguments: The program and its arguments, or the code.
     """
     variables = [
@@ -146,7 +147,7 @@ def request_payload(
             cwd.encode("utf-8", "surrogateescape"),
             joined_fields(variables),
             str(stdin_bytes).encode(),
-            str(merge_stderr | 2 * terminal | 4 * interactive).encode(),
+            " ".join(map(str, (merge_stderr | 2 * terminal, *(size or ())))).encode(),
             *arguments,
         )
     )
