@@ -20,7 +20,7 @@ from functools import partial
 from importlib import import_module  # noqa: TID251 - commands are loaded by name
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO, get_type_hints
+from typing import Annotated, Any, Final, TextIO, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -204,16 +204,19 @@ class _Value:
         descriptor = parameter.type_descriptor
         self._parsed_by_typer = parameter.__class__.get_runtime_param
         self._default = parameter.default
-        self._is_plain_text = descriptor.annotation is str and not descriptor.parameter_info.parser
+        is_text = descriptor.annotation in (str, list[str])
+        self._is_plain_text = is_text and not descriptor.parameter_info.parser
 
     def coerce(self, value: object, param: Any, ctx: Any) -> object:
         """*value* with the type of the option."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if value is self._default or (
-            self._is_plain_text and isinstance(value, str) and value.isascii()
-        ):
+        if value is self._default:
             return value
+        if self._is_plain_text:
+            words: list[str] = [value] if isinstance(value, str) else [*cast("list[str]", value)]
+            if "".join(words).isascii():
+                return value if isinstance(value, str) else words
         return self._parsed_by_typer(param).coerce(value, param=param, ctx=ctx)
 
 
