@@ -138,11 +138,11 @@ def test_other_users_of_pygit2_in_the_process_keep_their_configuration(tmp_path:
     levels = (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG)
     before = [pygit2.settings.search_path[level] for level in levels]
     with new_ledger(tmp_path) as ledger:
-        ledger.store.forget()
+        assert ledger.store.repository.merge_contents(b"1", b"1", b"2") == b"2"
         assert [pygit2.settings.search_path[level] for level in levels] == before
 
 
-FORKED_WHILE_A_LEDGER_IS_OPENED = """
+FORKED_DURING_A_MERGE = """
 import os, signal, sys, threading
 from pathlib import Path
 import pygit2
@@ -161,7 +161,13 @@ def waiting(*arguments):
     return Repository(*arguments)
 
 pygit2.Repository = waiting
-thread = threading.Thread(target=lambda: Ledger(directory).close())
+
+def merge():
+    ledger = Ledger(directory)
+    ledger.store.repository.merge_contents(b"1", b"1", b"2")
+    ledger.close()
+
+thread = threading.Thread(target=merge)
 thread.start()
 is_opening.wait()
 child = os.fork()
@@ -169,7 +175,7 @@ if child == 0:
     signal.alarm(60)  # ends a child that hangs
     if pygit2.settings.search_path[ConfigLevel.GLOBAL] != "/home/ann":
         os._exit(2)
-    Ledger(directory).close()
+    merge()
     os._exit(pygit2.settings.search_path[ConfigLevel.GLOBAL] != "/home/ann")
 is_hidden = pygit2.settings.search_path[ConfigLevel.GLOBAL] == ""
 may_open.set()
@@ -179,10 +185,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), is_hidden, is_restored
 """
 
 
-def test_a_child_forked_while_a_ledger_is_opened_has_the_configuration_and_can_open_it(
+def test_a_child_forked_during_a_merge_has_the_configuration_and_can_merge(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-c", FORKED_WHILE_A_LEDGER_IS_OPENED, str(tmp_path / "ledger.git")]
+    command = [sys.executable, "-c", FORKED_DURING_A_MERGE, str(tmp_path / "ledger.git")]
     assert subprocess.check_output(command, text=True).strip() == "0 True True"
 
 
@@ -195,6 +201,16 @@ def test_a_damaged_ledger_inside_a_repository_does_not_fall_back_to_that_one(tmp
         Ledger(tmp_path / "ledger.git")
 
 
-def test_importing_the_package_does_not_load_pygit2() -> None:
-    code = "import sys, wink_workspace.ledger; sys.exit('pygit2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_writing_and_reading_a_ledger_does_not_load_pygit2(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom ledger_support import imported, new_ledger, reopened\n"
+        "with new_ledger(Path(sys.argv[1])) as ledger, ledger.write() as writer:\n"
+        "    imported(writer, {'f': b'1'})\n"
+        "with reopened(Path(sys.argv[1])) as ledger:\n"
+        "    assert ledger.branch().head.number and not ledger.forks()\n"
+        "sys.exit('pygit2' in sys.modules)"
+    )
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    assert subprocess.run(command, env=environment, check=False).returncode == 0

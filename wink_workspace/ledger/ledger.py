@@ -113,7 +113,7 @@ class Ledger(ClosedAfterBlock):
         clock: Clock = SYSTEM_CLOCK,
         other_trees: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        from .store.repository import GitRepository  # pygit2 takes 60 ms, so only here
+        from .store.repository import GitRepository
 
         self._directory = directory
         self._clock = clock

@@ -75,7 +75,7 @@ class ForeignHead:
     ) -> None:
         import pygit2
 
-        from wink_workspace.ledger.store.repository import _failures
+        from wink_workspace.ledger.store.libgit2 import git_failures
 
         self._store = store
         self._directory = directory
@@ -85,7 +85,7 @@ class ForeignHead:
         self._what = f"cannot create the branch {name!r} in {directory}"
         self._repository = open_user_repository(directory, trusted)
         _check_branch(self._repository, directory, name, self._what)
-        with _failures(self._what):
+        with git_failures(self._what):
             self._head = self._repository.head.peel(pygit2.Commit)
             self._index = pygit2.Index()
             self._index.read_tree(self._head.tree)
@@ -97,12 +97,12 @@ class ForeignHead:
 
         *ignores* says whether the repository ignores a file that HEAD does not have.
         """
-        from wink_workspace.ledger.store.repository import _failures
+        from wink_workspace.ledger.store.libgit2 import git_failures
 
         plain = (
             (at.path, at.after) for at in changes if not any(map(_is_refused_by_git, at.path.parts))
         )
-        with _failures(self._what), DiskTree(self._directory) as disk:
+        with git_failures(self._what), DiskTree(self._directory) as disk:
             views = (DiskView(disk), _CommitView(self._repository, self._head))
             theirs = paths_left_behind(self._store, views, plain)
             refused = {at.path for at in changes if self._is_left_out(at, ignores)}
@@ -135,12 +135,12 @@ class ForeignHead:
         Raises:
             LedgerError: If something cannot be read or written.
         """
-        from wink_workspace.ledger.store.repository import _failures
+        from wink_workspace.ledger.store.libgit2 import git_failures
 
         wanted = set(paths)
         above = {ancestor for path in wanted for ancestor in path.ancestors() if ancestor.parts}
         found: dict[WorkspacePath, TreeEntry | None] = {}
-        with _failures(self._what):
+        with git_failures(self._what):
             for path in sorted(wanted | above):
                 there = self._entry(path, entry_at(self._store, base, path))
                 if there is None:
@@ -208,10 +208,10 @@ class ForeignHead:
         import pygit2
         from pygit2.enums import FileMode
 
-        from wink_workspace.ledger.store.repository import _failures
+        from wink_workspace.ledger.store.libgit2 import git_failures
 
         steps = {change.path: _unless_directory(change.after) for change in changes}
-        with _failures(self._what):
+        with git_failures(self._what):
             for path, entry in steps.items():
                 if entry is None and str(path) in self._index:
                     self._index.remove(str(path))
@@ -247,10 +247,10 @@ def _check_branch(repository: pygit2.Repository, directory: Path, name: str, wha
     """Raise ``UsageError`` for what the caller can fix, before anything is written."""
     import pygit2
 
-    from wink_workspace.ledger.store.repository import _failures
+    from wink_workspace.ledger.store.libgit2 import git_failures
 
     ref = f"refs/heads/{name}"
-    with _failures(what):
+    with git_failures(what):
         is_valid = pygit2.reference_is_valid_name(ref) and not name.startswith("-")
         is_taken = is_valid and repository.references.get(ref) is not None
         is_empty = repository.head_is_unborn

@@ -75,7 +75,7 @@ def open_user_repository(worktree: Path, trusted: Collection[Path] = ()) -> pygi
     import pygit2
     from pygit2.enums import RepositoryOpenFlag
 
-    from wink_workspace.ledger.store.repository import _own_configuration_only
+    from wink_workspace.ledger.store.libgit2 import own_configuration_only
 
     for outside in outside_repositories(worktree):
         if not any(outside.is_relative_to(each) for each in trusted):
@@ -85,7 +85,7 @@ def open_user_repository(worktree: Path, trusted: Collection[Path] = ()) -> pygi
                 " it in ImportConfig.git_links.",
             )
     try:
-        with _own_configuration_only():
+        with own_configuration_only():
             return pygit2.Repository(str(worktree), RepositoryOpenFlag.NO_SEARCH)
     except pygit2.GitError as error:
         raise UsageError(

@@ -1,9 +1,9 @@
 """Packs: many objects in one file, with an index beside it (gitformat-pack, version 2).
 
 ``PackWriter`` writes one object after the other, for a commit of many files, a large file, or the
-objects of other packs; ``PackStream`` does for a bundle. ``GitRepository.pack`` computes deltas
-during garbage collection. libgit2 reads single objects; this module reads indexes for the ids of a
-pack's objects and their sizes on disk, which libgit2 does not provide.
+objects of other packs; ``PackStream`` does for a bundle. libgit2 computes deltas
+during garbage collection. ``PackedObjects`` reads single objects; this module reads indexes for the
+ids of a pack's objects and their sizes on disk.
 
 Rule 1: a pack is valid once its ``.idx`` has its final name, and is ignored without it. So the
 index is written last and deleted first.
@@ -38,7 +38,7 @@ PACK_HEADER = struct.Struct(">4sII")
 """The beginning of a pack: ``PACK``, the version and the number of objects."""
 LONGEST_HEADER: Final = 64
 """More bytes than the header of an object has."""
-_INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
+INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
@@ -406,7 +406,7 @@ def index_steps(
             if n % OBJECTS_PER_STEP == 0:
                 yield
     fan_out = struct.pack(">256I", *accumulate(map(len, by_byte)))
-    body = b"".join((_INDEX_MAGIC, fan_out, ids, checksums, offsets, large, pack_checksum))
+    body = b"".join((INDEX_MAGIC, fan_out, ids, checksums, offsets, large, pack_checksum))
     return body + git_hash(body).digest()
 
 
@@ -430,7 +430,7 @@ def _places_by_id(path: Path) -> Generator[None, None, tuple[dict[str, int], dic
     with ledger_failures(f"index {path.name} cannot be read"):
         data = path.read_bytes()
         pack_bytes = path.with_suffix(".pack").stat().st_size
-    if not data.startswith(_INDEX_MAGIC):
+    if not data.startswith(INDEX_MAGIC):
         raise LedgerDamagedError(f"{path.name} is not a pack index of version 2")
     try:
         return (yield from _places_in_index(data, pack_bytes))
@@ -441,7 +441,7 @@ def _places_by_id(path: Path) -> Generator[None, None, tuple[dict[str, int], dic
 def _places_in_index(
     data: bytes, pack_bytes: int
 ) -> Generator[None, None, tuple[dict[str, int], dict[str, int]]]:
-    start = len(_INDEX_MAGIC) + _FAN_OUT_BYTES
+    start = len(INDEX_MAGIC) + _FAN_OUT_BYTES
     (n,) = struct.unpack_from(">I", data, start - 4)
     after_checksums = start + n * (_ID_BYTES + 4)
     after_offsets = after_checksums + n * 4
