@@ -8,7 +8,6 @@ command.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -200,7 +199,7 @@ class HostView:
         return {
             "WINK_SCRATCH": "\n".join(self.scratch),
             "WINK_HOST_HOME": "" if home is None else str(home),
-            "WINK_HIDDEN": json.dumps([path for path in hidden if path[:1] == "/"]),
+            "WINK_HIDDEN": "\n".join(path for path in hidden if path[:1] == "/"),
         }
 
     def fix_of(self, program: str) -> str:

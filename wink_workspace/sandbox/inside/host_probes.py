@@ -6,20 +6,21 @@ probe. A probe that is stopped raises ``OSError`` or returns ``None``.
 
 from __future__ import annotations
 
+import _socket  # as in probes: the usual modules take longer to load than all probes
 import ctypes
 import fcntl
-import json
 import os
-import re
-import socket
 import stat
 import sys
 import termios
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOME = os.environ.get("WINK_HOST_HOME", "")
 """The user's home on this machine."""
-PATHS = json.loads(os.environ.get("WINK_HIDDEN", "[]"))
+PATHS = [path for path in os.environ.get("WINK_HIDDEN", "").split("\n") if path]
 """Sockets of agents, desktops and engines, and directories of workspaces."""
 SCRATCH = os.environ.get("WINK_SCRATCH", "").split("\n")
 NUMBERS = {
@@ -94,11 +95,13 @@ def mounts() -> list[tuple[str, list[str]]]:
     """The mount points with their options [proc(5)]."""
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         fields = [line.split(" ") for line in lines]
-    escaped = re.compile(r"\\([0-7]{3})")
-    return [
-        (escaped.sub(lambda found: chr(int(found[1], 8)), each[4]), each[5].split(","))
-        for each in fields
-    ]
+    return [(unescaped(each[4]), each[5].split(",")) for each in fields]
+
+
+def unescaped(path: str) -> str:
+    """A path of that list as it is."""
+    first, *others = path.split("\\")
+    return first + "".join(chr(int(each[:3], 8)) + each[3:] for each in others)
 
 
 def use_setuid_programs() -> str | None:
@@ -164,7 +167,7 @@ def use_other_socket_families() -> str | None:
     """Open sockets that no network namespace confines."""
     for family in (40, 16, 38, 17, 31):  # vsock, netlink, alg, packet, bluetooth
         try:
-            socket.socket(family, socket.SOCK_RAW, 15 if family == 16 else 0).close()
+            _socket.socket(family, _socket.SOCK_RAW, 15 if family == 16 else 0).close()
         except OSError:
             continue
         return f"family {family} is open"
@@ -197,7 +200,8 @@ def main() -> None:
         except Exception as error:
             stopped, detail = False, f"the probe failed: {error!r}"
         name = probe.__name__.replace("_", " ")
-        sys.stdout.write(json.dumps([name, stopped, str(detail)[:300]]) + "\n")
+        shown = (c if c.isalnum() or c in " ./,:_-" else f"\\u{ord(c):04x}" for c in detail[:300])
+        sys.stdout.write(f'["{name}", {str(stopped).lower()}, "{"".join(shown)}"]\n')
 
 
 if __name__ == "__main__":
