@@ -17,7 +17,7 @@ from wink_workspace.filesystem import DiskTree
 from wink_workspace.filesystem.disk import copying
 from wink_workspace.filesystem.disk.copying import TreeCopy
 from wink_workspace.filesystem.disk.tree import HiddenPaths
-from wink_workspace.workspace.create.importing import OWN_REPOSITORY
+from wink_workspace.workspace.place.path_rules import OWN_REPOSITORY
 
 
 class Contents:

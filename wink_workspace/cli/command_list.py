@@ -67,8 +67,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Sandboxes": {
         "doctor": "sandbox.sandboxes.doctor",
         "version": "version.show_version",
-        "exec": "sandbox.sandboxes.execute",
-        "shell": "sandbox.sandboxes.shell",
+        "exec": "sandbox.exec_command.execute",
+        "shell": "sandbox.exec_command.shell",
         "port": "sandbox.port_command.port",
     },
 }

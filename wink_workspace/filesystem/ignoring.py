@@ -16,9 +16,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Parts: TypeAlias = tuple[str, ...]
 
@@ -42,8 +41,7 @@ _CLASSES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """One pattern of an ignore file.
 
     ``text`` is compared as a whole, or as the end of a name (``is_suffix``). A pattern with

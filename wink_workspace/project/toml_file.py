@@ -11,7 +11,6 @@ document of its own is one statement.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -68,6 +67,8 @@ class TomlFile:
         for number, line in enumerate(text.split("\n"), 1):
             if max(line.count("["), line.count("{"), line.count(".")) > MOST_BYTES // 64:
                 raise UsageError(f"{name}, line {number}: it is too deeply nested", hint=_HINT)
+        import tomllib  # on use: most projects have no such file
+
         try:
             table = tomllib.loads(text)
             lines = dict(_lines(text))
@@ -105,6 +106,8 @@ def key_text(path: KeyPath) -> str:
 
 def _lines(content: str) -> Iterator[tuple[KeyPath, int]]:
     """Each key with the line at which it first occurs."""
+    import tomllib
+
     seen: set[KeyPath] = set()
     table: KeyPath = ()
     pending: list[str] = []

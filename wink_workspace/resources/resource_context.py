@@ -13,10 +13,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Self, TypeVar, assert_never, cast
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, assert_never, cast
 
 from wink_workspace.errors import (
     CircularDependencyError,
@@ -217,8 +216,7 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
+class _Built(NamedTuple):
     """A live resource; *closes* says whether the context closes it."""
 
     type_: Any

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, cast
+from typing import Literal, NamedTuple, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import SnapshotError
@@ -24,8 +24,7 @@ Saved = Sequence[tuple[Snapshotable, object]]
 """The participants of a call, each with its snapshot from before the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCall:
+class PendingCall(NamedTuple):
     """A call that is about to have effects."""
 
     call_id: str

@@ -12,14 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import SandboxUnavailableError
 
 from .isolation_report import IsolationReport
 from .network import NetworkRequest
-from .services import Services
+
+if TYPE_CHECKING:
+    from .services import Services
 
 StreamName = Literal["stdout", "stderr"]
 OutputObserver = Callable[[StreamName, bytes], None]

@@ -10,8 +10,7 @@ The session adds locks, subscribers and children; this module has none of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from immutables import Map
 
@@ -30,16 +29,14 @@ Slices: TypeAlias = Map[type[object], SliceView[object]]
 Contents: TypeAlias = Map[SliceKind, Slices]
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
+class _Definition(NamedTuple):
     """The constant part of a slice: its kind, and its view without values."""
 
     kind: SliceKind
     empty: SliceView[object]
 
 
-@dataclass(frozen=True, slots=True)
-class _Registration:
+class _Registration(NamedTuple):
     """A reducer of one slice for one type of event."""
 
     slice_type: type[object]

@@ -29,7 +29,7 @@ from wink_workspace.ledger import (
 
 from .create.bases import collect_bases
 from .create.git_copies import GitCopies, copy_git
-from .create.importing import Imported, Progress, begin_history, import_copy
+from .create.importing import Imported, begin_history, import_copy
 from .create.overlay_branches import import_overlay
 from .files.seen_statuses import save_last_seen
 from .in_place.call_effects import CallEffects
@@ -38,7 +38,7 @@ from .in_place.in_place_tree import InPlaceTree
 from .in_place.private_paths import PrivatePaths
 from .in_place.user_repository import UserRepository, refuse_repository
 from .place.mode_store import ModeStore
-from .place.path_rules import ImportConfig, PathRules
+from .place.path_rules import ImportConfig, PathRules, Progress
 from .place.reserve import Reserve, is_full
 from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
 
@@ -110,17 +110,6 @@ def _imported(source: Path, tree: InPlaceTree, store: ObjectStore, root: str) ->
 _log = logging.getLogger(__name__)
 
 _MODES: Final = get_args(WorkspaceMode)
-
-
-def storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
-    """*storage*, or the default one for ``None``."""
-    if storage is None:
-        return WorkspaceStorage.default()
-    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is a common mistake
-        raise UsageError(
-            f"{storage!r} is not a storage of workspaces", hint="Use WorkspaceStorage(directory)."
-        )
-    return storage
 
 
 def create_workspace(

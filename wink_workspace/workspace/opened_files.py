@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
@@ -24,28 +25,19 @@ from wink_workspace.ledger import (
     lost_ref,
 )
 from wink_workspace.processes import OwnProcess
-from wink_workspace.workspace.files.checkout import check_out
 
 from .branch.recorded_branch import RecordedBranch
-from .create.derived_layers import DerivedLayer, give_layers, is_shared
-from .create.git_copies import hides_git
-from .create.importing import OWN_REPOSITORY
-from .create.overlay_branches import MountedBranch, mount_branch
 from .files.derived_paths import DerivedPaths, RecordedChanges
 from .files.histories import CopyHistory, FilesHistory
 from .files.pending_discards import PendingDiscards
 from .files.seen_statuses import load_last_seen
-from .in_place.call_effects import CallEffects
-from .in_place.in_place_filesystem import InPlaceFilesystem
-from .in_place.in_place_history import InPlaceHistory, PresentState
-from .in_place.in_place_tree import InPlaceTree
-from .in_place.private_paths import PrivatePaths
-from .in_place.user_repository import UserRepository, refuse_repository
-from .place.mode_store import ModeStore
-from .place.path_rules import Unrecorded
+from .place.path_rules import GIT_RULE, OWN_REPOSITORY, Unrecorded
 from .place.reserve import Reserve
 from .place.storage import WorkspaceFolder, WorkspaceInfo
 from .place.workspace_config import WorkspaceConfig
+
+if TYPE_CHECKING:
+    from .create.overlay_branches import MountedBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +85,8 @@ class OpenedFiles:
             FilesystemError: If the layer cannot be made.
             MountError: If the branch cannot be mounted again.
         """
+        from .create.derived_layers import DerivedLayer, give_layers, is_shared
+
         branch, derived, recorded = self.branch, self.derived, self.recorded_tree
         if branch is None or derived is None or recorded is None:
             return frozenset()
@@ -149,6 +143,8 @@ def open_files(
         LedgerError: If the history cannot be read.
         FilesystemError: If a copy cannot be written, or an overlay cannot be mounted.
     """
+    from wink_workspace.workspace.files.checkout import check_out
+
     info = recorded.info
     opening = _Opening(folder, writer, info, config, clock)
     if recorded.is_in_place:
@@ -159,8 +155,7 @@ def open_files(
     return opening.copy()
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
+class _Opening(NamedTuple):
     """What the files of a branch are opened with; a method for each form."""
 
     folder: WorkspaceFolder
@@ -190,6 +185,8 @@ class _Opening:
         )
 
     def overlay(self) -> OpenedFiles:
+        from .create.overlay_branches import mount_branch
+
         unrecorded = self.info.rules.unrecorded()
         branch = mount_branch(
             self.folder, self.writer, unrecorded=unrecorded, config=self.config, clock=self.clock
@@ -222,7 +219,7 @@ class _Opening:
         hidden. Tools and sandboxes see all files, but tools do not see a ``.git`` that we write.
         """
         changes = None if unrecorded is None else RecordedChanges(tracker, unrecorded)
-        has_git = unrecorded is not None and hides_git(unrecorded.rules)
+        has_git = unrecorded is not None and GIT_RULE in unrecorded.rules.excluded
 
         def opened_tree(observer: ChangeObserver, hidden: HiddenPaths | None) -> DiskTree:
             return DiskTree(
@@ -271,6 +268,14 @@ class _Opening:
         )
 
     def in_place(self) -> OpenedFiles:
+        from .in_place.call_effects import CallEffects
+        from .in_place.in_place_filesystem import InPlaceFilesystem
+        from .in_place.in_place_history import InPlaceHistory, PresentState
+        from .in_place.in_place_tree import InPlaceTree
+        from .in_place.private_paths import PrivatePaths
+        from .in_place.user_repository import UserRepository
+        from .place.mode_store import ModeStore
+
         _check_directory(self.info)
         rules, head = self.info.rules, _head(self.writer)
         git = UserRepository(self.folder.files, replace(rules, derived=()).unrecorded())
@@ -332,6 +337,8 @@ class _Opening:
 
 def _check_directory(info: WorkspaceInfo) -> None:
     """Raise ``UsageError`` if the directory of a workspace in place was removed or replaced."""
+    from .in_place.user_repository import refuse_repository
+
     directory = Path(info.source)
     hint = (
         "Move it back to where it was, or remove the workspace: that deletes its history, "

@@ -54,11 +54,11 @@ from wink_workspace.session.events import ExternalChange
 
 from .branch.recorded_branch import IMPORTED_BRANCH, forks_of
 from .create.bases import BaseStore, hash_files
-from .create.importing import NotImported, open_source
+from .create.importing import open_source
 from .create.overlay_branches import base_of, trees_of_bases
-from .creating import storage_or_default
 from .files.seen_statuses import SourceTimes
-from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from .place.path_rules import NotImported
+from .place.storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage, storage_or_default
 from .place.workspace_config import WorkspaceConfig
 
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
@@ -27,18 +27,19 @@ from wink_workspace.resources import Binding
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
     SANDBOXES,
-    RememberedServices,
     Sandbox,
     SandboxConfig,
     SandboxContext,
     StreamName,
 )
 
-from .create.git_copies import GitCopies, write_git_file
 from .files.histories import CopyHistory
 from .opened_files import OpenedFiles
 from .place.path_rules import OUTPUT_FOLDER
 from .place.storage import WorkspaceFolder
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox import RememberedServices
 
 _CHUNK_CHARS: Final = 262_144
 
@@ -58,7 +59,6 @@ class SandboxSlot:
     def __init__(self, folder: WorkspaceFolder, opened: OpenedFiles, clock: Clock) -> None:
         self._folder = folder
         self._derived = opened.derived
-        self._remembered = RememberedServices(folder.services)
         self._mount = opened.mount
         self._tree = opened.tree
         self._history = opened.history
@@ -113,7 +113,11 @@ class SandboxSlot:
     def _git(self) -> dict[str, Any]:  # Any: each argument has its own type
         """The arguments for the history of the source, if the workspace has a copy of it."""
         copy = self._folder.git_copy
-        history = copy and GitCopies(self._folder.state_dir).find(copy.name)
+        if copy is None:
+            return {}
+        from .create.git_copies import GitCopies, write_git_file
+
+        history = GitCopies(self._folder.state_dir).find(copy.name)
         if history is None:
             return {}
         files = self._tree.root
@@ -138,18 +142,30 @@ class SandboxSlot:
 
     def paths_of_services(self) -> tuple[WorkspacePath, ...]:
         """What running services may change; before the first command, those of a killed process."""
-        return tuple(map(parse_path, self._remembered.writes()))
+        return (
+            () if (known := self._remembered()) is None else tuple(map(parse_path, known.writes()))
+        )
 
     def forget_services(self) -> None:
         """Record that no service runs: the branch has just been opened."""
-        self._remembered.all_stopped()
+        if (known := self._remembered()) is not None:
+            known.all_stopped()
 
     def copy_services(self, fork: WorkspaceFolder) -> None:
         """Let a new fork start what runs in this branch, over its own files."""
         services = None if self._sandbox is None else self._sandbox.services
         listed = () if services is None else services.listed()
         running = {each.config.name for each in listed if each.state != "ended"}
-        self._remembered.copy_to(fork.services, running=running)
+        if (known := self._remembered()) is not None:
+            known.copy_to(fork.services, running=running)
+
+    def _remembered(self) -> RememberedServices | None:
+        """The services that were started in the branch, if any were."""
+        if not self._folder.services.exists():
+            return None
+        from wink_workspace.sandbox import RememberedServices
+
+        return RememberedServices(self._folder.services)
 
     def _make_derived(self, path: str) -> None:
         parsed = parse_path(path)

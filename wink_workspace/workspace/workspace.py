@@ -53,27 +53,22 @@ from wink_workspace.session import Session
 
 from .branch.recorded_branch import require_branch
 from .changes.applied_trees import AppliedTrees
-from .create.importing import Progress, no_progress
-from .create.overlay_branches import trees_of_bases
-from .creating import create_workspace, delete_workspace, storage_or_default
 from .files.discard_records import Discards
 from .files.histories import CopyHistory
-from .files.seen_statuses import save_last_seen
 from .history.workspace_reader import ReadableHistory
-from .in_place.in_place_history import InPlaceHistory
-from .in_place.private_paths import private_roots
 from .moves.branch_moves import Branches, Fork
 from .moves.ledger_journal import LedgerJournal, recover
 from .moves.moves import MovePreview, Moves
 from .moves.reverting import Reverts
 from .opened_files import check_owner, open_files
-from .place.path_rules import OUTPUT_FOLDER
+from .place.path_rules import OUTPUT_FOLDER, Progress, no_progress
 from .place.storage import (
     TemporaryStorage,
     WorkspaceFolder,
     WorkspaceMode,
     WorkspaceStorage,
     collect_layers,
+    storage_or_default,
 )
 from .place.workspace_config import WorkspaceConfig
 from .program_calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
@@ -206,12 +201,11 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             clock=self._clock,
             check_open=self._check_open,
         )
-        history = self._history
         self._reverts = Reverts(
             self._recorded,
             self._writer,
             self._moves,
-            history.put_private if isinstance(history, InPlaceHistory) else lambda _: (),
+            self._history.put_private,
         )
         self._branches = Branches(
             self._recorded,
@@ -243,6 +237,9 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
 
     def _other_trees(self) -> frozenset[str]:
         """The trees, beside those of entries, that the ledger has to keep."""
+        from .create.overlay_branches import trees_of_bases
+        from .in_place.private_paths import private_roots
+
         applied = AppliedTrees(self._folder.applied).referenced
         return applied | trees_of_bases(self._folder) | private_roots(self._folder.private)
 
@@ -289,6 +286,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
                 Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
+        from .creating import create_workspace
+
         storage = storage_or_default(storage)
         config = config or WorkspaceConfig()
         info = create_workspace(
@@ -361,6 +360,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
             FilesystemError: If something cannot be deleted; it is no longer a workspace all the
                 same.
         """
+        from .creating import delete_workspace
+
         delete_workspace(which, storage_or_default(storage))
 
     def close(self) -> None:
@@ -1070,6 +1071,8 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
 
     def _keep_index(self) -> None:
         """Save the index of the files if they are those of the newest entry."""
+        from .files.seen_statuses import save_last_seen
+
         if not self._writer.is_held:
             return
         with suppress(LedgerError, FilesystemError):

@@ -22,11 +22,10 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 Parts = tuple[str, ...]
 """The names of a path, relative to the directory at which a walk began."""
@@ -549,8 +548,7 @@ def _identity(directory: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """One directory of a walk: its path, a descriptor until the next step, and its entries."""
 
     parts: Parts

@@ -28,14 +28,13 @@ from collections.abc import (
     Set,
 )
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader, FileIO
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from wink_workspace._descriptors import ClosedAfterBlock, closed_with, put_at, put_nothing_at
 from wink_workspace.errors import (
@@ -253,8 +252,7 @@ _KINDS = {
 _MISSING_ERRNOS = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG))
 
 
-@dataclass(frozen=True, slots=True)
-class DiskEntry:
+class DiskEntry(NamedTuple):
     """The metadata of a path, known without reading its content.
 
     ``kind`` is ``None`` for what a workspace cannot store: pipes, sockets and devices. ``mode``

@@ -20,9 +20,8 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from inotify_simple import flags  # pyright: ignore[reportMissingTypeStubs] - has none
 
@@ -47,8 +46,7 @@ _TIMEOUT_S = 60.0
 _COPY_HINT = 'Use a workspace with a plain copy of the files: mode "copy".'
 
 
-@dataclass(frozen=True, slots=True)
-class OverlaySupport:
+class OverlaySupport(NamedTuple):
     """Whether branches can be overlays in a directory; *reason* says why, or why not.
 
     ``privileged`` is whether root makes the mounts. Otherwise a user namespace is used, and a

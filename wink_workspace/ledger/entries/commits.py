@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace.errors import LedgerDamagedError
 
@@ -35,8 +34,7 @@ _PARENT = re.compile(r"\nparent ([0-9a-f]{40})\n")
 _COMMITTER = re.compile(r"\ncommitter .* (-?[0-9]+) [+-][0-9]{4}")
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """A commit object; ``at`` has no fraction of a second, names in ``trailers`` no ``Wink-``.
 
     ``one_line`` makes the subject and each trailer from text that comes from outside.

@@ -18,9 +18,8 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk import DiskTree
@@ -32,8 +31,7 @@ _RESERVE_PARTS: Final = 20
 _MOST_OPEN_FILES: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """The size of a tree; ``n_bytes`` includes the holes of sparse files."""
 
     n_bytes: int

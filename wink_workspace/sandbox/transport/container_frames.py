@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace.errors import SandboxError
 
@@ -78,8 +77,7 @@ class Kind(IntEnum):
 _FROM_CONTAINER: Final = frozenset(kind for kind in Kind if kind >= Kind.READY)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame, about the command *number*."""
 
     kind: Kind

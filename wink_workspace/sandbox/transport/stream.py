@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from socket import socket
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import SandboxBrokenError
@@ -46,8 +46,7 @@ _MOST_SIGNAL: Final = 64
 _MOST_EXIT_CODE: Final = 255
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What the runner reports of the image: its shell (``""`` if none) and its Python version."""
 
     shell: str
@@ -91,8 +90,7 @@ class StreamRelay(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What ends a command: its time limit, or ``watch``, which is polled and returns the reason.
 
     ``watch_s`` is the time between two polls.

@@ -56,7 +56,6 @@ from wink_workspace.ledger import (
 from wink_workspace.workspace.changes.applied_trees import AppliedTrees, SourceChange
 from wink_workspace.workspace.changes.changeset import ChangeSet, is_empty_directory, reported
 from wink_workspace.workspace.changes.source_rules import open_source_filter, rules_in
-from wink_workspace.workspace.create.importing import NotImported
 from wink_workspace.workspace.files.disk_entries import (
     Captured,
     capture_all,
@@ -68,6 +67,7 @@ from wink_workspace.workspace.in_place.guarded_checkout import Checkout
 from wink_workspace.workspace.in_place.in_place_tree import InPlaceTree
 from wink_workspace.workspace.in_place.user_repository import UserRepository
 from wink_workspace.workspace.place.mode_store import ModeStore
+from wink_workspace.workspace.place.path_rules import NotImported
 
 from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.ledger import MAIN_BRANCH, Branch, Ledger, LogEntry, ObjectStore, lost_ref
@@ -102,8 +101,7 @@ def delete_fork(
 # -------------------------------------------------------------------------------- recorded branch
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedBranch:
+class RecordedBranch(NamedTuple):
     """What the ledger has of one branch; ``applied`` is the file of ``AppliedTrees``."""
 
     info: WorkspaceInfo

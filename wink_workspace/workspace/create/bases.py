@@ -38,7 +38,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from wink_workspace._descriptors import closed_with
 from wink_workspace._kill_points import KillPoint, passed
@@ -72,17 +72,23 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.ledger.store.disk import sync, sync_filesystem
 from wink_workspace.ledger.store.git_tree import GitTree
-from wink_workspace.ledger.upkeep.damage import ObjectCheck
 from wink_workspace.sandbox.git_directory import give_to_sandbox, host_owner
 from wink_workspace.workspace.files.checkout import write_files
 from wink_workspace.workspace.files.disk_entries import UNKNOWN_CONTENT, content_of, same_content
 from wink_workspace.workspace.files.seen_statuses import SourceTimes, save_source_times
-from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
+from wink_workspace.workspace.place.path_rules import (
+    ImportConfig,
+    NotImported,
+    PathRules,
+    Progress,
+    no_progress,
+)
 from wink_workspace.workspace.place.shared_folders import NewFolder, SharedFolders
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
-from .importing import Imported, NotImported, Progress, SourceCopy, no_progress, open_source
-from .source_survey import Survey, open_survey
+if TYPE_CHECKING:
+    from .importing import Imported
+    from .source_survey import Survey
 
 _log = logging.getLogger(__name__)
 
@@ -194,6 +200,8 @@ class Base:
         ``objects.git`` stands for damage that hides which files it is about, and ``.`` for any
         other. *store* has the tree, for a base without objects.
         """
+        from wink_workspace.ledger.upkeep.damage import ObjectCheck
+
         found: set[str] = set()
         try:
             with ExitStack() as opened:
@@ -349,6 +357,9 @@ class BaseStore:
             FilesystemError: If the base cannot be written; nothing is left then.
             LedgerError: If objects cannot be written; no base is left then.
         """
+        from .importing import open_source
+        from .source_survey import open_survey
+
         racy_ns = racy_from_ns(self._clock)
         config = config or ImportConfig()
         with open_source(source) as whole, open_survey(source, whole, config) as walk:
@@ -402,6 +413,8 @@ class BaseStore:
         ledger_dir: Path,
         progress: Progress,
     ) -> ImportedBase:
+        from .importing import SourceCopy
+
         racy_ns = racy_from_ns(self._clock)
         with self._making() as made:
             Ledger.create(made.objects)
@@ -777,6 +790,8 @@ class _SourceChanges:
 
     def report(self, n_files: int, n_bytes: int) -> Imported:
         """What was imported, given how many more files and bytes than the base has."""
+        from .importing import Imported
+
         before = self._known.report
         return Imported(
             before.source,
@@ -809,6 +824,8 @@ class _Remembered:
 
     def known(self, bases: BaseStore, rules: PathRules) -> _KnownSource | None:
         """What it says; ``None`` if it had other rules, or if its base is not usable."""
+        from .importing import Imported
+
         index, note = self._stored
         if index is None or note["rules"] != repr(rules):
             return None

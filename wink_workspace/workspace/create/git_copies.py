@@ -38,16 +38,18 @@ from wink_workspace.sandbox.git_directory import (
     GIT_DIRECTORY_FILE,
     GIT_OBJECTS_PATH,
 )
-from wink_workspace.workspace.place.path_rules import OUTPUT_FOLDER, ImportConfig, PathRules
+from wink_workspace.workspace.place.path_rules import (
+    GIT_RULE,
+    OUTPUT_FOLDER,
+    ImportConfig,
+    PathRules,
+)
 from wink_workspace.workspace.place.shared_folders import SharedFolders
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .bases import BaseStore
 
 _log = logging.getLogger(__name__)
-
-GIT_RULE: Final = "/.git"
-"""The rule that hides ``.git`` from the history of a workspace with a copy."""
 
 _GIT: Final = WorkspacePath((".git",))
 _FORMAT: Final = 1
@@ -144,11 +146,6 @@ def copy_git(
         return rules
     folder.git.write_text(f"{name}\n", encoding="ascii")
     return replace(rules, excluded=(*rules.excluded, GIT_RULE))
-
-
-def hides_git(rules: PathRules) -> bool:
-    """Whether these are the rules of a workspace with a copy."""
-    return GIT_RULE in rules.excluded
 
 
 def write_git_file(files: Path) -> None:

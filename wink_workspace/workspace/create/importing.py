@@ -8,10 +8,8 @@ process knows of the copy before the import has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
@@ -42,7 +40,14 @@ from wink_workspace.workspace.files.seen_statuses import (
     save_last_seen,
     save_source_times,
 )
-from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules
+from wink_workspace.workspace.place.path_rules import (
+    OWN_REPOSITORY,
+    ImportConfig,
+    NotImported,
+    PathRules,
+    Progress,
+    no_progress,
+)
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 
 from .source_survey import Survey, survey
@@ -62,42 +67,6 @@ class Imported:
     n_files: int
     n_bytes: int
     skipped: tuple[str, ...] = ()
-
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called repeatedly with the number of copied files and of their bytes."""
-
-
-def no_progress(n_files: int, n_bytes: int) -> None:
-    """Ignore the progress."""
-    del n_files, n_bytes
-
-
-class NotImported:
-    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
-
-    def __init__(self, unrecorded: HiddenPaths | None = None) -> None:
-        self._unrecorded = unrecorded
-
-    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
-        """Whether a path is not imported."""
-        return parts[:1] == (".git",) or (
-            self._unrecorded is not None
-            and self._unrecorded.hides(parts, is_directory=is_directory)
-        )
-
-    def hidden_in(
-        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
-    ) -> Collection[str]:
-        """Those of the *names* in *directory* that are not imported."""
-        own = (".git",) if not directory and ".git" in names else ()
-        if self._unrecorded is None:
-            return own
-        return {*own, *self._unrecorded.hidden_in(directory, names, directories)}
-
-
-OWN_REPOSITORY: Final[HiddenPaths] = NotImported()
-"""The source's own ``.git``, which is not imported; nested ones are."""
 
 
 def import_copy(

@@ -31,11 +31,10 @@ import re
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.clock import Clock
@@ -72,7 +71,6 @@ from wink_workspace.ledger.store.disk import sync_filesystem, write_whole
 from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.files.checkout import write_layer
 from wink_workspace.workspace.files.derived_paths import copy_checkpoint
-from wink_workspace.workspace.files.disk_entries import captured
 from wink_workspace.workspace.files.histories import CopyHistory
 from wink_workspace.workspace.files.seen_statuses import (
     SourceTimes,
@@ -81,19 +79,19 @@ from wink_workspace.workspace.files.seen_statuses import (
     load_last_seen,
     save_last_seen,
 )
-from wink_workspace.workspace.place.path_rules import ImportConfig, PathRules, Unrecorded
+from wink_workspace.workspace.place.path_rules import (
+    ImportConfig,
+    PathRules,
+    Progress,
+    Unrecorded,
+    no_progress,
+)
 from wink_workspace.workspace.place.shared_folders import delete_tree
 from wink_workspace.workspace.place.storage import WorkspaceFolder
 from wink_workspace.workspace.place.workspace_config import WorkspaceConfig
 
 from .bases import Base, BaseStore
 from .derived_layers import delete_stale, layers_of, notice_layers, unrecorded_names
-from .importing import (
-    Progress,
-    begin_history,
-    copy_derived_of,
-    no_progress,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +103,7 @@ _MOST_DIFFERENCES: Final = 2_000
 """A branch with more differences from the nearest base gets a base of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class MountedBranch:
+class MountedBranch(NamedTuple):
     """A mounted branch. ``root`` is the tree from which it differs where ``tracker`` reports."""
 
     folder: WorkspaceFolder
@@ -208,6 +205,8 @@ def import_overlay(
     Derived paths are copied into the branch's own layer: bases are shared, also between sources
     that have other secrets. Raises as ``import_copy``.
     """
+    from .importing import begin_history, copy_derived_of
+
     wanted = config or ImportConfig()
     bases = BaseStore(folder.state_dir, clock)
     Ledger.create(folder.ledger)
@@ -288,6 +287,8 @@ def _discard_layer(
     What the layer does not show alone is left out: which files of the base an opaque directory
     hides, and those in a renamed directory.
     """
+    from wink_workspace.workspace.files.disk_entries import captured
+
     found: list[WorkspacePath] = []
     deleted: dict[WorkspacePath, TreeEntry | None] = {}
     with DiskTree(folder.upper / FILES, hidden=unrecorded, make_accessible=True) as layer:

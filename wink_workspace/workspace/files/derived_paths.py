@@ -27,9 +27,9 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.counts import counted
@@ -117,8 +117,7 @@ class RecordedChanges:
         self._tracker.directories_left(directories)
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(NamedTuple):
     """What a rollback did with derived paths."""
 
     dropped: tuple[WorkspacePath, ...] = ()

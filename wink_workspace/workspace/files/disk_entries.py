@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from wink_workspace.errors import FileMissingError, FilesystemError, LedgerError
 from wink_workspace.filesystem import FileKind, WorkspacePath
@@ -87,8 +86,7 @@ _PLACEHOLDER: Final = b"\0this is not a regular file, or it cannot be read\n"
 _ATTEMPTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(NamedTuple):
     """A tree in which some paths have the present state of a directory.
 
     ``unknown`` are those of the paths that cannot be kept: pipes, sockets, devices, and what

@@ -8,11 +8,12 @@ Why there are two: docs/design/006.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError
-from wink_workspace.filesystem import FileChange
-from wink_workspace.ledger import ObjectStore, has_lost_objects
+from wink_workspace.filesystem import FileChange, WorkspacePath
+from wink_workspace.ledger import ObjectStore, TreeEntry, has_lost_objects
 
 from .discard_records import Discards
 from .tree_history import TreeHistory
@@ -57,6 +58,16 @@ class FilesHistory(Protocol):
 
     def accept(self) -> None:
         """Accept the state of the last snapshot: later changes belong to the next call."""
+        ...
+
+    def attribute(self, committed: str, chosen: Callable[[WorkspacePath], bool]) -> None:
+        """In place: let the call that begins now have the *chosen* changes since *committed*."""
+        ...
+
+    def put_private(
+        self, changes: Mapping[WorkspacePath, TreeEntry | None]
+    ) -> frozenset[WorkspacePath]:
+        """In place: write those of *changes* that the history does not name; their paths."""
         ...
 
     def reuse_snapshot(self, allowed: bool, /) -> None:
@@ -119,6 +130,16 @@ class CopyHistory(TreeHistory):
     def reuse_snapshot(self, allowed: bool, /) -> None:
         """Allow or forbid the next ``snapshot`` to skip its scan."""
         self._is_fresh = allowed  # read and reset in ``TreeHistory``
+
+    def attribute(self, committed: str, chosen: Callable[[WorkspacePath], bool]) -> None:
+        """Do nothing: the call has all changes."""
+
+    def put_private(
+        self, changes: Mapping[WorkspacePath, TreeEntry | None]
+    ) -> frozenset[WorkspacePath]:
+        """Write nothing: the history names all that is restored."""
+        del changes
+        return frozenset()
 
     def root_after_call(self) -> str:
         """The present state: every change since the snapshot belongs to the call."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from wink_workspace.errors import (
     EntryMissingError,
@@ -78,8 +78,7 @@ _ID: Final = re.compile("[0-9a-f]{40}")
 _MAX_CURSOR_CHARS: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
+class TimelineRow(NamedTuple):
     """One entry.
 
     Attributes:

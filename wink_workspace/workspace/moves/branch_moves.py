@@ -25,9 +25,6 @@ from wink_workspace.ledger import (
     EntryKind,
     LogEntry,
     diff,
-    merge_base,
-    merge_trees,
-    with_paths_from,
 )
 from wink_workspace.workspace.branch.recorded_branch import (
     RecordedBranch,
@@ -216,6 +213,8 @@ class Branches(Generic[W]):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open.
         """
+        from wink_workspace.ledger import merge_base
+
         require_branch(self._ledger, name)
         branch = self._ledger.branch(name)
         kept = (
@@ -282,6 +281,8 @@ class Branches(Generic[W]):
 
         It runs in the block of its move. See ``Workspace.merge``.
         """
+        from wink_workspace.ledger import merge_trees
+
         hint = f"Apply the fork instead, with branch={branch!r}."
         self._recorded.refuse_in_place("merged into", hint)
         sides = self._sides(branch)
@@ -304,6 +305,8 @@ class Branches(Generic[W]):
 
     def _sides(self, branch: str) -> tuple[LogEntry, LogEntry, str] | None:
         """The common entry, the other branch's newest one, and its files; ``None`` if merged."""
+        from wink_workspace.ledger import merge_base, with_paths_from
+
         require_branch(self._ledger, branch)
         if branch == self._folder.branch:
             raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
@@ -317,6 +320,8 @@ class Branches(Generic[W]):
 
     def _changed_paths_only(self, base: str, theirs: str, paths: Sequence[str], branch: str) -> str:
         """The root *base* with the state of *paths* in the root *theirs*."""
+        from wink_workspace.ledger import with_paths_from
+
         store, wanted = self._recorded.store, [parse_path(path) for path in paths]
         changes = list(diff(store, base, theirs))
         for path in wanted:
@@ -328,6 +333,8 @@ class Branches(Generic[W]):
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
         """The base of this branch after a merge: what both branches synced."""
+        from wink_workspace.ledger import merge_trees
+
         ours, theirs = self._recorded.head.base, other.base
         if common.base == theirs or ours == theirs:
             return ours

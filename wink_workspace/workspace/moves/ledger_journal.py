@@ -34,7 +34,6 @@ from wink_workspace.session import ExternalChange, Outcome, Session, ToolInvoked
 from wink_workspace.workspace.files.derived_paths import DerivedPaths
 from wink_workspace.workspace.files.discard_records import Discards
 from wink_workspace.workspace.files.histories import CopyHistory, FilesHistory, present_root
-from wink_workspace.workspace.in_place.in_place_history import InPlaceHistory
 from wink_workspace.workspace.place.reserve import is_full
 
 _log = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ class LedgerJournal:
         dies, the edits are external ones, as before.
         """
         self._before_call(adopts=True)
-        if chosen is not None and isinstance(self._history, InPlaceHistory):
+        if chosen is not None:
             head = self._writer.head
             self._history.attribute("" if head is None else head.files, chosen)
 

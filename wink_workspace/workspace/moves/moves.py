@@ -27,7 +27,6 @@ from wink_workspace.ledger import (
     Draft,
     EntryKind,
     LogEntry,
-    Merge,
     SessionStore,
     diff,
     tree_diff,
@@ -44,6 +43,7 @@ from .ledger_journal import LedgerJournal
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem import Diff
+    from wink_workspace.ledger import Merge
 
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ sandbox do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.ignoring import path_patterns
@@ -24,6 +24,7 @@ from wink_workspace.filesystem.paths import WorkspacePath
 
 if TYPE_CHECKING:
     from wink_workspace.filesystem.disk.descriptors import Parts
+    from wink_workspace.filesystem.disk.tree import HiddenPaths
 
 
 _MOST_CACHED: Final = 10_000
@@ -33,6 +34,9 @@ DerivedRollback = Literal["drop", "restore"]
 
 IGNORED_NAMES: Final = ("build", "dist", "env", "htmlcov", "out", "target", "vendor", "venv")
 """Derived by name where the ignore rules of the source ignore them."""
+
+GIT_RULE: Final = "/.git"
+"""The rule that hides ``.git`` from the history of a workspace with a copy of its own history."""
 
 OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
 """The directory for command output that is too long for a result; recorded, but never applied."""
@@ -211,3 +215,39 @@ class Unrecorded:
     def is_excluded(self, parts: Parts) -> bool:
         """Whether a topmost unrecorded path is excluded, and not derived."""
         return self._excluded.match(parts, is_directory=True)
+
+
+class NotImported:
+    """The source's own repository, and *unrecorded* paths; implements ``HiddenPaths``."""
+
+    def __init__(self, unrecorded: HiddenPaths | None = None) -> None:
+        self._unrecorded = unrecorded
+
+    def hides(self, parts: Parts, *, is_directory: bool = True) -> bool:
+        """Whether a path is not imported."""
+        return parts[:1] == (".git",) or (
+            self._unrecorded is not None
+            and self._unrecorded.hides(parts, is_directory=is_directory)
+        )
+
+    def hidden_in(
+        self, directory: Parts, names: Sequence[str], directories: Sequence[str]
+    ) -> Collection[str]:
+        """Those of the *names* in *directory* that are not imported."""
+        own = (".git",) if not directory and ".git" in names else ()
+        if self._unrecorded is None:
+            return own
+        return {*own, *self._unrecorded.hidden_in(directory, names, directories)}
+
+
+OWN_REPOSITORY: Final = NotImported()
+"""The source's own ``.git``, which is not imported; nested ones are."""
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called repeatedly with the number of copied files and of their bytes."""
+
+
+def no_progress(n_files: int, n_bytes: int) -> None:
+    """Ignore the progress."""
+    del n_files, n_bytes

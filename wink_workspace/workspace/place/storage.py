@@ -695,3 +695,14 @@ def _is_running(process_id: int) -> bool:
     except (PermissionError, OverflowError):  # another user's, or a name that is not ours
         return True
     return True
+
+
+def storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
+    """*storage*, or the default one for ``None``."""
+    if storage is None:
+        return WorkspaceStorage.default()
+    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is a common mistake
+        raise UsageError(
+            f"{storage!r} is not a storage of workspaces", hint="Use WorkspaceStorage(directory)."
+        )
+    return storage
