@@ -2,16 +2,17 @@
 
 Run by ``make bench``, as root or as an ordinary user; without bubblewrap these are skipped. A whole
 call runs ``true``, ends every process that is left, and commits. ``bwrap`` alone is the least that
-an isolated process takes. sandlock, which has no transaction, is compared if it is installed.
+an isolated process takes. sandlock, which has no transaction, is compared if the variable
+``SANDLOCK_PYTHON`` names the Python of a virtual environment with it: its dependencies are not
+ours. ``python3 -m venv DIR && DIR/bin/pip install sandlock`` makes one.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +27,7 @@ from wink_workspace.sandbox import ExecRequest
 from wink_workspace.sandbox.bubblewrap import BubblewrapConfig
 from wink_workspace.sandbox.bubblewrap.bubblewrap_runner import find_bwrap
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE
+from wink_workspace.sandbox.podman.engine.engine_conf import EngineSettings
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 SIZES = [100, 50_000]
@@ -33,6 +35,13 @@ ROUNDS = 50
 N_FORKS = 100
 COLD = 10
 REQUEST = ExecRequest(argv=("true",))
+SANDLOCK = """
+import sys
+from sandlock import Sandbox
+sandbox = Sandbox(fs_readable=["/"], fs_writable=[sys.argv[1]])
+for _ in sys.stdin:
+    print(sandbox.run(["true"]).exit_code, flush=True)
+"""
 
 
 class HostForks(Forks):
@@ -67,7 +76,41 @@ def forks(
 
 
 def bench_call_of_true(benchmark, forks: HostForks) -> None:
-    benchmark.pedantic(lambda: forks.command(forks.workspace), rounds=ROUNDS, warmup_rounds=3)
+    """A whole call, in turns with ``bwrap`` alone and with sandlock."""
+    bwrap = find_bwrap(Environment.from_os())[0]
+    alone = [bwrap, "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "true"]
+    commands: dict[str, Callable[[], object]] = {
+        "ours": lambda: forks.command(forks.workspace),
+        "bwrap": lambda: subprocess.run(alone, check=True),
+    }
+    with ExitStack() as opened:
+        if python := os.environ.get("SANDLOCK_PYTHON"):
+            sandlock = [python, "-c", SANDLOCK, str(forks.source)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            process = opened.enter_context(
+                subprocess.Popen(sandlock, text=True, bufsize=1, **pipes)
+            )
+
+            def run_in_sandlock() -> None:
+                process.stdin.write("\n")
+                assert process.stdout.readline() == "0\n"
+
+            commands["sandlock"] = run_in_sandlock
+        report(benchmark, in_turns(commands, ROUNDS, warmup=3))
+
+
+def in_turns(
+    commands: dict[str, Callable[[], object]], rounds: int, *, warmup: int
+) -> dict[str, list[float]]:
+    """The seconds of each command in each round."""
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(warmup + rounds):
+        for name, command in commands.items():
+            start = perf_counter()
+            command()
+            if number >= warmup:
+                taken[name].append(perf_counter() - start)
+    return taken
 
 
 def bench_first_command_of_a_fork(benchmark, forks: HostForks) -> None:
@@ -92,47 +135,28 @@ def bench_a_command_in_each_of_100_forks(benchmark, forks: HostForks) -> None:
         benchmark.pedantic(each, rounds=1)
 
 
-def bench_bwrap_alone(benchmark, forks: HostForks) -> None:
-    """The program itself, with the directories of the system and no workspace."""
-    command = [
-        find_bwrap(Environment.from_os()),
-        "--unshare-all",
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "true",
-    ]
-    benchmark.pedantic(lambda: subprocess.run(command, check=True), rounds=ROUNDS, warmup_rounds=3)
-
-
-def bench_sandlock(benchmark, forks: HostForks) -> None:
-    sandlock = shutil.which("sandlock", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if sandlock is None:
-        pytest.skip("sandlock is not installed")
-    command = [sandlock, "run", "-r", "/", "-w", str(forks.source), "--", "true"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("sandlock does not run here")
-    benchmark.pedantic(lambda: subprocess.run(command, check=True), rounds=ROUNDS, warmup_rounds=3)
-
-
 def bench_exec_from_a_cold_shell(benchmark, tmp_path: Path) -> None:
     """``exec -- true`` and ``podman run`` in turns; the goal is 0.7 of the latter's time."""
     source = source_of(tmp_path / "source", 100)
-    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    settings = EngineSettings.for_this_machine(path=os.environ["PATH"]).write(tmp_path)
+    variables = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "CONTAINERS_CONF": str(settings),
+    }
     ours = [
         *(sys.executable, "-m", "wink_workspace.cli"),
         *("exec", "--sandbox", "bubblewrap", "--", "true"),
     ]
     engine = ["podman", "run", "--rm", "--network=none", DEFAULT_IMAGE, "true"]
-    if subprocess.run(engine, capture_output=True, check=False).returncode:
+
+    def run(command: list[str]) -> None:
+        subprocess.run(command, cwd=source, env=variables, check=True, capture_output=True)
+
+    try:
+        run(engine)
+    except (OSError, subprocess.CalledProcessError):
         pytest.skip("podman cannot run the default image; build it with `make images`")
-    subprocess.run(ours, cwd=source, env=variables, check=True, capture_output=True)
-    taken: dict[str, list[float]] = {"ours": [], "podman_run": []}
-    for _ in range(COLD):
-        for name, command in (("ours", ours), ("podman_run", engine)):
-            start = perf_counter()
-            subprocess.run(command, cwd=source, env=variables, check=True, capture_output=True)
-            taken[name].append(perf_counter() - start)
-    report(benchmark, taken, less="podman_run")
+    run(ours)
+    commands = {"ours": lambda: run(ours), "podman_run": lambda: run(engine)}
+    report(benchmark, in_turns(commands, COLD, warmup=1), less="podman_run")
