@@ -15,10 +15,14 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from wink_workspace.errors import LedgerDamagedError
-from wink_workspace.filesystem.git_binary import apply_delta, git_hash, object_header
+from wink_workspace.filesystem.git_binary import (
+    apply_delta,
+    delta_sizes,
+    git_hash,
+    object_header,
+)
 
 from .compression import CHUNK_BYTES, ObjectKind
-from .deltas import delta_sizes
 from .disk import ledger_failures
 from .open_packs import DataFile
 from .packs import INDEX_MAGIC, LONGEST_HEADER, EntryHeader, Packs, parse_entry_header
