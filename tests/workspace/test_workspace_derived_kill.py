@@ -85,6 +85,7 @@ def test_checkpoint_killed_at_any_step_is_the_old_or_the_new_one(
     assert found == {b"SECRET\n", b"CHANGED\n"} if n_passed > 1 else {b"SECRET\n"}
 
 
+@pytest.mark.sweep
 def test_fork_killed_at_any_step_leaves_the_derived_paths_to_its_parent(
     server: Server, tmp_path: Path
 ) -> None:
