@@ -80,7 +80,7 @@ def markdown_page() -> str:
             parts.append(f"## {panel}\n")
         parts.append(f"### wink-workspace {command.name}\n")
         if not command.usage.endswith(("[OPTIONS]", "[ARGS]...")):  # else its heading says it
-            parts.append(f"`{command.usage}`\n")
+            parts.append(f"`{command.usage.replace(' [OPTIONS]', '')}`\n")
         parts.extend(f"{_text(paragraph)}\n" for paragraph in command.paragraphs)
         shared = [each for each in command.parameters if each in common.items()]
         own = [each for each in command.parameters if each not in shared]

@@ -21,7 +21,7 @@ FOREIGN = frozenset(
     for names in {
         "entry points": ["wink_workspace.sandboxes"],
         "Python": ["Path.write_text"],
-        "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR"],
+        "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR", "PackBuilder", "create_blob_fromdisk"],
         "HTTP": ["Host", "Origin"],
         "databases": ["synchronous_commit"],
         "trailers of commits": ["Wink-…"],

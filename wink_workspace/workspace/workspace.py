@@ -761,8 +761,7 @@ class Workspace(ReadableHistory, ClosedAfterBlock):
         self._check_open()
         return () if self._opened.derived is None else tuple(self._opened.derived.tops())
 
-    def derived_changes(self) -> tuple[WorkspacePath, ...]:
-        """As in ``ReadableHistory``."""
+    def _derived_changes(self) -> tuple[WorkspacePath, ...]:
         return self._moves.derived_changes()
 
     def checkpoint(self) -> tuple[WorkspacePath, ...]:

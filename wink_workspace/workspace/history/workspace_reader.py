@@ -393,6 +393,9 @@ class ReadableHistory:
         They belong neither to the history nor to a diff, an apply or an undo. The time is bounded:
         a very large one is looked at in part.
         """
+        return self._derived_changes()
+
+    def _derived_changes(self) -> tuple[WorkspacePath, ...]:
         return ()
 
     def changes(self) -> tuple[FileChange, ...]:
