@@ -115,7 +115,13 @@ class GuardedProject:
         self._calls.begin(call)
 
     def end(self, call_id: str, value: object = None, *, message: str = "") -> None:
-        """A call has ended; unknown ones are left out."""
+        """A call has ended; unknown ones are left out.
+
+        Args:
+            call_id: The id with which it began.
+            value: Its result; anything with a JSON form.
+            message: One line for the history.
+        """
         if call_id not in self._calls:
             return
         shares = self._calls.end(call_id, self.workspace.edited_paths())
