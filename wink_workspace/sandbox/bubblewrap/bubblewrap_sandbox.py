@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.commands.command_runs import VARIABLES
 from wink_workspace.sandbox.commands.command_sandbox import CommandSandbox
-from wink_workspace.sandbox.services import ServiceConfig
 
 from .bubblewrap_config import BubblewrapConfig
 from .bubblewrap_runner import BubblewrapRunner
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.services import ServiceConfig
 
 _USER: int = 1_000
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wink_workspace.errors import UsageError
 from wink_workspace.sandbox.backends import SandboxConfig
 from wink_workspace.sandbox.network import NetworkRules
-from wink_workspace.sandbox.services import ServiceConfig
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.services import ServiceConfig
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 16, "n_open_files": 16}

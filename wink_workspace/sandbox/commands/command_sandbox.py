@@ -46,7 +46,6 @@ from wink_workspace.sandbox.sandbox_protocol import (
     PythonRequest,
     Sandbox,
 )
-from wink_workspace.sandbox.services import ServiceConfig, Services
 from wink_workspace.sandbox.transport.stream import Ending, Limits
 
 from . import leftovers
@@ -59,6 +58,7 @@ from .probed_runner import ProbedRunner, link_of
 
 if TYPE_CHECKING:
     from wink_workspace.sandbox.network_proxy.link import NetworkLink
+    from wink_workspace.sandbox.services import ServiceConfig, Services
 
     from .interaction import Interaction
     from .running_services import RunningServices

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
@@ -18,7 +19,6 @@ from wink_workspace.filesystem.overlay.mounting import Mounter
 from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.commands.command_sandbox import CommandSandbox
 from wink_workspace.sandbox.git_directory import WORKSPACE_PATH
-from wink_workspace.sandbox.services import ServiceConfig
 
 from .commands.image_settings import ImageSettings
 from .commands.runner_container import ContainerKind, RunnerContainer, with_history
@@ -26,6 +26,9 @@ from .commands.waiting import WaitingContainers, start_container
 from .engine.containers import Host, remove, sweep_quietly
 from .engine.podman_config import PodmanConfig
 from .engine.service import PodmanService, shared_service
+
+if TYPE_CHECKING:
+    from wink_workspace.sandbox.services import ServiceConfig
 
 
 class PodmanSandbox(CommandSandbox[RunnerContainer]):
