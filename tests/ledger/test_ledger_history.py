@@ -45,6 +45,7 @@ from wink_workspace.ledger import (
     EntryKind,
     Ledger,
     LogEntry,
+    Revertible,
     build,
 )
 from wink_workspace.ledger.entries.commits import Commit, format_commit
@@ -543,21 +544,21 @@ def step(kind: EntryKind, files: str, target) -> Draft:
 @pytest.mark.behaviour(84)
 def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
     writer, _, one, two = writer_with_calls(ledger, b"one", b"two")
-    assert list(writer.in_force()) == [two, one]
+    assert [found.entry for found in writer._in_force()] == [two, one]
     undo_two = writer.append(step(EntryKind.UNDO, one.files, two))
     undo_one = writer.append(step(EntryKind.UNDO, one.files, one))
-    assert (list(writer.in_force()), list(writer.undone())) == (
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
         [],
         [undo_one, undo_two],
     )
     writer.append(step(EntryKind.REDO, one.files, one))
-    assert (list(writer.in_force()), list(writer.undone())) == (
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
         [one],
         [undo_two],
     )
     three = call(writer, EMPTY_TREE_ID, call_id="three")
     call(writer, EMPTY_TREE_ID, call_id="failed", outcome=Outcome.ROLLED_BACK)
-    assert (list(writer.in_force()), list(writer.undone())) == (
+    assert ([found.entry for found in writer._in_force()], list(writer.undone())) == (
         [three, one],
         [undo_two],
     )
@@ -585,20 +586,19 @@ def found_by_a_plain_walk(writer: BranchWriter) -> tuple[LogEntry | None, LogEnt
     return to_undo, to_redo
 
 
-def named(writer: BranchWriter) -> LogEntry | None:
+def named(writer: BranchWriter) -> Revertible | None:
     """The entry in the middle of all that can be undone by name, those refused by ``changed``, too."""
-    found: list[LogEntry] = []
+    found: list[Revertible] = []
     for entry in writer.log():
         with suppress(EntryMissingError):
-            writer.check_undoable(entry)
-            found.append(entry)
+            found.append(writer.to_undo_named(entry))
     return found[len(found) // 2] if found else None
 
 
 STEPS = st.sampled_from(
     [
         *("call", "read", "restore", "undo", "undo", "redo"),
-        "undo named",
+        *("undo named", "undo as in older versions"),
     ]
 )
 
@@ -614,9 +614,9 @@ def test_undo_and_redo_find_the_same_entries_as_a_walk_of_the_whole_history(
     with TemporaryDirectory() as directory, new_ledger(Path(directory)) as ledger:
         writer, _ = writer_with_calls(ledger)
         for n, name in enumerate(steps):
-            undo = next(filter(changed, writer.in_force()), None)
-            redo = next(writer.undone(), None)
-            assert (undo, redo) == found_by_a_plain_walk(writer)
+            undo, redo = writer.to_undo(changed), writer.to_redo()
+            found = (undo and undo.entry, redo and redo.entry)
+            assert found == found_by_a_plain_walk(writer)
             chosen = {"redo": redo, "undo named": named(writer)}.get(name, undo)
             if name == "restore":
                 writer.append(step(EntryKind.RESTORE, EMPTY_TREE_ID, writer.head))
@@ -624,8 +624,10 @@ def test_undo_and_redo_find_the_same_entries_as_a_walk_of_the_whole_history(
                 call(writer, EMPTY_TREE_ID, call_id="reads" if name == "read" else "writes")
             elif chosen is not None:
                 kind = EntryKind.REDO if name == "redo" else EntryKind.UNDO
-                target = chosen.number if kind is EntryKind.UNDO else chosen.target
-                writer.append(replace(step(kind, EMPTY_TREE_ID, chosen), target=target))
+                target = chosen.entry.number if kind is EntryKind.UNDO else chosen.entry.target
+                known = "" if name.endswith("versions") else chosen.continue_at
+                draft = step(kind, EMPTY_TREE_ID, chosen.entry)
+                writer.append(replace(draft, target=target, continue_at=known))
             if n == forgotten_at:
                 *_, end = writer.log(limit=n // 3 + 1)
                 ledger.store.repository.set_boundary([end.id])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .entries.history import Branch as Branch
     from .entries.history import EntryKind as EntryKind
     from .entries.history import LogEntry as LogEntry
+    from .entries.history import Revertible as Revertible
     from .entries.history import lost_ref as lost_ref
     from .entries.history import merge_base as merge_base
     from .entries.history import read_entry as read_entry

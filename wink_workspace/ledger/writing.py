@@ -25,7 +25,6 @@ from .entries.history import (
     Branch,
     EntryKind,
     LogEntry,
-    entry_of,
     read_entry,
     skip_number,
     skip_of,
@@ -61,6 +60,7 @@ class Draft:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    continue_at: str = ""
     base: str | None = None
     merged: LogEntry | None = None
 
@@ -152,31 +152,49 @@ class BranchWriter(Branch, ClosedAfterBlock):
             parts[b"base"] = TreeEntry(FileKind.DIRECTORY, base)
         if draft.merged is not None:
             parts[b"merged"] = TreeEntry(FileKind.DIRECTORY, draft.merged.files)
-        tree = EMPTY_TREE.changed(parts)
-        tree_id = self.store.write_tree(tree)
+        tree_id = self.store.write_tree(EMPTY_TREE.changed(parts))
         passed(KillPoint.TREES_WRITTEN)
         parent = None if head is None else head.id
         number = 1 if head is None else head.number + 1
         skips = [] if head is None else self._skips_after(head)
+        skip = skips[0][1] if skips and skips[0][0] < number - 1 else ""
+        subject = one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT
+        tool, call_id = one_line(draft.tool), one_line(draft.call_id)
+        merged = "" if draft.merged is None else draft.merged.id
         trailers = {
             "Kind": draft.kind,
             "Number": f"{number}",
-            "Tool": one_line(draft.tool),
-            "Call": one_line(draft.call_id),
+            "Tool": tool,
+            "Call": call_id,
             "Outcome": draft.outcome or "",
             "Target": "" if draft.target is None else f"{draft.target}",
-            "Skip": skips[0][1] if skips and skips[0][0] < number - 1 else "",
-            "Merged": "" if draft.merged is None else draft.merged.id,
+            "Continue": draft.continue_at,
+            "Skip": skip,
+            "Merged": merged,
         }
-        commit = Commit(
-            tree=tree_id,
+        at = draft.at.astimezone(UTC).replace(microsecond=0)
+        content = format_commit(Commit(tree_id, parent, at, subject, trailers))
+        commit_id = self.store.write("commit", content)
+        # As ``entry_of`` would read it from this commit, in fewer calls
+        entry = LogEntry(
+            id=commit_id,
+            number=number,
             parent=parent,
-            at=draft.at.astimezone(UTC).replace(microsecond=0),
-            subject=one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT,
-            trailers={name: value for name, value in trailers.items() if value},
+            kind=draft.kind,
+            subject=subject,
+            at=at,
+            tool=tool,
+            call_id=call_id,
+            outcome=draft.outcome,
+            target=draft.target,
+            continue_at=draft.continue_at,
+            skip=skip,
+            merged=merged,
+            base=base,
+            files=draft.files,
+            session=draft.session,
+            record_id=record_id,
         )
-        commit_id = self.store.write("commit", format_commit(commit))
-        entry = entry_of(commit_id, commit, tree)
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
         before = parent or self.store.repository.ref(self.ref)  # it may be lost

@@ -15,7 +15,7 @@ one of a million entries is found by its number after reading at most 44 of them
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,9 +62,6 @@ class EntryKind(StrEnum):
     """Later changes of the source were merged."""
 
 
-_MOVES_BACK: Final = (EntryKind.UNDO, EntryKind.REDO)
-
-
 def _is_undoable(entry: LogEntry) -> bool:
     is_committed = entry.outcome is Outcome.COMMITTED
     return is_committed or entry.kind in (EntryKind.MERGE, EntryKind.SYNC, EntryKind.RESTORE)
@@ -94,6 +91,8 @@ class LogEntry:
         call_id: The call's id, if it is a call.
         outcome: The call's outcome.
         target: The number of the entry that was undone or redone.
+        continue_at: The id of the entry that an undo or redo reverted, if the search for the next
+            one may continue there.
         skip: The id of the entry with the number ``skip_number``, unless it is the parent.
         merged: The id of the other branch's entry that was merged.
         base: The root of the files that the branch's changes are relative to; empty for the import.
@@ -112,12 +111,24 @@ class LogEntry:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    continue_at: str = ""
     skip: str = ""
     merged: str = ""
     base: str = ""
     files: str
     session: str
     record_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revertible:
+    """An entry to undo, or an undo to redo.
+
+    ``continue_at`` is its id if the search for the next one may continue there.
+    """
+
+    entry: LogEntry
+    continue_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +164,7 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
             call_id=trailers.get("Call", ""),
             outcome=Outcome(trailers["Outcome"]) if "Outcome" in trailers else None,
             target=int(trailers["Target"]) if "Target" in trailers else None,
+            continue_at=_id(trailers, "Continue"),
             skip=_id(trailers, "Skip"),
             merged=_id(trailers, "Merged"),
             base="" if (base := tree.get(b"base")) is None else base.id,
@@ -223,7 +235,7 @@ def _ancestry(store: ObjectStore, head: LogEntry) -> dict[str, LogEntry]:
         undone: dict[int | None, bool] = {}
         while entry is not None and entry.id not in found:
             found[entry.id] = entry
-            if entry.kind in _MOVES_BACK:
+            if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
                 undone.setdefault(entry.target, entry.kind is EntryKind.UNDO)
             elif entry.merged and not undone.get(entry.number, False):
                 with suppress(LedgerError):  # it is no longer kept
@@ -395,32 +407,39 @@ class Branch:
     def undone(self) -> Iterator[LogEntry]:
         """The undos that were not redone, newest first: the candidates for redo."""
         seen: set[int | None] = set()
-        for entry in self.log():
-            if entry.kind in _MOVES_BACK and entry.target not in seen:
+        ends = self.store.repository.boundary()
+        entry = self._head
+        while entry is not None:
+            if entry.kind in (EntryKind.UNDO, EntryKind.REDO) and entry.target not in seen:
                 seen.add(entry.target)
                 if entry.kind is EntryKind.UNDO:
                     yield entry
+            # Every undo between a redo and the undo that it reverted had been redone
+            known = self._continuation(entry, ends) if entry.kind is EntryKind.REDO else None
+            entry = self._previous(known or entry, ends)
 
-    def in_force(self) -> Iterator[LogEntry]:
-        """The committed calls, merges, syncs and restores that were not undone, newest first."""
-        newest: dict[int | None, EntryKind] = {}  # by target: the newest undo or redo
-        for entry in self.log():
-            if entry.kind in _MOVES_BACK:
-                newest.setdefault(entry.target, entry.kind)
-            elif _is_undoable(entry) and newest.get(entry.number) is not EntryKind.UNDO:
-                yield entry
+    def to_undo(self, accept: Callable[[LogEntry], bool]) -> Revertible | None:
+        """The newest entry in force that *accept* takes.
 
-    def check_undoable(self, entry: LogEntry) -> None:
-        """Check that *entry* is one that can be undone.
+        *accept* must always give the same answer for an entry. In a chain of undos, this costs
+        the same for the first and for the last one.
+        """
+        return next((found for found in self._in_force() if accept(found.entry)), None)
+
+    def to_undo_named(self, entry: LogEntry) -> Revertible:
+        """*entry*, if it is one that can be undone.
 
         Raises:
             EntryMissingError: If it was undone already, or is of a kind that cannot be undone.
         """
         hint = "List the history to see its entries."
+        moves = (EntryKind.UNDO, EntryKind.REDO)
         newer = takewhile(lambda each: each.number > entry.number, self.log())
-        moves = (each for each in newer if each.kind in _MOVES_BACK)
-        last = next((each.kind for each in moves if each.target == entry.number), None)
-        if entry.kind in _MOVES_BACK:
+        last = next(
+            (each.kind for each in newer if each.target == entry.number and each.kind in moves),
+            None,
+        )
+        if entry.kind in moves:
             problem, hint = f"reverted entry {entry.target}", f"Undo or redo entry {entry.target}."
         elif entry.kind is EntryKind.IMPORT:
             problem = "is the import"
@@ -429,8 +448,48 @@ class Branch:
         elif last is EntryKind.UNDO:
             problem = "is undone already"
         else:
-            return
+            return Revertible(entry, "")  # newer entries may be in force
         raise EntryMissingError(f"entry {entry.number} cannot be undone: it {problem}", hint=hint)
+
+    def to_redo(self) -> Revertible | None:
+        """The newest undo that was not redone; costs the same along a chain of redos."""
+        found = next(self.undone(), None)
+        return None if found is None else Revertible(found, found.id)
+
+    def _in_force(self) -> Iterator[Revertible]:
+        """The committed calls, merges, syncs and restores that were not undone, newest first.
+
+        Those that ``to_undo`` refused for a later undo may be left out.
+        """
+        newest: dict[int | None, EntryKind] = {}  # by target: the newest undo or redo, the oldest
+        oldest: dict[int | None, EntryKind] = {}
+        ends = self.store.repository.boundary()
+        entry = self._head
+        while entry is not None:
+            known: LogEntry | None = None
+            if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
+                newest.setdefault(entry.target, entry.kind)
+                oldest[entry.target] = entry.kind
+                if entry.kind is EntryKind.UNDO and not _redone_between(newest, entry):
+                    known = self._continuation(entry, ends)
+            elif _is_undoable(entry) and newest.get(entry.number) is not EntryKind.UNDO:
+                # Undos and redos of one target alternate. So an older target is undone, or in
+                # force, as it was before this entry, if its oldest and newest step differ.
+                keeps_older = all(
+                    target is None or target >= entry.number or oldest[target] is not kind
+                    for target, kind in newest.items()
+                )
+                yield Revertible(entry, entry.id if keeps_older else "")
+            entry = known or self._previous(entry, ends)
+
+    def _continuation(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:
+        """The entry at which the search for the next undo or redo may continue, if it is kept."""
+        if not entry.continue_at or entry.target is None:
+            return None
+        if entry.target <= max(self._numbers_of(ends), default=0):
+            return None  # it may be older than the boundary
+        found = read_entry(self.store, entry.continue_at)
+        return found if found.number < entry.number else None
 
     def _numbers_of(self, ends: frozenset[str]) -> tuple[int, ...]:
         """The numbers of the entries of a boundary."""
@@ -442,3 +501,12 @@ class Branch:
         if entry.parent is None or entry.id in ends:
             return None
         return read_entry(self.store, entry.parent)
+
+
+def _redone_between(newest: dict[int | None, EntryKind], undo: LogEntry) -> bool:
+    """Whether an entry between *undo* and its target is in force again."""
+    first, last = undo.target or 0, undo.number
+    return any(
+        kind is EntryKind.REDO and target is not None and first < target < last
+        for target, kind in newest.items()
+    )

@@ -94,6 +94,7 @@ def _tool_invoked(data: Mapping[str, Any]) -> ToolInvoked:
         "decisions": tuple(PolicyVerdict(**verdict) for verdict in data["decisions"]),
         "notes": tuple(data.get("notes", ())),
         "outside_effects": tuple(data.get("outside_effects", ())),
+        "uncertain_paths": tuple(data.get("uncertain_paths", ())),
     }
     return ToolInvoked(**typed)
 

@@ -101,7 +101,9 @@ class GitTree:
         for key in (name, name + b"/"):
             at = bisect_left(keys, key)
             if at < len(keys) and keys[at] == key:
-                return _parse_row(self.rows[at])[1]
+                row = self.rows[at]
+                kind, executable = _KINDS[row[: row.index(b" ")]]
+                return TreeEntry(kind, row[-20:].hex(), executable)
         return None
 
     def changed(self, changes: Mapping[bytes, TreeEntry | None]) -> GitTree:
@@ -119,10 +121,14 @@ class GitTree:
                     del keys[at], rows[at]
                     break
             if entry is not None:
-                key, row = _keyed_row(name, entry)
+                # As ``_keyed_row``: a call changes some ten entries
+                key, mode = name, b"100755" if entry.executable else b"100644"
+                if entry.kind is not FileKind.FILE:
+                    is_tree = entry.kind is FileKind.DIRECTORY
+                    key, mode = (name + b"/", b"40000") if is_tree else (name, b"120000")
                 at = bisect_left(keys, key)
                 keys.insert(at, key)
-                rows.insert(at, row)
+                rows.insert(at, b"%b %b\0%b" % (mode, name, bytes.fromhex(entry.id)))
         return self if rows == self.rows else GitTree(keys, rows)
 
     def _rebuilt(self, changes: Mapping[bytes, TreeEntry | None]) -> GitTree:

@@ -206,11 +206,6 @@ class LargeFiles:
         self._packs = packs
         self._open_packs = open_packs
         self._known: dict[Path, Pack | None] = {}  # a pack never changes
-        self._is_current = False
-
-    def forget(self) -> None:
-        """Look again for packs."""
-        self._is_current = False
 
     # Writing
 
@@ -256,7 +251,6 @@ class LargeFiles:
                 writer.end(object_id)
                 passed(KillPoint.LARGE_FILE_WRITTEN)
                 yield from writer.finish_steps()
-                self.forget()
         finally:
             writer.abandon()
         return object_id
@@ -265,7 +259,6 @@ class LargeFiles:
         """Whether a pack has this content already, as a base if wanted; it is used again then."""
         if is_base and not isinstance(self._base_or_error(object_id), _StoredContent):
             return False
-        self.forget()
         pack = self._pack_of(object_id)
         with suppress(FileNotFoundError):
             if pack is not None and not pack.is_shared:
@@ -332,10 +325,7 @@ class LargeFiles:
         with ledger_failures("a large file cannot be read"):
             for _ in range(2):
                 with suppress(FileNotFoundError):  # another process replaced the pack
-                    found = self._chunks(object_id)
-                    if found is not None:
-                        return found
-                self.forget()
+                    return self._chunks(object_id)
         return None
 
     def _chunks(self, object_id: str) -> Iterator[bytes] | None:
@@ -363,8 +353,7 @@ class LargeFiles:
                 if pack is not None:
                     return _StoredContent(*_opened(pack, object_id))
             except (OSError, ValueError) as error:
-                failure = error
-            self.forget()  # another process may have replaced the pack
+                failure = error  # another process may have replaced the pack
         return failure
 
     def _version(self, object_id: str) -> tuple[str, bytes] | None:
@@ -383,9 +372,7 @@ class LargeFiles:
         return header.base, zlib.decompress(entry[header.length :])
 
     def _pack_of(self, object_id: str) -> Pack | None:
-        if not self._is_current:
-            self._known = {path: self._loaded(path) for path in self._packs.paths()}
-            self._is_current = True
+        self._known = {path: self._loaded(path) for path in self._packs.paths()}
         for pack in self._known.values():
             if pack is not None and object_id in pack.offsets:
                 return pack

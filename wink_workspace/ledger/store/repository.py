@@ -120,7 +120,6 @@ class GitRepository:
     def reopen(self) -> None:
         """Clear caches, after packs were deleted or the boundary moved."""
         self._packed.forget()
-        self.large_files.forget()
         self.open_packs.find_others()  # else deleted objects would seem present
 
     def close(self) -> None:

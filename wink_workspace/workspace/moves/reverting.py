@@ -19,14 +19,14 @@ from wink_workspace.ledger import (
     Discarded,
     Draft,
     EntryKind,
-    LogEntry,
+    Revertible,
     TreeChange,
     TreeEntry,
     build,
     entry_at,
     with_paths_from,
 )
-from wink_workspace.session import Outcome
+from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.workspace.branch.recorded_branch import RecordedBranch
 from wink_workspace.workspace.files.disk_entries import without_contents
 
@@ -63,16 +63,14 @@ class Reverts:
         """See ``Workspace.undo``."""
         if which is None:
             before = self._writer.before
-            in_force = self._writer.in_force()
-            chosen = next((each for each in in_force if before(each).files != each.files), None)
+            chosen = self._writer.to_undo(lambda each: before(each).files != each.files)
         else:
-            chosen = self._writer.find(which)
-            self._writer.check_undoable(chosen)
+            chosen = self._writer.to_undo_named(self._writer.find(which))
         return self._reverting(EntryKind.UNDO, chosen, keeps_uncertain=not uncertain)
 
     def redo(self) -> Draft:
         """See ``Workspace.redo``."""
-        return self._reverting(EntryKind.REDO, next(self._writer.undone(), None))
+        return self._reverting(EntryKind.REDO, self._writer.to_redo())
 
     def restore(self, which: int | str, paths: Sequence[str] | None) -> Draft:
         """See ``Workspace.restore``."""
@@ -105,13 +103,14 @@ class Reverts:
         return replace(draft, outcome=Outcome.COMMITTED)
 
     def _reverting(
-        self, kind: EntryKind, entry: LogEntry | None, *, keeps_uncertain: bool = False
+        self, kind: EntryKind, chosen: Revertible | None, *, keeps_uncertain: bool = False
     ) -> Draft:
-        """The entry that reverts *entry*; raises as ``Workspace.undo``."""
-        if entry is None:
+        """The entry that reverts *chosen*; raises as ``Workspace.undo``."""
+        if chosen is None:
             raise EntryMissingError(
                 f"there is nothing to {kind}", hint="List the history to see its entries."
             )
+        entry = chosen.entry
         reverted = self._writer.reverted(entry, session=self._moves.present_state())
         if reverted.files.tree is None:
             raise ConflictError(
@@ -125,7 +124,8 @@ class Reverts:
         reason = f"{kind} of entry {target}: {what}"
         before = self._writer.before(entry)
         files = reverted.files.tree
-        uncertain = self._recorded.uncertain_paths(entry.number) if keeps_uncertain else ()
+        event = self._writer.record(entry).event if keeps_uncertain else None
+        uncertain = event.uncertain_paths if isinstance(event, ToolInvoked) else ()
         if uncertain:
             store, head = self._recorded.store, self._recorded.head
             files = with_paths_from(store, files, head.files, map(parse_path, uncertain))
@@ -138,6 +138,7 @@ class Reverts:
         return replace(
             self._moves.draft(kind, reason, files, reverted.session.tree),
             target=target,
+            continue_at=chosen.continue_at,
             base=None if entry.base == before.base else before.base,
         )
 
