@@ -83,3 +83,14 @@ def test_a_server_over_stdio_loads_nothing_of_http_and_of_images(tmp_path: Path)
         "wink_workspace.sandbox.podman.podman_sandbox",
     }
     assert sorted(expensive & {*modules}) == []
+
+
+def test_commands_of_a_workspace_load_neither_pygit2_nor_pydantic(tmp_path: Path) -> None:
+    """Each takes longer to load than all else that these commands do."""
+    (tmp_path / "project").mkdir()
+    start(tmp_path, "new", str(tmp_path / "project"))
+    project = str(tmp_path / "project")
+    for command in (["list"], ["log", project], ["diff", project], ["show", project, "1"]):
+        modules = start(tmp_path, *command)["modules"]
+        assert isinstance(modules, list)
+        assert sorted({"pydantic", "pygit2"} & {*modules}) == [], command
