@@ -9,7 +9,7 @@ from cli_user import CliUser
 
 from wink_workspace.filesystem import parse_path
 from wink_workspace.guard import GuardedProject, ObservedCall
-from wink_workspace.guard.mailbox import Mailbox
+from wink_workspace.guard.hook_pipes import HookPipes
 from wink_workspace.workspace import WorkspaceStorage
 
 
@@ -83,4 +83,4 @@ def test_home_is_not_a_project(user: CliUser, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(home)
     user("guard", "codex", fails=2)
     assert "is not a project" in user.err
-    assert not Mailbox(user.tmp_path / "state/wink-workspace/guard").script.exists()
+    assert not HookPipes(user.tmp_path / "state/wink-workspace/guard").script.exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wink_workspace.guard.guarded_project import GuardedProject
-from wink_workspace.guard.mailbox import Mailbox, ask
+from wink_workspace.guard.hook_pipes import HookPipes, ask
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
 
 GIT = {
@@ -52,12 +52,12 @@ class Agent:
         self.state = directory / "state"
         self.program, self.session = program, session
         self.storage = WorkspaceStorage(self.state)
-        self.mailbox = Mailbox(self.state / "guard")
+        self.pipes = HookPipes(self.state / "guard")
         self._numbers = iter(range(1_000_000))
 
     def guarded(self) -> None:
         """Record the project, as ``wink-workspace guard`` does."""
-        self.mailbox.prepare()
+        self.pipes.prepare()
         project = GuardedProject(self.storage, self.source)
         _ = project.workspace
         project.release()
@@ -66,7 +66,7 @@ class Agent:
         """Run the hook; what it prints."""
         given = {"hook_event_name": event, "session_id": self.session, "cwd": str(self.source)}
         done = subprocess.run(
-            ["/bin/sh", str(self.mailbox.script), self.program],
+            ["/bin/sh", str(self.pipes.script), self.program],
             input=json.dumps(given | fields),
             text=True,
             capture_output=True,
@@ -118,7 +118,7 @@ class Agent:
 
     def process_id(self) -> int | None:
         try:
-            return int((self.mailbox.directory / "pid").read_text())
+            return int((self.pipes.directory / "pid").read_text())
         except (OSError, ValueError):
             return None
 
@@ -142,6 +142,6 @@ class Agent:
 
     def opened(self) -> Workspace:
         """The workspace, as a command of the user opens it."""
-        ask(self.mailbox.directory, {"release": True})
+        ask(self.pipes.directory, {"release": True})
         (info,) = self.storage.all()
         return Workspace.open(info.id, storage=self.storage)

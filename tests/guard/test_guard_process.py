@@ -129,17 +129,17 @@ def test_user_repository_and_files_of_the_project_are_not_written(agent: Agent) 
 
 def test_only_the_user_can_read_what_hooks_report(agent: Agent) -> None:
     with agent.conversation():
-        for path in agent.mailbox.directory.iterdir():
+        for path in agent.pipes.directory.iterdir():
             if path.name in ("bell", "hook", "owner"):
                 assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    assert not stat.S_IMODE(agent.mailbox.directory.stat().st_mode) & 0o077
+    assert not stat.S_IMODE(agent.pipes.directory.stat().st_mode) & 0o077
 
 
 def test_event_that_is_not_json_is_answered_and_does_no_harm(agent: Agent) -> None:
     import subprocess
 
     done = subprocess.run(
-        ["/bin/sh", str(agent.mailbox.script), "claude-code"],
+        ["/bin/sh", str(agent.pipes.script), "claude-code"],
         input="{", text=True, capture_output=True, timeout=30, check=True,
     )  # fmt: skip
     assert done.stdout == "{}"

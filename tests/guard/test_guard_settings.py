@@ -68,7 +68,7 @@ def test_removing_restores_every_file_byte_for_byte(name: str, tmp_path: Path) -
     installation.install(program)
     installation.install(program)  # once more changes nothing
     assert [each.works for each in installation.files()] == [True] * (1 + len(program.files))
-    assert str(installation.mailbox.script) in settings.read_text()
+    assert str(installation.pipes.script) in settings.read_text()
     installation.remove(program)
     assert (settings.read_text() if settings.exists() else None) == before
     assert not [path for path in home.rglob("*") if path.is_file() and path != settings]

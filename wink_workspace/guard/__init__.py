@@ -4,9 +4,9 @@ A program's hook runs a short script before and after each of its tool calls. Th
 event to one process for each user, which records the project in a workspace in place: each call is
 an entry with the paths that it changed.
 
-``open_calls`` decides whose a change is; ``guarded_project`` makes the entries; ``mailbox`` is how
-scripts and the process talk; ``guard_process`` is that process; ``installing`` writes and removes
-hooks; ``programs`` describes the programs.
+``open_calls`` decides whose a change is; ``guarded_project`` makes the entries; ``hook_pipes`` is
+how scripts and the process talk; ``guard_process`` is that process; ``installing`` writes and
+removes hooks; ``programs`` describes the programs.
 
 Rule 1: what may be a person's work is never undone without asking.
 Rule 2: a hook that fails, or that waits too long, does not stop the agent.

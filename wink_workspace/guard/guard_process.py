@@ -21,7 +21,7 @@ from wink_workspace.errors import WinkError
 from wink_workspace.workspace import WorkspaceStorage
 
 from .guarded_project import GuardedProject, find_project, same_call_id
-from .mailbox import Event, Mailbox, reply
+from .hook_pipes import HookEvent, HookPipes, reply
 from .open_calls import ObservedCall
 from .programs.hook_format import AgentHooks, directory_of, session_of
 from .programs.registry import PROGRAMS
@@ -36,33 +36,34 @@ class GuardProcess:
     """Answers events until it is idle.
 
     Args:
-        mailbox: Where they arrive.
+        pipes: Where they arrive.
         storage: Where workspaces are stored.
     """
 
-    def __init__(self, mailbox: Mailbox, storage: WorkspaceStorage) -> None:
-        self._mailbox = mailbox
+    def __init__(self, pipes: HookPipes, storage: WorkspaceStorage) -> None:
+        self._pipes = pipes
         self._storage = storage
         self._projects: dict[Path, _ProjectThread] = {}
+        self._tops: dict[Path, Path] = {}
         self._is_ending = False
 
     def run(self, *, idle_s: float = _IDLE_S) -> None:
         """Answer events; another process that does so ends this one at once."""
-        with self._mailbox.owned() as is_owner:
+        with self._pipes.owned() as is_owner:
             if not is_owner:
                 return
-            events = self._mailbox.arrived()
+            events = self._pipes.arrived()
             while True:
                 for event in events:
                     self._handle(event)
                 timeout_s = 0.0 if self._is_ending else idle_s
-                events = self._mailbox.waiting(timeout_s)
+                events = self._pipes.waiting(timeout_s)
                 if not events and (self._is_ending or not self._is_busy):
-                    self._mailbox.withdraw()
-                    events = self._mailbox.arrived()  # rule 2 of the mailbox
+                    self._pipes.withdraw()
+                    events = self._pipes.arrived()  # rule 2 of ``hook_pipes``
                     if not events:
                         break
-                    self._mailbox.announce()
+                    self._pipes.announce()
             for project in self._projects.values():
                 project.close()
 
@@ -70,7 +71,7 @@ class GuardProcess:
     def _is_busy(self) -> bool:
         return any(project.is_busy for project in self._projects.values())
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: HookEvent) -> None:
         if event.program == "guard":
             for project in self._projects.values():
                 project.release()
@@ -105,10 +106,12 @@ class GuardProcess:
                     self._is_ending = True
 
     def _project(self, directory: Path) -> _ProjectThread | None:
-        info = find_project(self._storage, directory)
-        if info is None:
-            return None
-        top = Path(info.source)
+        top = self._tops.get(directory)
+        if top is None:
+            info = find_project(self._storage, directory)
+            if info is None:
+                return None
+            top = self._tops[directory] = Path(info.source)
         if top not in self._projects:
             self._projects[top] = _ProjectThread(GuardedProject(self._storage, top))
         return self._projects[top]
@@ -187,10 +190,10 @@ def _call(
 
 
 def main(directory: str) -> None:
-    """Run the process of the mailbox in *directory*, with its log beside it."""
+    """Run the process that answers in *directory*, with its log there."""
     place = Path(directory)
     logging.basicConfig(filename=place / "log", format="%(asctime)s %(message)s")
-    GuardProcess(Mailbox(place), WorkspaceStorage(place.parent)).run()
+    GuardProcess(HookPipes(place), WorkspaceStorage(place.parent)).run()
 
 
 if __name__ == "__main__":

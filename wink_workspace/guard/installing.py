@@ -16,7 +16,7 @@ from typing import Final, cast
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.os_errors import translate_os_error
 
-from .mailbox import Mailbox
+from .hook_pipes import HookPipes
 from .programs.hook_format import AgentHooks
 from .settings_text import with_hooks, without_hooks
 
@@ -55,12 +55,12 @@ class Installation:
     """
 
     def __init__(self, state_dir: Path, home: Path) -> None:
-        self.mailbox = Mailbox(state_dir / "guard")
+        self.pipes = HookPipes(state_dir / "guard")
         self._home = home
 
     def files(self) -> list[GuardedFile]:
         """What was written and not removed, in order."""
-        record = self.mailbox.directory / _RECORD
+        record = self.pipes.directory / _RECORD
         try:
             rows: object = json.loads(record.read_bytes())
         except FileNotFoundError:
@@ -87,8 +87,8 @@ class Installation:
                 hint="Install it for yourself, with --user: other projects are not recorded.",
             )
         self.remove(program, project)
-        self.mailbox.prepare()
-        command = f"/bin/sh {shlex.quote(str(self.mailbox.script))} {program.name}"
+        self.pipes.prepare()
+        command = f"/bin/sh {shlex.quote(str(self.pipes.script))} {program.name}"
         known, changed = self.files(), list[Path]()
         for path, text in self._wanted(program, project, command):
             before = _read(path)
@@ -134,7 +134,7 @@ class Installation:
                 elif present == file.after:
                     file.path.write_text(file.before or "", encoding="utf-8")
                 elif present is not None:
-                    text = without_hooks(present, lambda each: str(self.mailbox.script) in each)
+                    text = without_hooks(present, lambda each: str(self.pipes.script) in each)
                     file.path.write_text(text, encoding="utf-8")
             changed.append(file.path)
         if changed:
@@ -143,7 +143,7 @@ class Installation:
 
     def _write(self, files: list[GuardedFile]) -> None:
         rows = [asdict(each) | {"path": str(each.path)} for each in files]
-        record = self.mailbox.directory / _RECORD
+        record = self.pipes.directory / _RECORD
         with translate_os_error(record):
             new = record.with_name("installed.new")
             new.write_text(json.dumps(rows), encoding="utf-8")

@@ -347,7 +347,7 @@ class CommandContext:
 
     def _is_released(self) -> bool:
         """Whether the guard of an agent program has closed its workspaces for a moment."""
-        from wink_workspace.guard.mailbox import ask
+        from wink_workspace.guard.hook_pipes import ask
 
         return ask(self.environment.state_dir / "guard", {"release": True}) is not None
 

@@ -58,7 +58,7 @@ _BELL_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HookEvent:
     """What a hook reported, and where it waits for the answer."""
 
     program: str
@@ -66,11 +66,12 @@ class Event:
     answer: Path
 
 
-class Mailbox:
+class HookPipes:
     """The directory; ``prepare`` makes it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.bell = -1
 
     @property
     def script(self) -> Path:
@@ -119,24 +120,24 @@ class Mailbox:
         """Let the next script start another process."""
         (self.directory / "pid").unlink(missing_ok=True)
 
-    def waiting(self, timeout_s: float) -> list[Event]:
+    def waiting(self, timeout_s: float) -> list[HookEvent]:
         """The events that arrive next, or have arrived; none after *timeout_s*."""
         if select.select([self.bell], [], [], timeout_s)[0]:
             with suppress(BlockingIOError):
                 os.read(self.bell, _BELL_BYTES)
         return self.arrived()
 
-    def arrived(self) -> list[Event]:
+    def arrived(self) -> list[HookEvent]:
         """The events whose files are complete, oldest first."""
         paths = [*self.directory.glob("*.event")]
-        found: list[tuple[int, Event]] = []
+        found: list[tuple[int, HookEvent]] = []
         for path in paths:
             event = self._read(path)
             if event is not None:
                 found.append(event)
         return [event for _, event in sorted(found, key=lambda each: each[0])]
 
-    def _read(self, path: Path) -> tuple[int, Event] | None:
+    def _read(self, path: Path) -> tuple[int, HookEvent] | None:
         number, program = path.stem.partition(".")[::2]
         answer = path.with_name(f"{number}.answer")
         try:
@@ -154,7 +155,7 @@ class Mailbox:
         if not isinstance(fields, dict):
             reply(answer, {})
             return None
-        return status.st_mtime_ns, Event(program, fields, answer)  # pyright: ignore[reportUnknownArgumentType] - JSON
+        return status.st_mtime_ns, HookEvent(program, fields, answer)  # pyright: ignore[reportUnknownArgumentType] - JSON
 
 
 def reply(answer: Path, value: object) -> None:
