@@ -49,6 +49,9 @@ class ImportConfig:
     Patterns have the syntax of a line of a ``.gitignore``: ``*.mp4`` or ``data`` at any depth,
     ``/data`` or ``docs/_build`` relative to the source, ``out/`` for directories only.
 
+    In place nothing is copied or proposed. ``exclude`` hides paths, and with ``derived``, these and
+    what git ignores are kept apart from the history: see ``Workspace.restore_discarded``.
+
     Attributes:
         exclude: Paths that are not copied.
         derived: Paths that are copied and not recorded.
