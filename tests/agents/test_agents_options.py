@@ -24,8 +24,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         (("--script", "x"), "a run has one model"),
         (("--agent", "sh", "--model", "a:b"), "the model of the agent program 'sh' cannot be"),
-        (("--in-place",), "an agent program needs a container"),
-        (("--sandbox", "python"), "an agent program needs a container"),
+        (("--in-place",), "an agent program needs a sandbox"),
+        (("--sandbox", "python"), "the sandbox 'python' runs no commands"),
         (("--max-tokens", "5"), "the tokens of an agent program are not known"),
         (("--max-cost", "5"), "the tokens of an agent program are not known"),
         (("--record", "turns.jsonl"), "the turns of an agent program are not known"),
@@ -47,10 +47,13 @@ def test_what_an_agent_program_cannot_have_is_refused_before_anything_is_copied(
     ("options", "problem"),
     [
         (("--script", "x"), "attempts have one kind of model"),
-        (("--sandbox", "python"), "an agent program needs a container"),
+        (("--sandbox", "python"), "the sandbox 'python' runs no commands"),
         (("--max-tokens", "5"), "the tokens of an agent program are not known"),
         (("--engine", "ray://127.0.0.1:1"), "an agent program runs on this machine"),
-        (("--agent", "sh", "--models", "a"), "the model of the agent program 'sh' cannot be"),
+        (
+            ("--agent", "sh", "--models", "a", "--sandbox", "podman"),
+            "the model of the agent program 'sh' cannot be",
+        ),
     ],
     ids=lambda value: value[0].lstrip("-") if isinstance(value, tuple) else "",
 )

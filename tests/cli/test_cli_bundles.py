@@ -33,4 +33,4 @@ def test_export_and_import_name_what_is_wrong(user: CliUser) -> None:
     assert "is not a bundle of a workspace" in user.err
     user("export", name, file)
     user("import", file, "--max-size", "10", fails=1)
-    assert "larger than the limit" in user.err
+    assert "over the limit" in user.err

@@ -202,6 +202,7 @@ NOT_RUN = {
         ("docs/attempts.md", "export ANTHROPIC_API_KEY"),
         ("docs/howto/agent-programs.md", "wink-workspace image build"),
         ("docs/howto/agent-programs.md", "wink-workspace run --agent"),
+        ("docs/howto/agent-programs.md", 'wink-workspace run "Fix'),
         ("docs/howto/agent-programs.md", "wink-workspace attempts"),
         ("docs/howto/ci.md", "pip install"),
         ("docs/sandboxes.md", "wink-workspace eval"),
@@ -209,6 +210,8 @@ NOT_RUN = {
         ("docs/ui.md", "wink-workspace run"),
     },
     "it is a program of others, or a server that runs until Ctrl-C": {
+        ("docs/howto/guard.md", "cd project"),
+        ("docs/howto/guard.md", "wink-workspace log"),
         ("docs/guide.md", "claude mcp add"),
         ("docs/mcp.md", "wink-workspace mcp"),
         ("docs/scale.md", "export RAY_USAGE_STATS_ENABLED"),

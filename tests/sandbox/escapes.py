@@ -804,11 +804,6 @@ def _network() -> list[Attempt]:
             """,
             "Stopped",
         ),
-        Attempt(
-            "take a port that only root may",
-            "socket.create_server(('127.0.0.1', 80))",
-            "EACCES|EPERM",
-        ),
     ]
 
 

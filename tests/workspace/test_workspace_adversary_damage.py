@@ -83,7 +83,7 @@ def test_truncated_pack_index_is_named(tmp_path: Path, n_bytes: int) -> None:
         index.write_bytes(content)
 
 
-@pytest.mark.parametrize("damaged", ["refs/heads/main", "refs/wink/forks/imported", "config"])
+@pytest.mark.parametrize("damaged", ["refs/heads/main", "refs/wink/forks/imported"])
 def test_damaged_file_of_the_ledger_is_named_with_a_hint(tmp_path: Path, damaged: str) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         which, ledger = workspace.info.id, workspace._folder.ledger

@@ -317,7 +317,9 @@ def _undoes_uncertain(context: CommandContext, paths: tuple[str, ...]) -> bool:
         f"{printable(listed(paths, _MOST_LISTED))}",
         markup=False,
     )
-    return typer.confirm("Undo these, too?", default=True, err=True)
+    from wink_workspace.cli.screen.console import ask_yes_no
+
+    return ask_yes_no("Undo these, too?", default=True)
 
 
 def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -48,10 +48,10 @@ def ask_line(question: str) -> str:
     return str(typer.prompt(question, default="", show_default=False, prompt_suffix="", err=True))
 
 
-def ask_yes_no(question: str) -> bool:
+def ask_yes_no(question: str, *, default: bool = False) -> bool:
     """Whether the user says yes to *question*, on standard error; ``Abort`` on Ctrl-C."""
     _discard_type_ahead()
-    return typer.confirm(question, err=True)
+    return typer.confirm(question, default=default, err=True)
 
 
 def _discard_type_ahead() -> None:

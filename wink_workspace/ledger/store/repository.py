@@ -273,7 +273,10 @@ class GitRepository:
         finally:
             os.close(fd)
         if not _REF.fullmatch(line):
-            raise LedgerError(f"ref {name} cannot be read: it is not a commit id")
+            raise LedgerError(
+                f"ref {name} cannot be read: it is not a commit id",
+                hint=f"`git fsck` in {self.directory} reports damage; try `wink-workspace repair`.",
+            )
         return line[:40].decode()
 
     def refs(self, prefix: str = "refs/") -> dict[str, str]:
