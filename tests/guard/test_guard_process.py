@@ -111,6 +111,27 @@ def test_killed_process_loses_nothing_and_the_next_event_starts_another(agent: A
     assert agent.entries() == [("Write", ["a.txt"]), ("external", ["b.txt"]), ("Write", ["a.txt"])]
 
 
+def test_keys_of_the_environment_are_in_no_entry(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_API_KEY", "sk-0123456789")
+    with agent.conversation():
+        agent.shell("echo sk-0123456789")
+    agent.wait_for_end()
+    with agent.reader() as reader:
+        record = str(reader.record(next(reader.log())).event)
+    assert "sk-0123456789" not in record
+    assert "[PROVIDER_API_KEY]" in record
+
+
+def test_event_that_arrives_while_the_process_ends_starts_another(agent: Agent) -> None:
+    for n in range(5):
+        with agent.conversation():
+            agent.edit("a.txt", f"{n}\n")
+    agent.wait_for_end()
+    assert agent.entries() == [("Write", ["a.txt"])] * 5
+
+
 def test_project_that_is_not_guarded_is_left_alone(agent: Agent, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

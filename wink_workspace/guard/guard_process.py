@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.clock import SYSTEM_CLOCK
+from wink_workspace.environment import Environment
 from wink_workspace.errors import WinkError
 from wink_workspace.workspace import WorkspaceStorage
 
@@ -38,11 +39,15 @@ class GuardProcess:
     Args:
         pipes: Where they arrive.
         storage: Where workspaces are stored.
+        redact: Applied to all text of an entry.
     """
 
-    def __init__(self, pipes: HookPipes, storage: WorkspaceStorage) -> None:
+    def __init__(
+        self, pipes: HookPipes, storage: WorkspaceStorage, redact: Callable[[str], str]
+    ) -> None:
         self._pipes = pipes
         self._storage = storage
+        self._redact = redact
         self._projects: dict[Path, _ProjectThread] = {}
         self._tops: dict[Path, Path] = {}
         self._is_ending = False
@@ -113,7 +118,8 @@ class GuardProcess:
                 return None
             top = self._tops[directory] = Path(info.source)
         if top not in self._projects:
-            self._projects[top] = _ProjectThread(GuardedProject(self._storage, top))
+            project = GuardedProject(self._storage, top, redact=self._redact)
+            self._projects[top] = _ProjectThread(project)
         return self._projects[top]
 
 
@@ -193,7 +199,8 @@ def main(directory: str) -> None:
     """Run the process that answers in *directory*, with its log there."""
     place = Path(directory)
     logging.basicConfig(filename=place / "log", format="%(asctime)s %(message)s")
-    GuardProcess(HookPipes(place), WorkspaceStorage(place.parent)).run()
+    redact = Environment.from_os().redactor()  # the variables are those of the agent program
+    GuardProcess(HookPipes(place), WorkspaceStorage(place.parent), redact).run()
 
 
 if __name__ == "__main__":

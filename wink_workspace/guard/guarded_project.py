@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
+from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath, parse_path
@@ -50,15 +52,22 @@ class GuardedProject:
     Args:
         storage: Where workspaces are stored.
         directory: The top of the project.
+        redact: Applied to all text of an entry.
         clock: The time.
     """
 
     def __init__(
-        self, storage: WorkspaceStorage, directory: Path, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        storage: WorkspaceStorage,
+        directory: Path,
+        *,
+        redact: Callable[[str], str] = str,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.directory = directory.resolve()
         self.sessions: set[str] = set()
         self._storage = storage
+        self._redact = redact
         self._clock = clock
         self._calls = OpenCalls()
         self._workspace: Workspace | None = None
@@ -146,8 +155,8 @@ class GuardedProject:
         began_s = min(call.began_s for call in share.calls)
         self.workspace.record_call(
             " + ".join(dict.fromkeys(call.tool for call in share.calls)),
-            params=bounded(params),
-            value=bounded(value),
+            params=serde.map_strings(bounded(params), self._redact),
+            value=serde.map_strings(bounded(value), self._redact),
             message=message,
             paths=share.paths,
             uncertain=share.uncertain,

@@ -6,7 +6,8 @@ and reads one line from a pipe of its own::
 
     <state>/guard/
         hook            the script
-        pid             of the guard process; locked while it lives
+        pid             of the guard process that answers
+        owner           locked while a guard process lives
         bell            a pipe with a byte for each event
         N.PROGRAM.event what the program gave to its hook
         N.answer        a pipe for the answer
@@ -25,6 +26,7 @@ import select
 import shlex
 import stat
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ n=$$
 [ ! -e "$n.answer" ] || rm -f "$n.answer"
 mkfifo -m 600 "$n.answer" && cat >"$n.new" && mv "$n.new" "$n.$1.event" || exit 0
 exec 3<>"$n.answer"
+unset PYTHONPATH PYTHONHOME
 pid=
 read -r pid 2>/dev/null <pid
 line=
@@ -55,6 +58,8 @@ printf '%s' "$answer"
 """
 _MOST_EVENT_BYTES: Final = 67_108_864
 _BELL_BYTES: Final = 4_096
+_LOOK_S: Final = 0.05
+_MOST_LOOKS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +101,15 @@ class HookPipes:
 
     @contextmanager
     def owned(self) -> Generator[bool]:
-        """Be the process that answers, inside the block; false if there is one already."""
+        """Be the process that answers, inside the block; false if there is one already.
+
+        One that is about to end is waited for: it may have missed the last event.
+        """
         file = os.open(self.directory / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        else:
+            if not self._became_owner(file):
+                yield False
+                return
             self.bell = os.open(self.directory / "bell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self.announce()
             yield True
@@ -111,6 +117,16 @@ class HookPipes:
             os.close(self.bell)
         finally:
             os.close(file)
+
+    def _became_owner(self, file: int) -> bool:
+        for _ in range(_MOST_LOOKS):
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            if (self.directory / "pid").exists():
+                return False
+            threading.Event().wait(_LOOK_S)
+        return False
 
     def announce(self) -> None:
         """Let scripts know this process."""
