@@ -31,6 +31,7 @@ from .packs import (
     TEMPORARY,
     EntryHeader,
     Packs,
+    is_shared,
     pack_index,
     parse_entry_header,
 )
@@ -185,12 +186,15 @@ def is_whole_pack(pack: Path) -> bool:
 def rebuild_indexes(packs: Packs) -> int:
     """Write the index of each pack that has none, or a broken one; how many.
 
-    A pack that is damaged itself is logged, and stays as it is.
+    A pack that is damaged itself is logged, and stays as it is. One that another process is sealing
+    has a second link, and gets its index from that process.
     """
     n_rebuilt = 0
     for pack in packs.directory.glob("pack-*.pack"):
         try:
-            if not _has_whole_index(pack):
+            # In this order: a writer writes the index before it deletes the other link
+            is_sealed = pack.stat().st_nlink == 1 or is_shared(pack)
+            if is_sealed and not _has_whole_index(pack):
                 unfinished = pack.with_name(f"{TEMPORARY}{secrets.token_hex(8)}.idx")
                 unfinished.write_bytes(_index_of(pack))
                 unfinished.rename(pack.with_suffix(".idx"))

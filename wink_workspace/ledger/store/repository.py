@@ -14,6 +14,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -180,9 +181,12 @@ class GitRepository:
             return read_packed(object_id)
         except (KeyError, LedgerDamagedError):
             self.open_packs.find_others()
-            if object_id not in self.open_packs:
-                rebuild_indexes(self._packs)
-                self.reopen()
+        if object_id not in self.open_packs:
+            self.reopen()
+            with suppress(KeyError, LedgerDamagedError):  # another process has just sealed it
+                return read_packed(object_id)
+            rebuild_indexes(self._packs)
+            self.reopen()
         try:
             return (read_open if object_id in self.open_packs else read_packed)(object_id)
         except KeyError as error:
