@@ -6,10 +6,13 @@ import os
 import signal
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from guard_rig import Agent, git, repository
+
+from wink_workspace.serde.json_values import bounded_json
 
 FILES = {"a.txt": b"a\n", "b.txt": b"b\n", "src/c.py": b"c = 1\n", ".gitignore": b"/data/\n"}
 
@@ -122,6 +125,27 @@ def test_keys_of_the_environment_are_in_no_entry(
         record = str(reader.record(next(reader.log())).event)
     assert "sk-0123456789" not in record
     assert "[PROVIDER_API_KEY]" in record
+
+
+def test_key_at_the_end_of_what_is_kept_is_redacted_before_the_text_is_cut() -> None:
+    text = "x" * 16_380 + "sk-0123456789"
+    kept = str(bounded_json([text], lambda each: each.replace("sk-0123456789", "[KEY]")))
+    assert "sk-" not in kept
+
+
+def test_two_conversations_at_once_lose_nothing(agent: Agent, tmp_path: Path) -> None:
+    other = Agent(tmp_path, session="s2")
+
+    def edits(one: Agent, name: str) -> None:
+        for n in range(5):
+            one.edit(name, f"{n}\n")
+
+    with agent.conversation(), other.conversation(), ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(edits, agent, "a.txt"), pool.submit(edits, other, "b.txt")]:
+            done.result()
+    agent.wait_for_end()
+    entries = sorted(agent.entries())
+    assert entries == [("Write", ["a.txt"])] * 5 + [("Write", ["b.txt"])] * 5
 
 
 def test_event_that_arrives_while_the_process_ends_starts_another(agent: Agent) -> None:

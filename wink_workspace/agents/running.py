@@ -36,14 +36,13 @@ from wink_workspace.errors import AgentError, FilesystemError, UsageError, WinkE
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.sandbox import ExecRequest, OutputObserver, Sandbox
 from wink_workspace.sections import CommandOutput
+from wink_workspace.serde.json_values import bounded_json
 from wink_workspace.workspace import Workspace
 
 from .program_starts import AGENT_FOLDER, CALLS_FOLDER, HOME_FOLDER, AgentProgram
 
 _MOST_TOOL_CHARS: Final = 100
-_MOST_TEXT_CHARS: Final = 16_384
 _MOST_ERROR_CHARS: Final = 2_000
-_MOST_DEPTH: Final = 8
 _MOST_REPORTS: Final = 100
 """At one time; the others follow."""
 _SUFFIX: Final = ".json"
@@ -291,10 +290,8 @@ class _Run:
         tool = _NOT_IN_A_NAME.sub(" ", str(given.get("tool_name", ""))).strip()
         return _Report(
             tool=tool[:_MOST_TOOL_CHARS] or "call",
-            params=serde.map_strings(_bounded(given.get("tool_input")), self._redact),
-            value=serde.map_strings(
-                _bounded(given.get("tool_response", given.get("error"))), self._redact
-            ),
+            params=bounded_json(given.get("tool_input"), self._redact),
+            value=bounded_json(given.get("tool_response", given.get("error")), self._redact),
         )
 
 
@@ -305,18 +302,3 @@ class _Report:
     tool: str = "call"
     params: object = None
     value: object = None
-
-
-def _bounded(value: object, depth: int = 0) -> object:
-    """A value of JSON without long texts and deep nesting, and in valid Unicode."""
-    if isinstance(value, str):
-        text = value.encode("utf-8", "replace").decode()
-        return text if len(text) <= _MOST_TEXT_CHARS else f"{text[:_MOST_TEXT_CHARS]}…"
-    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
-        return "…"
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        return {str(_bounded(name)): _bounded(each, depth + 1) for name, each in fields.items()}
-    if isinstance(value, list):
-        return [_bounded(each, depth + 1) for each in cast("list[object]", value)]
-    return value

@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from wink_workspace import serde
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath, parse_path
 from wink_workspace.filesystem.paths import DERIVED_NAMES, SECRET_NAMES
+from wink_workspace.serde.json_values import bounded_json
 from wink_workspace.workspace import (
     ImportConfig,
     Workspace,
@@ -25,8 +25,6 @@ from wink_workspace.workspace import (
 from .open_calls import ObservedCall, OpenCalls, Share
 
 _CONFIG: Final = WorkspaceConfig(imported=ImportConfig(exclude=DERIVED_NAMES, derived=SECRET_NAMES))
-_MOST_TEXT_CHARS: Final = 16_384
-_MOST_DEPTH: Final = 8
 _BUSY_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _NOT_PROTECTED: Final = "not protected: it began before the project was recorded"
@@ -155,8 +153,8 @@ class GuardedProject:
         began_s = min(call.began_s for call in share.calls)
         self.workspace.record_call(
             " + ".join(dict.fromkeys(call.tool for call in share.calls)),
-            params=serde.map_strings(bounded(params), self._redact),
-            value=serde.map_strings(bounded(value), self._redact),
+            params=bounded_json(params, self._redact),
+            value=bounded_json(value, self._redact),
             message=message,
             paths=share.paths,
             uncertain=share.uncertain,
@@ -183,21 +181,6 @@ class GuardedProject:
     @property
     def _names(self) -> tuple[Path, ...]:
         return (Path(os.path.realpath(self.directory)),)
-
-
-def bounded(value: object, depth: int = 0) -> object:
-    """A value of JSON without long texts and deep nesting, and in valid Unicode."""
-    if isinstance(value, str):
-        text = value.encode("utf-8", "replace").decode()
-        return text if len(text) <= _MOST_TEXT_CHARS else f"{text[:_MOST_TEXT_CHARS]}…"
-    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
-        return "…"
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        return {str(bounded(name)): bounded(each, depth + 1) for name, each in fields.items()}
-    if isinstance(value, list):
-        return [bounded(each, depth + 1) for each in cast("list[object]", value)]
-    return value
 
 
 def same_call_id(session: str, tool: str, params: Any) -> str:

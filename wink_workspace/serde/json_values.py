@@ -21,6 +21,10 @@ from wink_workspace.errors import Problem
 _QUOTED_LENGTH = 60
 """Characters of a string that a message quotes."""
 
+_MOST_TEXT_CHARS = 16_384
+_MOST_DEPTH = 8
+"""What an agent program reports is kept up to these."""
+
 _WRITTEN_BITS = 200
 """Up to this many bits a message shows an integer in digits."""
 
@@ -315,3 +319,24 @@ def _mapped_members(value: Sequence[Any] | Set[Any], change: _Change) -> Any:
 
 def _of_kind(value: object) -> Callable[[object], Any]:
     return cast("Callable[[object], Any]", type(value))
+
+
+def bounded_json(value: object, change: Callable[[str], str] = str, depth: int = 0) -> object:
+    """A value of JSON with *change* applied to each text, which then has at most 16,384 characters.
+
+    Nesting of more than 8 levels becomes ``"…"``, and texts are valid Unicode.
+    """
+    if isinstance(value, str):
+        text = change(value.encode("utf-8", "replace").decode())
+        return text if len(text) <= _MOST_TEXT_CHARS else f"{text[:_MOST_TEXT_CHARS]}…"
+    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        given = cast("dict[str, object]", value)
+        return {
+            str(bounded_json(name, change)): bounded_json(each, change, depth + 1)
+            for name, each in given.items()
+        }
+    if isinstance(value, list):
+        return [bounded_json(each, change, depth + 1) for each in cast("list[object]", value)]
+    return value
